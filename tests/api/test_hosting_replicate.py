@@ -14,7 +14,11 @@ from PIL import Image
 from replicate.client import Client
 from replicate.exceptions import ModelError, ReplicateError
 
+from sixfold.api.hosting.replicate import files
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
+from tests.api.gateway import running_gateway
 from tests.api.test_hosting_hire import models
 from tests.api.test_hosting_webhooks import INSIDE, listening, until
 from tests.fakes.fault_server import Faults
@@ -90,7 +94,7 @@ async def test_all_models_the_account_and_the_hardware_are_listed(app: AppFixtur
     official = client(app)
     listed = {model.name: model for model in (await official.models.async_list()).results}
     assert {"ra2", "anime-image", "text-llm"} <= listed.keys()
-    assert {model.owner for model in listed.values()} == {"sixfold"}
+    assert {"sixfold", "black-forest-labs"} <= {model.owner for model in listed.values()}
     assert (await official.accounts.async_current()).name == "ada@example.com"
     assert next(kind.sku for kind in await official.hardware.async_list()) == "gpu-80gb-a"
 
@@ -150,3 +154,166 @@ async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture
     (seen,) = faults.steps("told")
     told = json.loads(seen.document)
     assert (told["id"], told["status"], told["output"]) == (made.id, "succeeded", made.output)
+
+
+# -- names of Replicate ------------------------------------------------------------------------------
+
+FLUX = "black-forest-labs/flux-schnell"
+SDXL = "39ed52f2a78e934b3ba6e2a89f5b1c712de7dfea535525255b1aa35c5565e08b"
+
+
+async def test_a_public_name_runs_what_stands_for_it(app: AppFixture) -> None:
+    official = client(app)
+    inputs = {"prompt": "a fox", "aspect_ratio": "16:9", "num_outputs": 1, "go_fast": True}
+    outputs: Any = await official.async_run(FLUX, inputs)
+    (output,) = outputs
+    assert (await app.client.get(output)).status_code == 200
+    (listed,) = (await official.predictions.async_list()).results
+    model = await official.models.async_get(FLUX)
+    assert model.latest_version is not None
+    assert (listed.model, listed.version) == (FLUX, model.latest_version.id)
+    assert listed.input is not None
+    assert (listed.input["width"], listed.input["height"]) == (1360, 768)
+    schema = model.latest_version.openapi_schema["components"]["schemas"]["Input"]
+    assert (list(schema["properties"]), schema["required"]) == (
+        ["prompt", "seed", "aspect_ratio"],
+        ["prompt"],
+    )
+    assert await app.balance() == ("4.96", "0.00")
+
+
+async def test_a_published_version_runs_by_its_id(app: AppFixture) -> None:
+    official = client(app)
+    made = await official.predictions.async_create(version=SDXL, input={"prompt": "a fox"}, wait=True)
+    assert (made.model, made.status) == ("stability-ai/sdxl", "succeeded")
+    outputs: Any = await official.async_run(f"stability-ai/sdxl:{SDXL}", {"prompt": "a fox"})
+    assert len(outputs) == 1
+    version = await (await official.models.async_get("stability-ai/sdxl")).versions.async_get(SDXL)
+    assert version.id == SDXL
+
+
+async def test_public_names_refuse_in_their_own_words(app: AppFixture) -> None:
+    path = f"{BASE}/models/{FLUX}/predictions"
+    for inputs, field in (
+        ({}, "input.prompt"),
+        ({"prompt": "x", "num_outputs": 4}, "input.num_outputs"),
+        ({"prompt": "x", "aspect_ratio": "wide"}, "input.aspect_ratio"),
+    ):
+        answer = await app.client.post(path, json={"input": inputs}, headers=app.bearer)
+        assert (answer.status_code, answer.json()["invalid_fields"][0]["field"]) == (422, field)
+    assert await app.balance() == ("5.00", "0.00")
+
+
+async def test_a_webhook_has_the_public_name(app: AppFixture) -> None:
+    faults = Faults()
+    async with listening(faults) as url:
+        made = await client(app).models.predictions.async_create(
+            ("black-forest-labs", "flux-schnell"),
+            {"prompt": "a fox"},
+            wait=True,
+            webhook=url,
+            webhook_events_filter=["completed"],
+        )
+        await until(app, made.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+    (seen,) = faults.steps("told")
+    told = json.loads(seen.document)
+    assert (told["model"], told["output"]) == (FLUX, made.output)
+
+
+# -- search, collections, files, the rest ------------------------------------------------------------
+
+
+async def test_models_are_found_by_words_and_tasks(app: AppFixture) -> None:
+    official = client(app)
+    found = {
+        f"{model.owner}/{model.name}"
+        for model in (await official.models.async_search("FLUX schnell")).results
+    }
+    assert found == {FLUX}
+    answer = await app.client.get(f"{BASE}/search", params={"query": "flux"}, headers=app.bearer)
+    assert {row["model"]["owner"] for row in answer.json()["models"]} == {"black-forest-labs"}
+    slugs = [one.slug for one in (await official.collections.async_list()).results]
+    assert "text-to-image" in slugs
+    painters = await official.collections.async_get("text-to-image")
+    assert {"ra1", "flux-schnell"} <= {model.name for model in painters.models or []}
+    with pytest.raises(ReplicateError) as caught:
+        await official.collections.async_get("nothing")
+    assert caught.value.status == 404
+
+
+async def test_files_are_listed_shown_and_deleted(app: AppFixture) -> None:
+    official = client(app)
+    first = await official.files.async_create(io.BytesIO(b"twelve bytes"))
+    second = await official.files.async_create(io.BytesIO(b"other bytes!"))
+    assert [file.id for file in await official.files.async_list()] == [second.id, first.id]
+    assert (await official.files.async_get(first.id)).checksums == first.checksums
+    assert await client(app, app.other).files.async_list() == []
+    with pytest.raises(ReplicateError):
+        await client(app, app.other).files.async_delete(first.id)
+    await official.files.async_delete(first.id)
+    assert [file.id for file in await official.files.async_list()] == [second.id]
+    assert (await app.client.get(first.urls["get"])).status_code == 404
+    with pytest.raises(ReplicateError) as caught:
+        await official.files.async_get(first.id)
+    assert caught.value.status == 404
+
+
+async def test_the_webhook_secret_verifies_and_needs_a_right(app: AppFixture) -> None:
+    secret = await client(app).webhooks.default.async_secret()
+    account = (await app.client.get("/api/account", headers=app.bearer)).json()
+    assert secret.key == account["webhook_secret"]
+    limited = await app.limited_key(Scope(services=("ra2",)))
+    with pytest.raises(ReplicateError) as caught:
+        await client(app, limited).webhooks.default.async_secret()
+    assert caught.value.status == 403
+
+
+async def test_what_is_not_here_says_so_in_replicates_shape(app: AppFixture) -> None:
+    official = client(app)
+    assert (await official.deployments.async_list()).results == []
+    assert (await official.trainings.async_list()).results == []
+    for method, path, status in (
+        ("GET", "deployments/sixfold/mine", 404),
+        ("POST", "deployments", 400),
+        ("POST", "models", 400),
+        ("POST", f"models/{FLUX}/versions/{SDXL}/trainings", 400),
+        ("GET", "trainings/pred_1", 404),
+    ):
+        answer = await app.client.request(method, f"{BASE}/{path}", json={}, headers=app.bearer)
+        assert (answer.status_code, set(answer.json())) == (status, {"detail", "status", "title"})
+
+
+async def test_only_texts_are_streamed(app: AppFixture) -> None:
+    made = await client(app).models.predictions.async_create(
+        ("sixfold", "anime-image"), {"prompt": "a fox"}, wait=True
+    )
+    assert "stream" not in (made.urls or {})
+    answer = await app.client.get(f"{BASE}/predictions/{made.id}/stream", headers=app.bearer)
+    assert answer.status_code == 400
+
+
+async def streamed(app: AppFixture, inputs: dict[str, Any]) -> list[tuple[str, str]]:
+    """The events of a llama, with their data."""
+    events = await client(app).async_stream("meta/meta-llama-3-8b-instruct", inputs)
+    return [(event.event.value, event.data) async for event in events]
+
+
+async def test_a_chat_streams_its_text_and_its_end(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
+        inputs = {"prompt": "say 3 words", "max_new_tokens": 9}
+        assert await streamed(gateway.app, inputs) == [("output", "word word word"), ("done", "{}")]
+        assert gateway.acme.seen[-1].document["max_tokens"] == 9
+        (made,) = (await client(gateway.app).predictions.async_list()).results
+        assert made.output == ["word word word"]
+        gateway.acme.mode = "refuse"
+        with pytest.raises(RuntimeError, match="It says so"):  # so the client tells of `error`
+            await streamed(gateway.app, inputs)
+
+
+async def test_a_page_of_files_leads_to_the_next(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_PAGE", 1)
+    made = [(await client(app).files.async_create(io.BytesIO(b"%d" % number))).id for number in range(2)]
+    first = (await app.client.get(f"{BASE}/files", headers=app.bearer)).json()
+    second = (await app.client.get(first["next"], headers=app.bearer)).json()
+    assert [row["id"] for row in first["results"] + second["results"]] == made[::-1]
+    assert second["next"] is None

@@ -186,6 +186,22 @@ def template(metadata: Template, model: Model, idle_seconds: float | None = None
     return result
 
 
+def _found_template(model: Model, templates: Templates, idle_seconds: float | None) -> TemplateSchema:
+    """Return a model that was found on this machine as a template; it is charged by its own price."""
+    rate = templates.hardware_rate(model.name, model.hardware)
+    metadata = Template(
+        name=model.name,
+        hardware=rate.hardware,
+        hour_micros=rate.hour_micros,
+        repository="",
+        license="",
+        category="Image",
+        tags=(model.name.partition("/")[0],),
+        idle_seconds=_DEFAULT_IDLE_SECONDS,
+    )
+    return template(metadata, model, idle_seconds)
+
+
 def own_template(own: CustomModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
     """Return a custom model as a template; fields under `template` in its document take precedence."""
     rate = templates.hardware_rate(own.name, own.model.hardware)
@@ -249,7 +265,7 @@ class HostedModelList:
         return self._hardware.response(request)
 
     async def templates(self, request: Request) -> Response:
-        """Return every template; with a key, also the account's custom models, a page at a time."""
+        """Return every template; with a key, also models of ComfyUI and, a page at a time, custom models."""
         account_id = await self._account(request)
         if account_id is None:
             return self._list.response(request)
@@ -257,7 +273,7 @@ class HostedModelList:
             self._services.predictions.custom_models, request, account_id
         )
         own = await responses.encode_each(self._own(each) for each in models)
-        built_in = [] if requests.cursor(request) else self._templates
+        built_in = [] if requests.cursor(request) else [*self._templates, *self._found()]
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
         return responses.json({"templates": [*built_in, *own], "next_cursor": next_cursor}, 200, headers)
 
@@ -269,8 +285,15 @@ class HostedModelList:
         account_id = await self._account(request)
         if account_id is None:
             raise errors.NotFound(f"Template {name} not found")
+        if found := self._services.catalog.found.get(name):
+            entry = _found_template(found, self._services.templates, self._idle_seconds)
+            return responses.json(entry, 200, {"Cache-Control": "private, no-cache"})
         own = await self._services.predictions.custom_models.find(name, account_id)
         return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
+
+    def _found(self) -> Iterator[TemplateSchema]:
+        for model in self._services.catalog.found.values():
+            yield _found_template(model, self._services.templates, self._idle_seconds)
 
     def _own(self, own: CustomModel) -> TemplateSchema:
         return own_template(own, self._services.templates, self._idle_seconds)
@@ -298,6 +321,6 @@ def routes(services: WebServices, import_image: Handler) -> tuple[RouteEntry, ..
             services.settings.json_body_bytes,
             access={"GET": rights.PUBLIC, "POST": rights.OPERATE},
         ),
-        RouteEntry("/api/containers/templates/{name}", {"GET": model_list.one}, access=rights.PUBLIC),
+        RouteEntry("/api/containers/templates/{name:path}", {"GET": model_list.one}, access=rights.PUBLIC),
         RouteEntry("/api/containers/hardware", {"GET": model_list.hardware}, access=rights.PUBLIC),
     )

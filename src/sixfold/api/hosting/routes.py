@@ -167,13 +167,13 @@ def build_api(services: WebServices) -> ApiGroup:
             *models_list.routes(services, container_images.ContainerImageRoutes(services).post),
             RouteEntry("/api/containers/run", {"POST": runs.run}, large, access=rights.RUN),
             RouteEntry(
-                "/api/containers/{model_id}/queue/join",
+                "/api/containers/{model_id:path}/queue/join",
                 {"POST": runs.join},
                 large,
                 access=rights.RUN,
             ),
             RouteEntry(
-                "/api/containers/{model_id}/quote",
+                "/api/containers/{model_id:path}/quote",
                 {"POST": runs.quote},
                 large,
                 access=rights.RUN,

@@ -18,9 +18,18 @@ _PREFER: Node = {
 
 
 def document() -> OpenApiDocument:
-    one = openapi.response("The prediction", schemas.ReplicatePredictionSchema)
-    upload: Node = {"type": "object", "properties": {"content": openapi.FILE}}
-    operations = {
+    operations = {**_models(), **_runs(), **_others()}
+    return OpenApiDocument(
+        "Sixfold Replicate-compatible API",
+        "1.0.0",
+        "The same models and predictions for Replicate clients.",
+        {name.replace(" ", f" {_BASE}", 1): spec for name, spec in operations.items()},
+        schemas.ReplicateErrorSchema,
+    )
+
+
+def _models() -> dict[str, OperationSpec]:
+    return {
         "GET /models": _get("List models", "Every model", _page("Models", schemas.ReplicateModelSchema)),
         "GET /models/{owner}/{name}": _get("One model", "The model", schemas.ReplicateModelSchema),
         "GET /models/{owner}/{name}/versions": _get(
@@ -30,6 +39,37 @@ def document() -> OpenApiDocument:
             "One version", "The version", schemas.ReplicateVersionSchema
         ),
         "POST /models/{owner}/{name}/predictions": _create(schemas.ModelRunSchema),
+        "QUERY /models": OperationSpec(
+            "Search models",
+            {200: openapi.response("Models", _page("FoundModels", schemas.ReplicateModelSchema))},
+            _STATUSES,
+            bodies={"text/plain": {"type": "string"}},
+        ),
+        "POST /models": OperationSpec("Always 400: models are added otherwise", {}, _STATUSES),
+        "GET /search": _get(
+            "Search models and collections",
+            "The matches",
+            {"type": "object", "required": ["query", "models", "collections", "pages"]},
+            openapi.text("query", 200),
+            openapi.limit(50),
+        ),
+        "POST /models/{owner}/{name}/versions/{version}/trainings": OperationSpec(
+            "Always 400: POST /api/training trains", {}, _STATUSES
+        ),
+        "GET /collections": _get(
+            "List collections",
+            "A collection for each task",
+            _page("Collections", schemas.ReplicateCollectionSchema),
+        ),
+        "GET /collections/{slug}": _get(
+            "One collection", "The collection", schemas.ReplicateCollectionSchema
+        ),
+    }
+
+
+def _runs() -> dict[str, OperationSpec]:
+    one = openapi.response("The prediction", schemas.ReplicatePredictionSchema)
+    return {
         "GET /predictions": _get(
             "List predictions",
             "Newest first",
@@ -41,22 +81,49 @@ def document() -> OpenApiDocument:
         "POST /predictions/{prediction_id}/cancel": OperationSpec(
             "Cancel a prediction", {200: one}, _STATUSES
         ),
+        "GET /predictions/{prediction_id}/stream": OperationSpec(
+            "Stream the output of a text model",
+            {200: openapi.response("Events", {"type": "string"}, "text/event-stream")},
+            (*_STATUSES, 429),
+        ),
+        "GET /trainings": _get(
+            "List trainings",
+            "Newest first",
+            _page("Trainings", schemas.ReplicatePredictionSchema),
+            openapi.text("cursor", 100),
+        ),
+        "GET /trainings/{prediction_id}": OperationSpec("One training", {200: one}, _STATUSES),
+        "POST /trainings/{prediction_id}/cancel": OperationSpec("Cancel a training", {200: one}, _STATUSES),
+    }
+
+
+def _others() -> dict[str, OperationSpec]:
+    upload: Node = {"type": "object", "properties": {"content": openapi.FILE}}
+    return {
         "POST /files": OperationSpec(
             "Upload a file",
             {201: openapi.response("The file", schemas.ReplicateFileSchema)},
             _STATUSES,
             bodies={"multipart/form-data": upload},
         ),
+        "GET /files": _get(
+            "List files", "Newest first", schemas.ReplicateFilesSchema, openapi.text("cursor", 100)
+        ),
+        "GET /files/{file_id}": _get("One file", "The file", schemas.ReplicateFileSchema),
+        "DELETE /files/{file_id}": OperationSpec(
+            "Delete a file", {204: {"description": "Deleted"}}, _STATUSES
+        ),
+        "GET /deployments": _get("List deployments", "None", {"type": "object", "required": ["results"]}),
+        "POST /deployments": OperationSpec("Always 400: there are no deployments", {}, _STATUSES),
+        "GET /deployments/{owner}/{name}": OperationSpec(
+            "Always 404: there are no deployments", {}, _STATUSES
+        ),
+        "GET /webhooks/default/secret": _get(
+            "The secret of webhooks", "The secret", schemas.WebhookSecretSchema
+        ),
         "GET /account": _get("The account", "The account of the key", {"type": "object"}),
         "GET /hardware": _get("List hardware", "Available hardware", list[schemas.SkuSchema]),
     }
-    return OpenApiDocument(
-        "Sixfold Replicate-compatible API",
-        "1.0.0",
-        "The same models and predictions for Replicate clients.",
-        {name.replace(" ", f" {_BASE}", 1): spec for name, spec in operations.items()},
-        schemas.ReplicateErrorSchema,
-    )
 
 
 def _page(name: str, row: Shape) -> Shape:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.hosting import schemas
+from sixfold.api.hosting.public_names import PublicModel, render
 from sixfold.api.hosting.schemas import RunRequest
 from sixfold.core.catalog.models import Model
 from sixfold.core.clock import SECOND_US, rfc3339
@@ -69,7 +70,7 @@ class ReplicateModelSchema(TypedDict):
     """A model in Replicate's format."""
 
     url: str
-    owner: Literal["sixfold"]
+    owner: str
     name: str
     description: str
     visibility: Literal["public", "private"]
@@ -83,10 +84,11 @@ class ReplicateModelSchema(TypedDict):
 
 
 class ReplicateUrlsSchema(TypedDict):
-    """The URLs for reading and canceling a prediction."""
+    """The URLs for reading, canceling and streaming a prediction; texts only are streamed."""
 
     get: str
     cancel: str
+    stream: NotRequired[str]
 
 
 class ReplicatePredictionSchema(TypedDict):
@@ -128,8 +130,31 @@ class ReplicateFileSchema(TypedDict):
     checksums: dict[str, str]
     metadata: dict[str, Any]
     created_at: str
-    expires_at: str
+    expires_at: str | None
     urls: FileUrlsSchema
+
+
+class ReplicateFilesSchema(TypedDict):
+    """A page of files, newest first."""
+
+    next: str | None
+    previous: str | None
+    results: list[ReplicateFileSchema]
+
+
+class ReplicateCollectionSchema(TypedDict):
+    """The models of one task."""
+
+    name: str
+    slug: str
+    description: str
+    models: NotRequired[list[ReplicateModelSchema]]
+
+
+class WebhookSecretSchema(TypedDict):
+    """The secret that signs the webhooks of the account."""
+
+    key: str
 
 
 class SkuSchema(TypedDict):
@@ -176,13 +201,24 @@ def version_of(model: Model) -> str:
     return hashlib.sha256(msgspec.json.encode([model.name, model.inputs, engines])).hexdigest()
 
 
-def version(model: Model, since: str) -> ReplicateVersionSchema:
+def public_version(model: Model, public: PublicModel | None) -> str:
+    """Return the id of the current version of a model, or of a public name that stands for it."""
+    if public is None:
+        return version_of(model)
+    if public.versions:
+        return public.versions[0]
+    return hashlib.sha256(f"{public.name} {version_of(model)}".encode()).hexdigest()
+
+
+def version(model: Model, since: str, public: PublicModel | None = None) -> ReplicateVersionSchema:
     inputs = openapi.object_of(model.inputs)
+    if public is not None:
+        inputs = _public_inputs(inputs, public)
     for order, item in enumerate(inputs["properties"].values()):
         item["x-order"] = order
     schemas_by_name = {"Input": {"title": "Input", **inputs}, "Output": {"title": "Output"}}
     return {
-        "id": version_of(model),
+        "id": public_version(model, public),
         "created_at": since,
         "cog_version": "0",
         "openapi_schema": {
@@ -194,11 +230,24 @@ def version(model: Model, since: str) -> ReplicateVersionSchema:
     }
 
 
-def model(source: Model, base_url: str, since: str, *, own: bool) -> ReplicateModelSchema:
+def _public_inputs(inputs: dict[str, Any], public: PublicModel) -> dict[str, Any]:
+    """Return the schema of inputs with the client's names."""
+    known: dict[str, Any] = inputs["properties"]
+    properties = {name: dict(known[own]) for name, own in public.inputs.items() if own in known}
+    if public.size:
+        properties[public.size] = {"type": "string"}
+    required = [name for name, own in public.inputs.items() if own in inputs.get("required", ())]
+    return {**inputs, "properties": properties, "required": required}
+
+
+def model(
+    source: Model, base_url: str, since: str, *, own: bool, public: PublicModel | None = None
+) -> ReplicateModelSchema:
+    owner, _, name = (OWNER, "", source.name) if public is None else public.name.partition("/")
     return {
         "url": f"{base_url}/catalog/{source.name}",
-        "owner": OWNER,
-        "name": source.name,
+        "owner": owner,
+        "name": name,
         "description": source.description,
         "visibility": "private" if own else "public",
         "github_url": None,
@@ -207,22 +256,26 @@ def model(source: Model, base_url: str, since: str, *, own: bool) -> ReplicateMo
         "run_count": 0,
         "cover_image_url": None,
         "default_example": None,
-        "latest_version": version(source, since),
+        "latest_version": version(source, since, public),
     }
 
 
 def prediction(
-    record: Prediction, version_id: str, base_url: str, media_url: Callable[[OutputFile], str]
+    record: Prediction,
+    version_id: str,
+    base_url: str,
+    media_url: Callable[[OutputFile], str],
+    public: PublicModel | None,
 ) -> ReplicatePredictionSchema:
     path = f"{base_url}{BASE}/predictions/{record.id}"
     others = predictions.outputs(record, media_url)
     body: ReplicatePredictionSchema = {
         "id": record.id,
-        "model": f"{OWNER}/{record.model}",
+        "model": f"{OWNER}/{record.model}" if public is None else public.name,
         "version": version_id,
         "input": record.inputs,
         "logs": record.logs,
-        "output": _links(predictions.output(record, media_url)),
+        "output": _output(record, media_url, public),
         "data_removed": False,
         "error": record.error,
         "status": _STATES[record.state],
@@ -233,6 +286,8 @@ def prediction(
         "metrics": _metrics(record),
         "urls": {"get": path, "cancel": f"{path}/cancel"},
     }
+    if record.output_kind == "text":
+        body["urls"]["stream"] = f"{path}/stream"
     if others:
         body["outputs"] = _links(others)
     if record.webhook is not None:
@@ -245,6 +300,13 @@ def _metrics(record: Prediction) -> dict[str, float]:
         return {}
     total = (record.completed_at - record.created_at) / SECOND_US
     return {"predict_time": record.stations.run / SECOND_US, "total_time": total}
+
+
+def _output(record: Prediction, media_url: Callable[[OutputFile], str], public: PublicModel | None) -> Any:
+    output = predictions.output(record, media_url)
+    if public is not None and output is not None:
+        output = render(public.output, output, record.inputs)
+    return _links(output)
 
 
 def _links(output: Any) -> Any:

@@ -1,0 +1,124 @@
+"""fal's keys, and its uploads: in one request, or to a URL that is requested first."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.hosting.fal import schemas
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import SECOND_US, rfc3339, steady_clock
+from sixfold.core.media import media
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.web import bodies, requests, responses, uploads
+from sixfold.web.services import WebServices
+
+_LIFE_SECONDS = 3600
+_MAX_TICKET_CHARS = 64
+
+
+_SCHEMES = frozenset({"key", "bearer"})
+
+
+def key_of(request: Request) -> str | None:
+    """Return the key of `Authorization: Key sf_…` or `Bearer`, or None without one."""
+    scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
+    return key.strip() if scheme.lower() in _SCHEMES else None
+
+
+async def authenticate(services: WebServices, request: Request) -> Principal:
+    """Return the principal of a request; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
+    return await services.authenticator.key(key_of(request))
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    return bodies.parse_object(await request.body() or b"{}")
+
+
+class FalFiles:
+    """Handlers for uploads, whose URLs can be inputs of any model."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._base_url = services.settings.base_url
+        self._clock = steady_clock()
+
+    async def token(self, request: Request) -> Response:
+        """Return the caller's key as the credential of uploads, which fal's client requests first."""
+        await authenticate(self._services, request)
+        await _body(request)
+        body: schemas.FalTokenSchema = {
+            "token": key_of(request) or "",
+            "token_type": "Bearer",
+            "base_url": f"{self._base_url}{schemas.BASE}",
+            "expires_at": rfc3339(self._clock() + _LIFE_SECONDS * SECOND_US),
+        }
+        return responses.json(body, headers={"Cache-Control": "no-store"})
+
+    async def upload(self, request: Request) -> Response:
+        """Store a file."""
+        principal = await authenticate(self._services, request)
+        body: schemas.FalFileSchema = {"access_url": self._url(await self._store(request, principal))}
+        return responses.json(body)
+
+    async def initiate(self, request: Request) -> Response:
+        """Return the URL for a file, and where to PUT it within an hour with the same account's key."""
+        principal = await authenticate(self._services, request)
+        name = media.new_name(str((await _body(request)).get("content_type")))
+        expires = str(self._clock() // SECOND_US + _LIFE_SECONDS)
+        query = urlencode({"expires": expires, "ticket": await self._ticket(principal, name, expires)})
+        content: schemas.FalUploadSchema = {
+            "upload_url": f"{self._base_url}{schemas.BASE}/storage/upload/{name}?{query}",
+            "file_url": self._url(name),
+        }
+        return responses.json(content)
+
+    async def put(self, request: Request) -> Response:
+        """Store a file under the name that `initiate` returned."""
+        principal = await authenticate(self._services, request)
+        name = requests.path_value(request, "name")
+        expires = requests.query_text(request, "expires", _MAX_TICKET_CHARS)
+        ticket = requests.query_text(request, "ticket", _MAX_TICKET_CHARS)
+        expected = await self._ticket(principal, name, expires)
+        if not ticket.isascii() or not hmac.compare_digest(ticket, expected):
+            raise errors.NotFound("The upload URL was not issued to this account")
+        if int(expires) < self._clock() // SECOND_US:
+            raise errors.BadRequest("The upload URL has expired: request another one")
+        try:
+            await self._services.media.find(name)
+        except errors.NotFound:
+            await self._store(request, principal, name)
+            return Response(status_code=200)
+        raise errors.Conflict("The upload URL was used already: request another one")
+
+    async def _ticket(self, principal: Principal, name: str, expires: str) -> str:
+        """Return the proof that this server issued a name to an account."""
+        secret = await self._services.webhook_secrets.of(principal.account_id)
+        text = f"upload {principal.account_id} {name} {expires}"
+        return hmac.digest(secret.encode(), text.encode(), hashlib.sha256).hex()
+
+    async def _store(self, request: Request, principal: Principal, name: str = "") -> str:
+        path = self._services.settings.data_dir / "tmp" / f"fal-{secrets.token_hex(16)}"
+        await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
+        try:
+            received = await uploads.receive(request, path)
+            stored = await self._services.media.upload(
+                principal.tenant, received.path, received.content_type, name
+            )
+        except OSError as error:
+            raise errors.StoreFailed from error
+        else:
+            return stored.name
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def _url(self, name: str) -> str:
+        return f"{self._base_url}{MEDIA_PATH}{name}"

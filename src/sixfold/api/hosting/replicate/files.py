@@ -1,0 +1,108 @@
+"""Files of the Replicate-compatible API: uploads, whose URLs can be inputs of any model."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.hosting.replicate import schemas
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import Query, Rows, Transaction, one
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.web import requests, responses, uploads
+from sixfold.web.services import WebServices
+
+# The form field that contains the file.
+_PART = b"content"
+_PAGE = 100
+_MAX_CURSOR_CHARS = 100
+_ID = re.compile(r"blob_[0-9a-z]{1,64}", re.ASCII)
+# Sorts after every id.
+_LAST = "~"
+
+
+class ReplicateFiles:
+    """Handlers for files."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._base_url = services.settings.base_url
+
+    async def upload(self, request: Request) -> Response:
+        """Store a file; its URL can be used as an input."""
+        principal = await self._services.authenticator.bearer(request)
+        path = self._services.settings.data_dir / "tmp" / f"file-{secrets.token_hex(16)}"
+        await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
+        try:
+            received = await uploads.receive(request, path, _PART)
+            stored = await self._services.media.upload(principal.tenant, received.path, received.content_type)
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+        return responses.json(await self._one(principal.tenant, stored.id), 201)
+
+    async def page(self, request: Request) -> Response:
+        """Return the account's files, newest first."""
+        principal = await self._services.authenticator.bearer(request)
+        bound = requests.query_text(request, "cursor", _MAX_CURSOR_CHARS)
+        if bound and not _ID.fullmatch(bound):
+            raise errors.BadRequest("cursor is invalid: use the one in `next`")
+        rows = await self._services.database.read(_page(principal.tenant, bound))
+        shown = [self._file(row) for row in rows[:_PAGE]]
+        more = (
+            f"{self._base_url}{schemas.BASE}/files?{urlencode({'cursor': shown[-1]['id']})}" if shown else ""
+        )
+        listed: schemas.ReplicateFilesSchema = {
+            "next": more if len(rows) > _PAGE else None,
+            "previous": None,
+            "results": shown,
+        }
+        return responses.json(listed)
+
+    async def show(self, request: Request) -> Response:
+        """Return a file's description."""
+        principal = await self._services.authenticator.bearer(request)
+        return responses.json(await self._one(principal.tenant, requests.path_value(request, "file_id")))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a file; runs that use it already keep their copy."""
+        principal = await self._services.authenticator.bearer(request)
+        file_id = requests.path_value(request, "file_id")
+        query = one("upload_expire", **principal.tenant.row, upload_id=file_id)
+        if await self._services.database.write(query) is None:
+            raise errors.NotFound("The file was not found")
+        return Response(status_code=204)
+
+    async def _one(self, tenant: Tenant, file_id: str) -> schemas.ReplicateFileSchema:
+        row = await self._services.database.read(one("media_by_upload", **tenant.row, upload_id=file_id))
+        if row is None:
+            raise errors.NotFound("The file was not found")
+        return self._file(row)
+
+    def _file(self, row: Mapping[str, Any]) -> schemas.ReplicateFileSchema:
+        return {
+            "id": row["upload_id"],
+            "name": row["name"],
+            "content_type": row["content_type"],
+            "size": row["size"],
+            "etag": row["sha256"],
+            "checksums": {"sha256": row["sha256"]},
+            "metadata": {},
+            "created_at": rfc3339(row["created_at"]),
+            "expires_at": rfc3339(row["expires_at"]),
+            "urls": {"get": f"{self._base_url}{MEDIA_PATH}{row['name']}"},
+        }
+
+
+def _page(tenant: Tenant, bound: str) -> Transaction[Rows]:
+    return (yield Query("uploads_before", {**tenant.row, "bound": bound or _LAST, "limit": _PAGE + 1}))

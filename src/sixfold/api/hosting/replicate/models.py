@@ -1,0 +1,205 @@
+"""Models of the Replicate-compatible API: lists, versions, search and collections.
+
+A model is `sixfold/NAME`, or a public name of Replicate that stands for one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.hosting.public_names import PublicModel, PublicNames
+from sixfold.api.hosting.replicate import schemas
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.catalog.models import Model
+from sixfold.core.clock import rfc3339, steady_clock
+from sixfold.web import requests, responses
+from sixfold.web.services import WebServices
+
+_MAX_QUERY_CHARS = 200
+_MAX_FOUND = 50
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model, and the public name by which it was requested."""
+
+    model: Model
+    public: PublicModel | None = None
+
+
+class ReplicateModels:
+    """Handlers for models."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._base_url = services.settings.base_url
+        self._since = rfc3339(steady_clock()()) or ""
+        self.names = PublicNames("replicate")
+        catalog = services.catalog
+        self._built_in = [
+            *(NamedModel(model) for model in catalog.models()),
+            *(NamedModel(catalog[row.model], row) for row in self.names if row.model in catalog),
+        ]
+        self._versions = {
+            schemas.public_version(named.model, named.public): named for named in self._built_in
+        }
+        self._versions |= {
+            version: named
+            for named in self._built_in
+            if named.public is not None
+            for version in named.public.versions
+        }
+        self._current = {
+            _name(named): schemas.public_version(named.model, named.public) for named in self._built_in
+        }
+        text = (resources.files("sixfold.data") / "tasks.toml").read_text("utf-8")
+        self._tasks: Mapping[str, list[str]] = tomllib.loads(text)
+
+    async def page(self, request: Request) -> Response:
+        """Return every model, custom models after the built-in ones, a page at a time."""
+        principal = await self._enter(request)
+        custom_models, next_cursor = await requests.own_models(
+            self._services.predictions.custom_models, request, principal.account_id
+        )
+        built_in = () if requests.cursor(request) else self._built_in
+        models = (*built_in, *(NamedModel(own.model) for own in custom_models))
+        rows = await responses.encode_each(self._render(model) for model in models)
+        more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': next_cursor})}"
+        return _page(rows, more if next_cursor else None)
+
+    async def search(self, request: Request) -> Response:
+        """Return the models whose name or description has every word of the body (`QUERY /models`)."""
+        await self._enter(request)
+        query = (await request.body())[: 4 * _MAX_QUERY_CHARS].decode("utf-8", "replace")
+        return _page([self._render(model) for model in self._found(query)])
+
+    async def search_all(self, request: Request) -> Response:
+        """Return the models and collections that match `query`."""
+        await self._enter(request)
+        query = requests.query_text(request, "query", _MAX_QUERY_CHARS)
+        limit = requests.page_size(request, 20, _MAX_FOUND, _MAX_QUERY_CHARS)
+        found: list[dict[str, Any]] = [
+            {"model": self._render(model), "metadata": {"tags": [], "score": 1.0}}
+            for model in self._found(query)[:limit]
+        ]
+        words = query.lower().split()
+        collections = [
+            self._collection(task) for task in self._tasks if all(word in task.lower() for word in words)
+        ]
+        return responses.json({"query": query, "models": found, "collections": collections, "pages": []})
+
+    async def model(self, request: Request) -> Response:
+        """Return one model."""
+        return responses.json(self._render(await self.named(request, await self._enter(request))))
+
+    async def versions(self, request: Request) -> Response:
+        """Return the versions of a model, which is only the current one."""
+        named = await self.named(request, await self._enter(request))
+        return _page([schemas.version(named.model, self._since, named.public)])
+
+    async def version(self, request: Request) -> Response:
+        """Return one version."""
+        named = await self.named(request, await self._enter(request))
+        version = schemas.version(named.model, self._since, named.public)
+        published = () if named.public is None else named.public.versions
+        if requests.path_value(request, "version") not in (version["id"], *published):
+            raise errors.NotFound("The model does not have this version")
+        return responses.json(version)
+
+    async def collections(self, request: Request) -> Response:
+        """Return a collection for each task."""
+        await self._enter(request)
+        return _page([self._collection(task) for task in self._tasks])
+
+    async def collection(self, request: Request) -> Response:
+        """Return a collection with its models."""
+        await self._enter(request)
+        slug = requests.path_value(request, "slug")
+        for task, names in self._tasks.items():
+            if _slug(task) == slug:
+                known = [named for named in self._built_in if named.model.name in names]
+                return responses.json(
+                    {**self._collection(task), "models": [self._render(named) for named in known]}
+                )
+        raise errors.NotFound(f"The collection {slug[:100]!r} was not found")
+
+    async def named(self, request: Request, principal: Principal) -> NamedModel:
+        """Return the model in the path."""
+        owner, name = requests.path_value(request, "owner"), requests.path_value(request, "name")
+        return await self._find(f"{owner}/{name}", principal)
+
+    async def by_version(self, identifier: Any, principal: Principal) -> NamedModel:
+        """Return the model for a version id, for `owner/name`, or for `owner/name:id`."""
+        if not isinstance(identifier, str) or not identifier:
+            raise errors.InvalidInput([errors.Problem("version", "version is required", "missing")])
+        if identifier in self._versions:
+            return self._versions[identifier]
+        reference, _, version = identifier.partition(":")
+        if "/" in reference:
+            named = await self._find(reference, principal)
+            published = () if named.public is None else named.public.versions
+            if version in ("", schemas.public_version(named.model, named.public), *published):
+                return named
+        async for own in self._services.predictions.custom_models.each(principal.account_id):
+            if schemas.version_of(own.model) == identifier:
+                return NamedModel(own.model)
+        message = "version is not found"
+        raise errors.InvalidInput([errors.Problem("version", message, "value_error")])
+
+    def current(self, model: str, public: PublicModel | None) -> str:
+        """Return the id of the current version of a prediction's model; empty if it is gone."""
+        return self._current.get(public.name if public is not None else f"{schemas.OWNER}/{model}", "")
+
+    async def _find(self, reference: str, principal: Principal) -> NamedModel:
+        public = self.names.find(reference)
+        if public is not None and public.model in self._services.catalog:
+            return NamedModel(self._services.catalog[public.model], public)
+        owner, _, name = reference.partition("/")
+        if owner != schemas.OWNER:
+            raise errors.NotFound(
+                f"Model {reference[:100]} not found: the owner of models here is {schemas.OWNER}, and "
+                f"GET {schemas.BASE}/models lists the names of Replicate that stand for them"
+            )
+        return NamedModel(await self._services.predictions.find(name, principal.account_id))
+
+    def _found(self, query: str) -> list[NamedModel]:
+        words = query[:_MAX_QUERY_CHARS].lower().split()
+        return [
+            named
+            for named in self._built_in
+            if all(
+                word in f"{_name(named)} {named.model.title} {named.model.description}".lower()
+                for word in words
+            )
+        ][:_MAX_FOUND]
+
+    def _render(self, named: NamedModel) -> schemas.ReplicateModelSchema:
+        own = named.model.name not in self._services.catalog
+        return schemas.model(named.model, self._base_url, self._since, own=own, public=named.public)
+
+    def _collection(self, task: str) -> schemas.ReplicateCollectionSchema:
+        return {"name": task, "slug": _slug(task), "description": f"Models for {task}"}
+
+    async def _enter(self, request: Request) -> Principal:
+        return await self._services.authenticator.bearer(request)
+
+
+def _name(named: NamedModel) -> str:
+    return named.public.name if named.public is not None else f"{schemas.OWNER}/{named.model.name}"
+
+
+def _slug(task: str) -> str:
+    return task.lower().replace(" ", "-")
+
+
+def _page(rows: list[Any], more: str | None = None) -> Response:
+    return responses.json({"next": more, "previous": None, "results": rows})

@@ -1,0 +1,223 @@
+"""fal's queue: its own client over TLS, and by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from PIL import Image
+
+from sixfold.settings import worker_environment
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.test_hosting_webhooks import INSIDE, listening, until
+from tests.fakes.fault_server import Faults
+
+QUEUE = "/fal/queue"
+SCHNELL = f"{QUEUE}/fal-ai/flux/schnell"
+CALLS = Path(__file__).with_name("fal_calls.py")
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    async with running_app(tmp_path, **INSIDE) as found:
+        yield found
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1, signed by itself, and its key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    moment = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(moment - datetime.timedelta(days=1))
+        .not_valid_after(moment + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    paths = folder / "server.crt", folder / "server.pem"
+    paths[0].write_bytes(made.public_bytes(pem))
+    paths[1].write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return paths
+
+
+@asynccontextmanager
+async def over_tls(folder: Path) -> AsyncIterator[tuple[AppFixture, dict[str, str]]]:
+    """A server behind TLS, and the environment of fal's client for it."""
+    public, private = certificate(folder)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
+        async with running_app(folder / "data", public_url=f"https://{host}") as found:
+            config = uvicorn.Config(
+                found.asgi,
+                log_config=None,
+                lifespan="off",
+                ssl_certfile=str(public),
+                ssl_keyfile=str(private),
+            )
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server._serve([listener]))  # `serve` would take the signals
+            try:
+                yield (
+                    found,
+                    {
+                        "FAL_RUN_HOST": f"{host}/fal",
+                        "FAL_QUEUE_RUN_HOST": f"{host}/fal/queue",
+                        "FAL_KEY": found.key,
+                        "SSL_CERT_FILE": str(public),
+                    },
+                )
+            finally:
+                server.should_exit = True
+                await serving
+
+
+async def test_the_official_client_works_over_tls(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
+    async with over_tls(tmp_path) as (app, environment):
+        program = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(CALLS),
+            str(tmp_path / "image.png"),
+            env={**worker_environment(), **environment},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed, _ = await program.communicate()
+        assert program.returncode == 0
+        assert await app.balance() == ("4.92", "0.00")
+    answers = [json.loads(line) for line in printed.splitlines()]
+    first, queued, canceled, new, old, *failed = answers
+    (image,) = first["subscribed"]["images"]
+    assert (image["content_type"], first["subscribed"]["seed"]) == ("image/png", 7)
+    assert image["url"].startswith(f"https://{environment['FAL_RUN_HOST'].partition('/')[0]}/media/")
+    assert (first["last"], first["subscribed"]["prompt"]) == ("Completed", "a fox")
+    assert list(first["metrics"]) == ["inference_time"]
+    assert [line["message"] for line in first["logs"]] == ["painting for ra2"]
+    assert queued["queued"] in {"Queued", "InProgress"}
+    assert (canceled["canceled"], canceled["kind"]) == ("The request was canceled.", "client_cancelled")
+    for each in (new, old):
+        assert each["ran"]["image"]["content_type"] == "image/png"
+        assert each["uploaded"].endswith(".png")
+    assert [each["status"] for each in failed] == [422, 422, 404, 502, 401]
+    assert failed[0]["message"][0]["loc"] == ["body", "prompt"]
+    assert failed[1]["message"][0]["msg"] == "num_images must be 1: request each output separately"
+    assert [each["kind"] for each in failed[2:]] == ["bad_request", "runner_server_error", "bad_request"]
+
+
+async def submitted(app: AppFixture, prompt: str = "a fox", query: str = "") -> dict[str, Any]:
+    answer = await app.client.post(f"{SCHNELL}{query}", json={"prompt": prompt}, headers=app.bearer)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def path_of(url: str) -> str:
+    return "/fal" + url.partition("/fal")[2]
+
+
+async def test_states_have_fals_statuses_and_urls(app: AppFixture) -> None:
+    made = await submitted(app, "SLOW")
+    assert made["status"] == "IN_QUEUE"
+    assert path_of(made["response_url"]) == f"{QUEUE}/fal-ai/flux/requests/{made['request_id']}"
+    state = await app.client.get(path_of(made["status_url"]), headers=app.bearer)
+    assert (state.status_code, state.json()["logs"]) == (202, None)
+    early = await app.client.get(path_of(made["response_url"]), headers=app.bearer)
+    assert (early.status_code, early.json()["detail"]) == (400, "Request is still in progress")
+    foreign = await app.client.get(path_of(made["status_url"]), headers=bearer(app.other))
+    assert foreign.status_code == 404
+    canceled = await app.client.put(path_of(made["cancel_url"]), headers=app.bearer)
+    assert (canceled.status_code, canceled.json()) == (202, {"status": "CANCELLATION_REQUESTED"})
+    await app.until("5.00", "0.00")
+    again = await app.client.put(path_of(made["cancel_url"]), headers=app.bearer)
+    assert (again.status_code, again.json()) == (400, {"status": "ALREADY_COMPLETED"})
+    ended = await app.client.get(path_of(made["status_url"]), params={"logs": 1}, headers=app.bearer)
+    assert (ended.status_code, ended.json()["status"]) == (200, "COMPLETED")
+
+
+async def test_a_stream_of_states_ends_with_the_request(app: AppFixture) -> None:
+    made = await submitted(app)
+    stream = await app.client.get(f"{path_of(made['status_url'])}/stream", headers=app.bearer)
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    states = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
+    assert [state["status"] for state in states].count("COMPLETED") == 1
+    assert states[-1]["status"] == "COMPLETED"
+    done = await app.client.get(f"{path_of(made['response_url'])}/response", headers=app.bearer)
+    assert done.json()["images"][0]["url"]
+
+
+@pytest.mark.parametrize(("prompt", "status"), [("a fox", "OK"), ("FAIL", "ERROR")])
+async def test_a_webhook_has_fals_payload(app: AppFixture, prompt: str, status: str) -> None:
+    faults = Faults()
+    async with listening(faults) as url:
+        made = await submitted(app, prompt, f"?fal_webhook={url}")
+        await until(app, made["request_id"], lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+    (seen,) = faults.steps("told")
+    told = json.loads(seen.document)
+    assert (told["request_id"], told["status"]) == (made["request_id"], status)
+    assert ("images" in told["payload"], "error" in told) == (status == "OK", status == "ERROR")
+
+
+async def test_own_models_are_apps_and_both_schemes_work(app: AppFixture) -> None:
+    body = {"prompt": "a fox", "width": 64, "height": 64}
+    header = {"Authorization": f"Key {app.key}"}
+    answer = await app.client.post("/fal/sixfold/ra2", json=body, headers=header)
+    assert answer.status_code == 200
+    assert answer.json()["images"][0]["file_name"].endswith(".png")
+    assert answer.headers["x-fal-request-id"].startswith("pred_")
+
+
+REFUSED: list[tuple[Any, int]] = [
+    ({"prompt": "x", "image_size": "huge"}, 422),
+    ({"prompt": "x", "image_size": {"width": 9}}, 422),
+    ({"prompt": "x", "sync_mode": True}, 422),
+    ({"prompt": 5}, 422),
+    ([1], 400),
+]
+
+
+@pytest.mark.parametrize(("body", "status"), REFUSED)
+async def test_bad_input_is_refused_in_fals_shape(app: AppFixture, body: Any, status: int) -> None:
+    answer = await app.client.post(SCHNELL, json=body, headers=app.bearer)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["x-fal-request-id"]
+    detail = answer.json()["detail"]
+    if status == 422:
+        assert detail[0]["loc"][1] in body
+    else:
+        assert answer.headers["x-fal-error-type"] == "bad_request"
+    assert await app.balance() == ("5.00", "0.00")
+
+
+async def test_an_upload_url_works_once_for_its_account(app: AppFixture) -> None:
+    asked = {"content_type": "text/plain", "file_name": "a.txt"}
+    answer = await app.client.post("/fal/storage/upload/initiate", json=asked, headers=app.bearer)
+    issued = answer.json()
+    target = path_of(issued["upload_url"])
+
+    async def put(url: str, key: str) -> httpx.Response:
+        return await app.client.put(url, content=b"hello", headers=bearer(key))
+
+    assert (await put(target, app.other)).status_code == 404
+    assert (await put(target[:-1] + "x", app.key)).status_code == 404
+    assert (await put(target.replace("expires=", "expires=9"), app.key)).status_code == 404
+    assert (await put(target, app.key)).status_code == 200
+    assert (await put(target, app.key)).status_code == 409
+    assert (await app.client.get("/media" + issued["file_url"].partition("/media")[2])).text == "hello"
