@@ -50,6 +50,10 @@ class ModelServer:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    # Ids of responses that were deleted.
+    forgotten: list[str] = field(default_factory=list[str])
+    # Items of a native response before its message.
+    items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     # Whether a stream ends with its usage although the request does not ask for it.
     always_usage: bool = False
 
@@ -61,7 +65,10 @@ class ModelServer:
         return [
             Route("/v1/models", self.models),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/completions", self.complete, methods=["POST"]),
             Route("/v1/responses", self.responses, methods=["POST"]),
+            Route("/v1/responses/input_tokens", self.count_response, methods=["POST"]),
+            Route("/v1/responses/{response_id}", self.forget, methods=["DELETE"]),
             Route("/v1/messages", self.messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", self.count, methods=["POST"]),
             *MediaEndpoints(self).routes(),
@@ -91,6 +98,36 @@ class ModelServer:
             _chat_chunks(shared, reply, usage if wanted and mode != "nousage" else None), mode
         )
 
+    async def complete(self, request: Request) -> Response:
+        """Continue each prompt `n` times with the words that it names."""
+        document, mode, fault = await self._take(request)
+        if fault is not None:
+            return fault
+        prompts = document["prompt"] if isinstance(document["prompt"], list) else [document["prompt"]]
+        words = [_words(str(prompt)).split()[: document.get("max_tokens")] for prompt in prompts]
+        words = [each for each in words for _ in range(document.get("n") or 1)]
+        tokens = sum(map(len, words))
+        usage = {"prompt_tokens": 5 * len(prompts), "completion_tokens": tokens}
+        usage["total_tokens"] = sum(usage.values())
+        shared = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": document["model"]}
+
+        def choice(index: int, text: str, stop: str | None) -> dict[str, Any]:
+            return {"index": index, "text": text, "logprobs": None, "finish_reason": stop}
+
+        if not document.get("stream"):
+            choices = [choice(index, " ".join(each), "stop") for index, each in enumerate(words)]
+            answer = {**shared, "choices": choices, "usage": usage}
+            if mode == "nousage":
+                del answer["usage"]
+            return self._whole(answer, mode)
+        pieces = [choice(index, f" {word}", None) for index, each in enumerate(words) for word in each]
+        pieces += [choice(index, "", "stop") for index in range(len(words))]
+        documents = [{**shared, "choices": [piece]} for piece in pieces]
+        if document.get("stream_options", {}).get("include_usage") and mode != "nousage":
+            documents.append({**shared, "choices": [], "usage": usage})
+        events = [b"data: " + json.dumps(each).encode() + b"\n\n" for each in documents]
+        return self._stream([*events, b"data: [DONE]\n\n"], mode)
+
     def usage(self, document: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
         """The usage of a chat completion."""
         usage = {"prompt_tokens": 10 * len(document["messages"]), "completion_tokens": reply["tokens"]}
@@ -115,7 +152,12 @@ class ModelServer:
             "created_at": 1,
             "status": "completed",
         }
-        answer |= {"model": document["model"], "output": [item], "usage": usage, "parallel_tool_calls": True}
+        answer |= {
+            "model": document["model"],
+            "output": [*self.items, item],
+            "usage": usage,
+            "parallel_tool_calls": True,
+        }
         answer |= {
             "tools": [],
             "tool_choice": "auto",
@@ -132,6 +174,15 @@ class ModelServer:
         events.append({"type": "response.completed", "response": answer})
         numbered = [{**event, "sequence_number": index} for index, event in enumerate(events)]
         return self._stream([_named(event) for event in numbered], mode)
+
+    async def count_response(self, request: Request) -> Response:
+        document, _, fault = await self._take(request)
+        tokens = {"object": "response.input_tokens", "input_tokens": 7 * len(document["input"])}
+        return fault or JSONResponse(tokens)
+
+    async def forget(self, request: Request) -> Response:
+        self.forgotten.append(request.path_params["response_id"])
+        return JSONResponse({"deleted": True}, 500 if self.mode == "fail" else 200)
 
     async def messages(self, request: Request) -> Response:
         document, mode, fault = await self._take(request)

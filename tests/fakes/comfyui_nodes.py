@@ -34,6 +34,7 @@ class InstalledFiles:
     diffusion_models: tuple[str, ...] = ()
     text_encoders: tuple[str, ...] = ()
     vae: tuple[str, ...] = ()
+    loras: tuple[str, ...] = ()
     upscale_models: tuple[str, ...] = ("RealESRGAN_x4plus.safetensors",)
     lacking: frozenset[str] = frozenset({"VHS_VideoCombine"})  # classes of others that are not installed
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
@@ -154,6 +155,16 @@ def _loaders(installed: InstalledFiles) -> dict[str, Row]:
         ),
         "DualCLIPLoader": (two, ["CLIP"]),
         "VAELoader": ({"vae_name": [list(installed.vae)]}, ["VAE"]),
+        "LoraLoader": (
+            {
+                "model": ["MODEL"],
+                "clip": ["CLIP"],
+                "lora_name": [list(installed.loras)],
+                "strength_model": ["FLOAT", {"default": 1.0, "min": -100.0, "max": 100.0}],
+                "strength_clip": ["FLOAT", {"default": 1.0, "min": -100.0, "max": 100.0}],
+            },
+            ["MODEL", "CLIP"],
+        ),
         "UpscaleModelLoader": ({"model_name": upscaler}, ["UPSCALE_MODEL"]),
     }
 
@@ -209,6 +220,12 @@ async def _clip(_run: Running, **given: str) -> tuple[Any, ...]:
 
 async def _vae(_run: Running, vae_name: str) -> tuple[Any, ...]:
     return (vae_name,)
+
+
+async def _lora(
+    _run: Running, model: str, clip: str, lora_name: str, strength_model: float, strength_clip: float
+) -> tuple[Any, ...]:
+    return f"{model} {lora_name} {strength_model}", f"{clip} {lora_name} {strength_clip}"
 
 
 async def _words(_run: Running, text: str, clip: str) -> tuple[Any, ...]:
@@ -378,6 +395,7 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "CLIPLoader": _clip,
     "DualCLIPLoader": _clip,
     "VAELoader": _vae,
+    "LoraLoader": _lora,
     "CLIPTextEncode": _words,
     "ConditioningZeroOut": _nothing,
     "FluxGuidance": _guided,

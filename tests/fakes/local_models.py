@@ -99,6 +99,8 @@ class Ollama(LocalModels):
         self.in_tags = in_tags
         self.remote: set[str] = set()
         self.broken: set[str] = set()
+        # The context and the length of embeddings that `/api/show` states.
+        self.lengths: dict[str, tuple[int, int]] = {}
 
     @property
     def shown(self) -> list[str]:
@@ -119,7 +121,7 @@ class Ollama(LocalModels):
                 return Response(status_code=500)
             case "/api/show":
                 document = {"license": "x" * 5000, "capabilities": list(self.models[body["model"]])}
-                return JSONResponse(document)
+                return JSONResponse(document | self._info(body["model"]))
             case "/v1/models":
                 return JSONResponse(openai_list(*self.models))
             case "/v1/chat/completions" if "completion" not in self._of(body["model"]):
@@ -133,6 +135,13 @@ class Ollama(LocalModels):
 
     def _of(self, name: str) -> tuple[str, ...]:
         return self.models.get(name) or self.models[f"{name}:latest"]
+
+    def _info(self, name: str) -> dict[str, Any]:
+        if name not in self.lengths:
+            return {}
+        context, embedding = self.lengths[name]
+        info = {"general.architecture": "qwen3", "qwen3.context_length": context}
+        return {"model_info": info | {"qwen3.embedding_length": embedding, "tokenizer.ggml.tokens": None}}
 
     def _tag(self, name: str) -> dict[str, Any]:
         tag: dict[str, Any] = {"name": name, "model": name, "size": 1, "details": {"format": "gguf"}}

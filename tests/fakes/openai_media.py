@@ -36,6 +36,11 @@ class MediaEndpoints:
             Route("/v1/images/edits", self.draw, methods=["POST"]),
             Route("/v1/audio/speech", self.speak, methods=["POST"]),
             Route("/v1/audio/transcriptions", self.listen, methods=["POST"]),
+            Route("/v1/audio/translations", self.listen, methods=["POST"]),
+            Route("/v1/moderations", self.moderate, methods=["POST"]),
+            Route("/v1/rerank", self.rerank, methods=["POST"]),
+            Route("/rerank", self.rank_texts, methods=["POST"]),
+            Route("/info", self.info),
         ]
 
     async def embeddings(self, request: Request) -> Response:
@@ -52,6 +57,48 @@ class MediaEndpoints:
         if mode == "garbage":
             answer = {"object": "list"}
         return JSONResponse(answer)
+
+    async def moderate(self, request: Request) -> Response:
+        """Find violence where the text has the word; without `flagged` for Mistral's name."""
+        document, mode, fault = await self._server.take(request, json.loads(await request.body()))
+        if fault is not None:
+            return fault
+        texts = document["input"] if isinstance(document["input"], list) else [document["input"]]
+        found = ["violence" in str(text) for text in texts]
+        results: list[dict[str, Any]] = [
+            {"flagged": bad, "categories": {"violence": bad}, "category_scores": {"violence": float(bad)}}
+            for bad in found
+        ]
+        if document["model"].startswith("mistral"):
+            for result in results:
+                del result["flagged"]
+        answer: dict[str, Any] = {"id": "modr-1", "model": document["model"], "results": results}
+        return JSONResponse({"id": "modr-1"} if mode == "garbage" else answer)
+
+    async def rerank(self, request: Request) -> Response:
+        """Rank documents by the words that they share with the query, in Cohere's format."""
+        document, mode, fault = await self._server.take(request, json.loads(await request.body()))
+        if fault is not None:
+            return fault
+        scores = _shared_words(document["query"], document["documents"])
+        rows = [{"index": at, "relevance_score": score} for at, score in enumerate(scores)]
+        if mode == "garbage":
+            return JSONResponse({"results": []})
+        if document["model"] == "billed":
+            return JSONResponse({"results": rows, "meta": {"billed_units": {"search_units": 3}}})
+        rows.append({"index": 9999, "relevance_score": 1.0})
+        return JSONResponse({"results": rows, "usage": {"total_tokens": 40}})
+
+    async def rank_texts(self, request: Request) -> Response:
+        """Rank as text-embeddings-inference does."""
+        document, _, fault = await self._server.take(request, json.loads(await request.body()))
+        scores = _shared_words(document["query"], document["texts"])
+        return fault or JSONResponse([{"index": at, "score": score} for at, score in enumerate(scores)])
+
+    async def info(self, _request: Request) -> Response:
+        """Describe the model of text-embeddings-inference."""
+        kind = {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
+        return JSONResponse({"model_id": "BAAI/bge-rank", "model_type": kind, "max_input_length": 512})
 
     async def draw(self, request: Request) -> Response:
         document, mode, fault = await self._server.take(request, await _fields(request))
@@ -121,6 +168,11 @@ class MediaEndpoints:
             return JSONResponse(told)
         usage = {"type": "duration", "seconds": 30}
         return JSONResponse({"text": text} if mode == "nousage" else {"text": text, "usage": usage})
+
+
+def _shared_words(query: str, documents: list[str]) -> list[float]:
+    words = set(query.split())
+    return [len(words & set(document.split())) / len(words) for document in documents]
 
 
 async def _fields(request: Request) -> dict[str, Any]:

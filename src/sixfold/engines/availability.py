@@ -40,6 +40,8 @@ class EngineAvailability:
         self.probes = dict(probes)
         # Functions that know a status at any time, by engine or by kind of engine.
         self.status_sources: dict[str, Callable[[], EngineStatus]] = {}
+        # Called after each refresh.
+        self.on_refreshed: Callable[[], None] = lambda: None
         statuses = self._check_all()
         self._known = {
             name: _NOT_PROBED if spec.kind in probes else statuses[name] for name, spec in engines.items()
@@ -67,6 +69,7 @@ class EngineAvailability:
         ]
         results = await asyncio.gather(*(self.probes[spec.kind](spec) for spec in probed))
         self._known = statuses | {spec.name: status for spec, status in zip(probed, results, strict=True)}
+        self.on_refreshed()
 
     def _check_all(self) -> dict[str, EngineStatus]:
         # Most engines need the same few packages, and finding a package takes longer than all other checks.

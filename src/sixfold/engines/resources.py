@@ -89,7 +89,7 @@ class InstalledResources:
             "ComfyUI", "comfyui", None, "images by its models", "start ComfyUI", "comfyui" in self._kinds
         )
         latest = self._comfyui.latest if self._comfyui is not None else {}
-        configured = self._settings.comfyui_url.rstrip("/")
+        configured = self._settings.comfyui_servers
         probe = next((each for each in latest.values() if not each.problem), None)
         probe = probe or next(iter(latest.values()), None)
         if probe is None:
@@ -102,9 +102,11 @@ class InstalledResources:
             return (
                 replace(missing, how=f"{probe.problem.rstrip('.')} ({probe.url})") if configured else missing
             )
-        where = f"{probe.version} at {probe.url}"
+        ready = [each for each in latest.values() if not each.problem]
+        where = " and ".join(f"{each.version} at {each.url}" for each in ready)
+        models = tuple(dict.fromkeys(model for each in ready for model in each.models))
         tasks = _tasks(probe) or missing.unlocks
-        return replace(missing, found=where, state="found", url=probe.url, models=probe.models, unlocks=tasks)
+        return replace(missing, found=where, state="found", url=probe.url, models=models, unlocks=tasks)
 
     def _providers(self) -> Iterator[Resource]:
         for spec in PROVIDERS.values():

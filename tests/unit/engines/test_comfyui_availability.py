@@ -30,7 +30,7 @@ async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
         comfyui(InstalledFiles(upscale_models=())) as comfy,
         httpx.AsyncClient(trust_env=False) as client,
     ):
-        ask = ComfyAvailability(client, ComfyAddress("", ProbeHosts()))
+        ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))
         tasks = ("text-to-image", "image-to-image", "upscale")
         one, two, three = await asyncio.gather(*(ask(spec(task, comfy.url)) for task in tasks))
         assert comfy.called("/system_stats") == 1
@@ -46,7 +46,7 @@ async def test_busy_server_stays_ready_and_missing_one_does_not(
 ) -> None:
     monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
-        ask = ComfyAvailability(client, ComfyAddress("", ProbeHosts()))
+        ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))
         asked = spec("text-to-image", comfy.url)
         comfy.silent.add("/system_stats")
         assert not (await ask(asked)).ready  # never heard of
@@ -72,14 +72,14 @@ async def test_a_server_that_is_slow_with_each_answer_is_ready() -> None:
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         comfy.delay_seconds = 1.2  # each answer is in time; all of them take longer than one may
         assert (
-            await ComfyAvailability(client, ComfyAddress("", ProbeHosts()))(spec("upscale", comfy.url))
+            await ComfyAvailability(client, ComfyAddress((), ProbeHosts()))(spec("upscale", comfy.url))
         ).ready
 
 
 async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
     installed = InstalledFiles(checkpoints=("XL/sd_xl_base_1.0.safetensors", "v1-5-pruned.ckpt"))
     async with comfyui(installed) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        ask = ComfyAvailability(client, ComfyAddress("", ProbeHosts()))
+        ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))
         for named in ("v1-5-pruned.ckpt", "sd_xl_base_1.0.safetensors"):
             there = await ask(spec("text-to-image", comfy.url, checkpoint=named))
             assert there.ready
@@ -92,7 +92,7 @@ async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
 
 async def test_nothing_is_asked_where_looking_is_off() -> None:
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
-        standing = await ComfyAvailability(client, ComfyAddress("", ProbeHosts(probe=False)))(
+        standing = await ComfyAvailability(client, ComfyAddress((), ProbeHosts(probe=False)))(
             spec("text-to-image", "")
         )
         assert comfy.calls == []

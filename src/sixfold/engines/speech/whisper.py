@@ -12,7 +12,7 @@ from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
 
 class WhisperEngine:
-    """Transcribes `audio_url` with the model in the folder `source`."""
+    """Transcribes or translates `audio_url` with the model in the folder `source`."""
 
     name = "whisper"
     version = "1"
@@ -29,8 +29,10 @@ class WhisperEngine:
         """Return the text with its segments and words, and the detected language."""
         wave = transcription.load_audio(task)
         hint = str(task.inputs.get("language") or "").partition("-")[0].lower()
+        translate = bool(task.inputs.get("translate"))
         parts, info = self._model.transcribe(
             wave,
+            task="translate" if translate else "transcribe",
             language=hint if hint not in ("", "auto") else None,
             word_timestamps=bool(task.inputs.get("timestamps", True)),
             vad_filter=False,
@@ -39,7 +41,7 @@ class WhisperEngine:
         for part in parts:
             context.progress(min(1.0, part.end * transcription.RATE / wave.size))
             segments.append(_segment(part))
-        return transcription.result(segments, wave, task, "full", str(info.language))
+        return transcription.result(segments, wave, task, "full", "en" if translate else str(info.language))
 
 
 def _segment(part: Any) -> TimedSegment:

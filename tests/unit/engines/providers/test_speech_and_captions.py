@@ -11,7 +11,7 @@ import av
 import pytest
 from PIL import Image
 
-from sixfold.api.gateway.openai import audio
+from sixfold.api.gateway.openai.audio import routes as audio
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers import model_table

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
-
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import sources
 
@@ -72,6 +70,8 @@ class LoraLoader:
         self._names[file] = name
 
     def _load(self, path: Path, name: str) -> None:
+        from safetensors.torch import load_file  # the rest of this module works without the extra
+
         if not path.suffix:
             # The library would treat a file without a suffix as a pickle.
             self._pipeline.load_lora_weights(load_file(path), adapter_name=name)

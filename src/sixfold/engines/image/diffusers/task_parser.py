@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.diffusers import loras
+from sixfold.engines.image.diffusers import folder_models, loras
 from sixfold.engines.image.diffusers.loras import LoraWeights
 from sixfold.engines.image.diffusers.options import DiffusersOptions, InvalidDiffusersOption, parse_adapters
 from sixfold.engines.image.scene.noise import stable_seed
@@ -87,7 +87,8 @@ def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | Non
         size = _side(inputs, "width"), _side(inputs, "height")
     steps = _bounded(inputs, "steps", (1, _MAX_STEPS))
     return SamplingRecipe(
-        source=options.source_of(str(inputs.get("base") or task.model)),
+        source=str(inputs.get(folder_models.FOLDER) or "")
+        or options.source_of(str(inputs.get("base") or task.model)),
         size=size,
         from_image=from_image,
         strength=_bounded(inputs, "strength", (0.01, 1)) or _STRENGTH,
@@ -221,6 +222,8 @@ def _adapters(task: Task, options: DiffusersOptions) -> LoraWeights:
                 )
             else:
                 adapters.append((one.file, one.weight))
+        if task.inputs.get(folder_models.FOLDER):
+            adapters.extend(folder_models.adapters(task.inputs.get("lora")))
     except (InvalidDiffusersOption, TypeError, ValueError) as error:
         raise UnusableInput("loras must be a list of names or of {file, weight} tables.") from error
     if len(adapters) > _MAX_ADAPTERS:

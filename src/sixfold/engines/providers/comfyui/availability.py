@@ -38,37 +38,27 @@ class ComfyAvailability:
     async def __call__(self, spec: EngineSpec) -> EngineStatus:
         """Probe the server of an engine and return the engine's status."""
         url = str(spec.options.get("url") or "")
-        server = await (self._found(url) if url else self._first_found())
-        if server is None:
+        servers = (await self._found(url),) if url else await self._all_found()
+        if not servers:
             return EngineStatus(False, "ComfyUI is not searched for (SIXFOLD_PROBE=0)")
-        if server.problem:
-            return EngineStatus(False, server.problem)
-        task = str(spec.options.get("task", ""))
-        model = server.serves.get(task)
-        if model is None:
-            return EngineStatus(
-                False, server.missing.get(task, f"ComfyUI at {server.url} does not support {task}")
-            )
-        checkpoint = str(spec.options.get("checkpoint", ""))
-        if checkpoint and task != UPSCALE:
-            makes_video = task in (TEXT_TO_VIDEO, IMAGE_TO_VIDEO)
-            pinned = capabilities.pinned(checkpoint, server.videos if makes_video else server.models)
-            if pinned is None:
-                return EngineStatus(False, capabilities.NOT_FOUND.format(checkpoint))
-            model = pinned
-        return EngineStatus(True, f"{model}, ComfyUI {server.version} at {server.url}")
+        statuses = [_status(spec, server) for server in servers]
+        return next((status for status in statuses if status.ready), statuses[0])
 
-    async def _first_found(self) -> FoundModels | None:
-        """Return the first candidate that responds, or the failed probe of the preferred one."""
+    async def _all_found(self) -> tuple[FoundModels, ...]:
+        """Probe all candidates; return those that respond, or the failed probe of the preferred one."""
         urls = await self._address.candidates()
-        if not urls:
-            return None
-        results = await asyncio.gather(*(self._found(url) for url in urls))
+        results = tuple(await asyncio.gather(*(self._found(url) for url in urls)))
+        for gone in self.latest.keys() - set(urls):
+            del self.latest[gone]
         ready = [each for each in results if not each.problem]
-        # The server in use stays selected while it responds, since runs are in progress there.
-        best = next((each for each in ready if each.url == self._address.url), (*ready, results[0])[0])
-        self._address.url = best.url
-        return best
+        self._address.ready = tuple(each.url for each in ready)
+        if not results:
+            return ()
+        # The server in use stays selected while it responds, since workflows are in progress there.
+        ready.sort(key=lambda each: each.url != self._address.url)
+        servers = tuple(ready) or results[:1]
+        self._address.url = servers[0].url
+        return servers
 
     async def _found(self, url: str) -> FoundModels:
         task = self._probes.get(url)
@@ -88,3 +78,23 @@ class ComfyAvailability:
         elif server.slow and url in self._last_good and now - self._last_good[url][0] < BUSY_SECONDS:
             return self._last_good[url][1]
         return server
+
+
+def _status(spec: EngineSpec, server: FoundModels) -> EngineStatus:
+    """Return the status of an engine that uses one server."""
+    if server.problem:
+        return EngineStatus(False, server.problem)
+    task = str(spec.options.get("task", ""))
+    model = server.serves.get(task)
+    if model is None:
+        return EngineStatus(
+            False, server.missing.get(task, f"ComfyUI at {server.url} does not support {task}")
+        )
+    checkpoint = str(spec.options.get("checkpoint", ""))
+    if checkpoint and task != UPSCALE:
+        makes_video = task in (TEXT_TO_VIDEO, IMAGE_TO_VIDEO)
+        pinned = capabilities.pinned(checkpoint, server.videos if makes_video else server.models)
+        if pinned is None:
+            return EngineStatus(False, capabilities.NOT_FOUND.format(checkpoint))
+        model = pinned
+    return EngineStatus(True, f"{model}, ComfyUI {server.version} at {server.url}")

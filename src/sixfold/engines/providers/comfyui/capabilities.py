@@ -34,6 +34,7 @@ CLASSES = (
     "CLIPLoader",
     "DualCLIPLoader",
     "VAELoader",
+    "LoraLoader",
     "CLIPTextEncode",
     "ConditioningZeroOut",
     "FluxGuidance",
@@ -158,6 +159,10 @@ class FoundModels:
     videos: tuple[str, ...] = ()
     serves: Mapping[str, str] = field(default_factory=dict[str, str])
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    families: Mapping[str, ModelFamily] = field(default_factory=dict[str, ModelFamily])
+    samplers: tuple[str, ...] = ()
+    schedulers: tuple[str, ...] = ()
+    loras: tuple[str, ...] = ()
 
 
 async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: float = 2.0) -> FoundModels:
@@ -186,6 +191,10 @@ async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: f
         videos=tuple(choice.file for choice in installed.videos.choices),
         serves=installed.serves,
         missing=installed.missing,
+        families={choice.file: choice.family for choice in installed.choices},
+        samplers=options(installed.schemas, "KSampler", "sampler_name"),
+        schedulers=options(installed.schemas, "KSampler", "scheduler"),
+        loras=options(installed.schemas, "LoraLoader", "lora_name"),
     )
 
 

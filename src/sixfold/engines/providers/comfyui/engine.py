@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,12 +14,12 @@ from typing import Any
 
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui.events import Event, NodeFinished, NodeProgress, NodesCached, NodeStarted
-from sixfold.clients.comfyui.server import ComfyFile, ComfyServer
+from sixfold.clients.comfyui.server import ComfyFile
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.engines import image_models
 from sixfold.engines.host_services import HostServices
-from sixfold.engines.providers.comfyui import capabilities, image_graphs, image_io
+from sixfold.engines.providers.comfyui import capabilities, checkpoints, image_graphs, image_io
 from sixfold.engines.providers.comfyui.capabilities import (
-    DEFAULT_URL,
     IMAGE_TO_IMAGE,
     TEXT_TO_IMAGE,
     UPSCALE,
@@ -25,6 +27,8 @@ from sixfold.engines.providers.comfyui.capabilities import (
     InstalledModels,
     probe,
 )
+from sixfold.engines.providers.comfyui.files import options
+from sixfold.engines.providers.comfyui.hosts import ComfyHosts, HostRun
 from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSource, ImageSpec
 from sixfold.engines.providers.comfyui.image_io import ImageFinish, InputImage
 
@@ -32,7 +36,6 @@ __all__ = ["ComfyEngine", "FoundModels", "probe"]
 
 MAX_SIDE = 4096  # pixels of an input image
 _MAX_UPSCALED_PIXELS = 40_000_000
-_CACHE_SECONDS = 300.0
 _DENOISE = 0.6
 _GRAPH_VERSION = "1"  # changes whenever the same inputs give another graph
 
@@ -46,6 +49,14 @@ class _ImageRequest:
     count: int = 1
 
 
+class _Moved(Exception):
+    """Raised if a run that has not started is to use another server than the one at `url`."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
+
+
 class ComfyEngine:
     """Runs text to image, image to image and upscaling on the operator's ComfyUI.
 
@@ -56,61 +67,86 @@ class ComfyEngine:
     def __init__(self, outside: HostServices, *, url: str = "", task: str = "", checkpoint: str = "") -> None:
         self.name = "comfyui"
         self._outside = outside
-        self._url = url
-        self._current = ComfyServer(outside.client, url or DEFAULT_URL)
+        self._hosts = ComfyHosts(outside, url)
         self._task = task
         self._checkpoint = checkpoint
-        self._installed: InstalledModels | None = None
-        self._read_at = 0.0
-        self._reading = asyncio.Lock()
-
-    @property
-    def _server(self) -> ComfyServer:
-        """The server at the engine's own address, or at the address where a ComfyUI was found."""
-        url = "" if self._url or self._outside.comfyui is None else self._outside.comfyui.url
-        if url and url != self._current.url:
-            self._current, self._installed = ComfyServer(self._outside.client, url), None
-        return self._current
 
     @property
     def version(self) -> str:
         """The versions of the graphs and of ComfyUI, and the models: what determines the output."""
-        if self._installed is None:
+        installed = self._hosts.last.installed
+        if installed is None:
             return _GRAPH_VERSION
-        files = dict.fromkeys(PurePosixPath(file).stem for file in self._installed.serves.values())
-        return "/".join((_GRAPH_VERSION, f"comfyui-{self._installed.stats.version}", *files))
+        if self._checkpoint:
+            with contextlib.suppress(EngineError):
+                installed = installed.pinned(self._checkpoint)
+        files = dict.fromkeys(PurePosixPath(file).stem for file in installed.serves.values())
+        return "/".join((_GRAPH_VERSION, f"comfyui-{installed.stats.version}", *files))
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Run a task on the server; raises `EngineError`."""
+        """Run a task on the least busy server that has the model; raises `EngineError`.
+
+        A run that has not started when its server cannot be reached is moved to another server.
+        """
+        unreachable: set[str] = set()
+        while True:
+            try:
+                async with self._hosts.use(partial(self._select, task), unreachable) as run:
+                    return await self._run_on(run, task, context)
+            except _Moved as moved:
+                unreachable.add(moved.url)
+
+    async def _run_on(self, run: HostRun, task: Task, context: Context) -> Result:
         try:
-            return await self._run(task, context, await self._read_installed())
+            return await self._run(run, task, context)
         except comfyui_errors.ComfyRefused as refused:
+            run.host.installed = None
             if not refused.unknown_value:
                 raise
             # The installed models have changed: read them again and retry once.
-            self._installed = None
-            return await self._run(task, context, await self._read_installed())
+            run.installed = self._select(task, await run.host.read())
+            return await self._run(run, task, context)
         except comfyui_errors.ComfyNodeFailed as failed:
-            self._installed = None
+            run.host.installed = None
             if failed.class_type == "LoadImage":
                 raise UnusableInput("ComfyUI could not read the image.") from failed
             raise
-        except comfyui_errors.ComfyError:
-            self._installed = None
+        except comfyui_errors.ComfyError as error:
+            run.host.installed = None
+            lost = isinstance(error, comfyui_errors.ComfyUnreachable) and not run.started
+            if lost and self._hosts.has_others(run):
+                raise _Moved(run.server.url) from error
             raise
 
     async def close(self) -> None:
         """Do nothing: no connection stays open between runs."""
 
-    async def _run(self, task: Task, context: Context, installed: InstalledModels) -> Result:
+    def _select(self, task: Task, installed: InstalledModels) -> InstalledModels:
+        """Return the models limited to the task's checkpoint; raises `EngineError` if anything is missing."""
         kind = self._task or _kind(task)
         if kind in installed.missing:
             raise EngineError(installed.missing[kind])
-        request = await self._request(kind, task, installed)
+        name = str(task.inputs.get(checkpoints.CHECKPOINT) or "")
+        if not name:
+            return installed.pinned(self._checkpoint) if self._checkpoint else installed
+        file = checkpoints.ids(choice.file for choice in installed.choices).get(name)
+        if file is None:
+            raise EngineError(f"ComfyUI does not have the checkpoint {name}.")
+        _loras(task, installed)
+        for name, field in (("sampler", "sampler_name"), ("scheduler", "scheduler")):
+            value = task.inputs.get(name)
+            if value and value not in options(installed.schemas, "KSampler", field):
+                raise EngineError(f"ComfyUI does not have the {name} {value}.")
+        return installed.pinned(file)
+
+    async def _run(self, run: HostRun, task: Task, context: Context) -> Result:
+        installed = run.installed
+        kind = self._task or _kind(task)
+        request = await self._request(run, kind, task)
         model = installed.serves[kind]
         context.log(f"ComfyUI {installed.stats.version}: {model}")
         try:
-            artifacts = await self._generate(request, None, _ImageProgress(context))
+            artifacts = await self._generate(run, request, None, _ImageProgress(context))
         except comfyui_errors.ComfyNodeFailed as failed:
             if request.count == 1 or not failed.memory or not installed.has("LatentFromBatch"):
                 raise
@@ -121,39 +157,32 @@ class ComfyEngine:
             artifacts = [
                 artifact
                 for index in range(request.count)
-                for artifact in await self._generate(request, index, progress)
+                for artifact in await self._generate(run, request, index, progress)
             ]
         context.progress(1.0)
         data: dict[str, Any] = {"checkpoint": model, "comfyui": installed.stats.version}
         return Result(tuple(artifacts), data, "full")
 
     async def _generate(
-        self, request: _ImageRequest, alone: int | None, progress: _ImageProgress
+        self, run: HostRun, request: _ImageRequest, alone: int | None, progress: _ImageProgress
     ) -> list[Artifact]:
         graph = request.build(alone)
-        outputs = await self._server.run(graph.nodes, {graph.output}, progress.begin(graph))
+        watch = run.watch(progress.begin(graph))
+        outputs = await run.server.run(graph.nodes, {graph.output}, watch)
         images = outputs.get(graph.output, {}).get("images") or ()
         count = request.count if alone is None else 1
         if len(images) < count:
             raise EngineError(f"ComfyUI returned {len(images)} of {count} images.")
-        return [await self._artifact(image, request.finish) for image in images[:count]]
+        return [await self._artifact(run, image, request.finish) for image in images[:count]]
 
-    async def _read_installed(self) -> InstalledModels:
-        """Return the server's models, read again every five minutes and after errors."""
-        async with self._reading:
-            now = asyncio.get_running_loop().time()
-            if self._installed is None or now - self._read_at > _CACHE_SECONDS:
-                installed = await capabilities.read(self._server)
-                self._installed = installed.pinned(self._checkpoint) if self._checkpoint else installed
-                self._read_at = now
-            return self._installed
-
-    async def _request(self, kind: str, task: Task, installed: InstalledModels) -> _ImageRequest:
+    async def _request(self, run: HostRun, kind: str, task: Task) -> _ImageRequest:
+        installed = run.installed
         if kind == TEXT_TO_IMAGE:
             spec = _spec(task, _number(task, "width", 1024), _number(task, "height", 1024))
+            spec = dataclasses.replace(spec, loras=_loras(task, installed))
             build = partial(image_graphs.text_to_image, installed, spec)
             return _ImageRequest(build, _finish(task, spec.width, spec.height), spec.count)
-        image, source = await self._upload_source(task)
+        image, source = await self._upload_source(run, task)
         if kind == UPSCALE:
             width, height = _upscaled_size(task, image)
             graph = image_graphs.upscale(installed, source, width, height)
@@ -165,18 +194,18 @@ class ComfyEngine:
         build = partial(image_graphs.image_to_image, installed, spec, source, denoise)
         return _ImageRequest(build, _finish(task, spec.width, spec.height, crop=False), spec.count)
 
-    async def _upload_source(self, task: Task) -> tuple[InputImage, ImageSource]:
+    async def _upload_source(self, run: HostRun, task: Task) -> tuple[InputImage, ImageSource]:
         path = task.files.get("source_image_url") or next(iter(task.files.values()), None)
         if path is None:
             raise UnusableInput("A source image is required.")
         image = await asyncio.to_thread(image_io.read_input, path)
-        file = await self._server.upload(image.name, image.data, image.content_type)
+        file = await run.server.upload(image.name, image.data, image.content_type)
         return image, ImageSource(file.annotated, image.alpha)
 
-    async def _artifact(self, image: Mapping[str, Any], finish: ImageFinish) -> Artifact:
+    async def _artifact(self, run: HostRun, image: Mapping[str, Any], finish: ImageFinish) -> Artifact:
         content = io.BytesIO()
         file = ComfyFile(*(str(image.get(part) or "") for part in ("filename", "subfolder", "type")))
-        await self._server.view(file, content, image_io.MAX_BYTES)
+        await run.server.view(file, content, image_io.MAX_BYTES)
         return await asyncio.to_thread(image_io.encode_output, content.getvalue(), finish)
 
 
@@ -239,7 +268,30 @@ def _spec(task: Task, width: int, height: int) -> ImageSpec:
         height,
         _number(task, "seed", 0) % 2**63,
         max(1, _number(task, "num_images", 1)),
+        **_sampling(task),
     )
+
+
+def _sampling(task: Task) -> dict[str, Any]:
+    """Return the settings of the sampler; only models of one checkpoint have these inputs."""
+    if not task.inputs.get(checkpoints.CHECKPOINT):
+        return {}
+    values = {name: task.inputs.get(name) for name in ("steps", "cfg", "sampler", "scheduler")}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _loras(task: Task, installed: InstalledModels) -> tuple[tuple[str, float], ...]:
+    """Return the files of the task's LoRAs with their weights; raises `EngineError` if one is missing."""
+    if not task.inputs.get(checkpoints.CHECKPOINT):
+        return ()
+    files = checkpoints.lora_ids(options(installed.schemas, "LoraLoader", "lora_name"))
+    loras: list[tuple[str, float]] = []
+    for text in task.inputs.get("lora") or ():
+        name, weight = image_models.parse_lora(text)
+        if name not in files:
+            raise EngineError(f"ComfyUI does not have the LoRA {name}.")
+        loras.append((files[name], weight))
+    return tuple(loras)
 
 
 def _finish(task: Task, width: int, height: int, *, crop: bool = True) -> ImageFinish:

@@ -24,7 +24,10 @@ _UPSCALE_FROM = 1.7
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """The images to generate; `width` and `height` are in pixels."""
+    """The images to generate; `width` and `height` are in pixels.
+
+    None and empty values are those of the model's family. `loras` are files with their weights.
+    """
 
     prompt: str
     negative: str
@@ -32,6 +35,11 @@ class ImageSpec:
     height: int
     seed: int
     count: int = 1
+    steps: int | None = None
+    cfg: float | None = None
+    sampler: str = ""
+    scheduler: str = ""
+    loras: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ def text_to_image(installed: InstalledModels, spec: ImageSpec, alone: int | None
     """
     graph, choice = GraphBuilder(), installed.choices[0]
     width, height = work_size(spec.width, spec.height, choice.family)
-    model, clip, vae = _load(graph, choice)
+    model, clip, vae = _load(graph, choice, spec.loras)
     size = {"width": width, "height": height, "batch_size": spec.count}
     latent = graph.add(
         choice.family.latent if installed.has(choice.family.latent) else "EmptyLatentImage", **size
@@ -95,7 +103,7 @@ def image_to_image(
     graph, choice = GraphBuilder(), installed.choices[0]
     # The whole source stays in the image, whatever its shape.
     width, height = work_size(spec.width, spec.height, choice.family, aspect=math.inf)
-    model, clip, vae = _load(graph, choice)
+    model, clip, vae = _load(graph, choice, spec.loras)
     loaded, first = _load_source(graph, source)
     fitted = _scale(graph, first, width, height)
     latent: Link = [graph.add("VAEEncode", pixels=fitted, vae=vae), 0]
@@ -124,8 +132,19 @@ class _ImageNodes:
     vae: Link
 
 
-def _load(graph: GraphBuilder, choice: CapabilityChoice) -> tuple[Link, Link, Link]:
-    """Return links to the model, its text encoder and its VAE."""
+def _load(
+    graph: GraphBuilder, choice: CapabilityChoice, loras: tuple[tuple[str, float], ...]
+) -> tuple[Link, Link, Link]:
+    """Return links to the model, its text encoder and its VAE, with the LoRAs applied."""
+    model, clip, vae = _load_parts(graph, choice)
+    for file, weight in loras:
+        strengths = {"strength_model": weight, "strength_clip": weight}
+        node = graph.add("LoraLoader", model=model, clip=clip, lora_name=file, **strengths)
+        model, clip = [node, 0], [node, 1]
+    return model, clip, vae
+
+
+def _load_parts(graph: GraphBuilder, choice: CapabilityChoice) -> tuple[Link, Link, Link]:
     if not choice.vae or choice.family.parts is None:
         node = graph.add("CheckpointLoaderSimple", ckpt_name=choice.file)
         return [node, 0], [node, 1], [node, 2]
@@ -142,7 +161,8 @@ def _load(graph: GraphBuilder, choice: CapabilityChoice) -> tuple[Link, Link, Li
 def _sample(graph: GraphBuilder, inputs: _ImageNodes, spec: ImageSpec, latent: Link, denoise: float) -> Link:
     family, installed = inputs.family, inputs.installed
     positive = graph.add("CLIPTextEncode", text=spec.prompt, clip=inputs.clip)
-    if family.cfg > 1 or not installed.has("ConditioningZeroOut"):
+    cfg = family.cfg if spec.cfg is None else spec.cfg
+    if cfg > 1 or not installed.has("ConditioningZeroOut"):
         negative = graph.add("CLIPTextEncode", text=spec.negative, clip=inputs.clip)
     else:
         # The sampler ignores it, so it need not be encoded.
@@ -159,10 +179,10 @@ def _sample(graph: GraphBuilder, inputs: _ImageNodes, spec: ImageSpec, latent: L
         negative=[negative, 0],
         latent_image=latent,
         seed=spec.seed,
-        steps=family.steps,
-        cfg=family.cfg,
-        sampler_name=_supported(installed, "sampler_name", family.sampler, "euler"),
-        scheduler=_supported(installed, "scheduler", family.scheduler, "normal"),
+        steps=spec.steps or family.steps,
+        cfg=cfg,
+        sampler_name=spec.sampler or _supported(installed, "sampler_name", family.sampler, "euler"),
+        scheduler=spec.scheduler or _supported(installed, "scheduler", family.scheduler, "normal"),
         denoise=denoise,
     )
     return [graph.add("VAEDecode", samples=[graph.sampler, 0], vae=inputs.vae), 0]

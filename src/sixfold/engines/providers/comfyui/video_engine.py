@@ -16,6 +16,7 @@ from sixfold.engines.providers import video_runs
 from sixfold.engines.providers.comfyui import video_graphs
 from sixfold.engines.providers.comfyui.capabilities import NOT_FOUND, InstalledModels
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
+from sixfold.engines.providers.comfyui.hosts import HostRun
 from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_VIDEO, Graph, VideoModelChoice, VideoSpec
 from sixfold.engines.video import conform, dimensions, probe, task_parser
 from sixfold.engines.video.task_parser import VideoTask
@@ -45,7 +46,14 @@ class ComfyVideoEngine(ComfyEngine):
         super().__init__(outside, url=url, task=task)
         self._checkpoint_file = checkpoint
 
-    async def _run(self, task: Task, context: Context, installed: InstalledModels) -> Result:
+    def _select(self, task: Task, installed: InstalledModels) -> InstalledModels:
+        """Return the models; raises `EngineError` if none of them can run the task."""
+        if self._task in installed.missing:
+            raise EngineError(installed.missing[self._task])
+        return installed
+
+    async def _run(self, run: HostRun, task: Task, context: Context) -> Result:
+        installed = run.installed
         if self._task in installed.missing:
             raise EngineError(installed.missing[self._task])
         choice = installed.videos.best(self._task == IMAGE_TO_VIDEO, self._checkpoint_file)
@@ -54,7 +62,7 @@ class ComfyVideoEngine(ComfyEngine):
         video = task_parser.parse(task.inputs)
         shape, image_name = (16, 9), ""
         if video_runs.source_image(task) is not None:
-            image, source = await self._upload_source(task)
+            image, source = await self._upload_source(run, task)
             shape, image_name = (image.width, image.height), source.name
         size = video.size or dimensions.frame(video.resolution, dimensions.aspect_ratio(video.aspect, shape))
         spec = _spec(task, video, choice, size, image_name)
@@ -62,8 +70,10 @@ class ComfyVideoEngine(ComfyEngine):
         context.log(
             f"ComfyUI {installed.stats.version}: {choice.file}, {spec.frames} frames of {_pixels(spec.size)}"
         )
-        outputs = await self._server.run(graph.nodes, set(graph.outputs), _VideoProgress(context, graph))
-        paths = [await self._download(outputs.get(node, {}), context, node) for node in graph.outputs]
+        outputs = await run.server.run(
+            graph.nodes, set(graph.outputs), run.watch(_VideoProgress(context, graph))
+        )
+        paths = [await self._download(run, outputs.get(node, {}), context, node) for node in graph.outputs]
         artifact = await _join(tuple(paths), video, spec, size, context)
         context.progress(1.0)
         data: dict[str, Any] = {
@@ -76,7 +86,7 @@ class ComfyVideoEngine(ComfyEngine):
             data["sound"] = track.mix_of(video.prompt).description
         return Result((artifact,), data, "full")
 
-    async def _download(self, output: Mapping[str, Any], context: Context, node: str) -> Path:
+    async def _download(self, run: HostRun, output: Mapping[str, Any], context: Context, node: str) -> Path:
         """Download the file of one segment; each saver node lists it under another key."""
         row = next(_files(output), None)
         if row is None:
@@ -84,7 +94,7 @@ class ComfyVideoEngine(ComfyEngine):
         path = context.scratch / f"segment-{node}"
         file = ComfyFile(*(str(row.get(part) or "") for part in ("filename", "subfolder", "type")))
         with path.open("wb") as target:
-            await self._server.view(file, target, _MAX_BYTES)
+            await run.server.view(file, target, _MAX_BYTES)
         return path
 
 

@@ -1,0 +1,146 @@
+"""Selects the ComfyUI server for each run: the least busy one that has the model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
+from sixfold.clients.comfyui.events import Event, EventCallback
+from sixfold.clients.comfyui.server import ComfyServer
+from sixfold.core.catalog.engines import EngineError
+from sixfold.engines.host_services import HostServices
+from sixfold.engines.providers.comfyui import capabilities
+from sixfold.engines.providers.comfyui.capabilities import DEFAULT_URL, InstalledModels
+
+_CACHE_SECONDS = 300.0
+# A server that does not state the length of its queue in this time is tried last.
+_LOAD_SECONDS = 2.0
+# Returns the models limited to those of a run; raises `EngineError` if the server cannot run it.
+Select = Callable[[InstalledModels], InstalledModels]
+
+
+class ComfyHost:
+    """One server, with its models as of the last read."""
+
+    def __init__(self, server: ComfyServer) -> None:
+        self.server = server
+        self.installed: InstalledModels | None = None
+        self._read_at = 0.0
+        self._reading = asyncio.Lock()
+
+    async def read(self) -> InstalledModels:
+        """Return the models, read again every five minutes and after errors."""
+        async with self._reading:
+            now = asyncio.get_running_loop().time()
+            if self.installed is None or now - self._read_at > _CACHE_SECONDS:
+                self.installed = await capabilities.read(self.server)
+                self._read_at = now
+            return self.installed
+
+    async def queue_length(self) -> int | None:
+        """Return how many prompts are running or waiting, or None without an answer."""
+        with contextlib.suppress(ComfyError, TimeoutError):
+            async with asyncio.timeout(_LOAD_SECONDS):
+                return await self.server.queue_length()
+        return None
+
+
+@dataclass(slots=True)
+class HostRun:
+    """A run on one server. `started` is set by its first event; it then stays on this server."""
+
+    host: ComfyHost
+    installed: InstalledModels
+    started: bool = field(default=False)
+
+    @property
+    def server(self) -> ComfyServer:
+        """The server of the run."""
+        return self.host.server
+
+    def watch(self, on_event: EventCallback) -> EventCallback:
+        """Return a callback that notes the start of the run."""
+
+        def handle(event: Event) -> None:
+            self.started = True
+            on_event(event)
+
+        return handle
+
+
+class ComfyHosts:
+    """The servers that an engine may use: its own URL, or those that the last probe found."""
+
+    def __init__(self, outside: HostServices, url: str) -> None:
+        self._outside = outside
+        self._url = url
+        self._hosts: dict[str, ComfyHost] = {}
+        # The host of the last run.
+        self.last = self._host(url or DEFAULT_URL)
+
+    def _urls(self) -> tuple[str, ...]:
+        if self._url or self._outside.comfyui is None:
+            return (self._url or DEFAULT_URL,)
+        address = self._outside.comfyui
+        return address.ready or (address.url or DEFAULT_URL,)
+
+    def _host(self, url: str) -> ComfyHost:
+        if url not in self._hosts:
+            self._hosts[url] = ComfyHost(ComfyServer(self._outside.client, url))
+        return self._hosts[url]
+
+    def has_others(self, run: HostRun) -> bool:
+        """Return whether there is another server than that of a run."""
+        return any(url != run.server.url for url in self._urls())
+
+    @asynccontextmanager
+    async def use(self, select: Select, excluded: Collection[str] = ()) -> AsyncIterator[HostRun]:
+        """Use the least busy server that can run something; raises `EngineError` if none can.
+
+        Servers in `excluded` are left out while there are others.
+        """
+        urls = self._urls()
+        for gone in self._hosts.keys() - {*urls, self.last.server.url}:
+            del self._hosts[gone]
+        hosts = [self._host(url) for url in urls if url not in excluded] or [self._host(urls[0])]
+        address = None if self._url else self._outside.comfyui
+        active: Counter[str] = Counter() if address is None else address.active
+        queued = await _queue_lengths(hosts)
+        failure: EngineError | None = None
+        while hosts:
+            host = min(hosts, key=lambda each: _load(each, queued, active))
+            hosts.remove(host)
+            active[host.server.url] += 1
+            try:
+                try:
+                    run = HostRun(host, select(await host.read()))
+                except EngineError as error:
+                    host.installed = None
+                    # The preferred server's reason is told.
+                    failure = failure or error
+                    continue
+                self.last = host
+                yield run
+                return
+            finally:
+                active[host.server.url] -= 1
+        raise failure or ComfyUnreachable("ComfyUI cannot be reached.")
+
+
+async def _queue_lengths(hosts: list[ComfyHost]) -> dict[str, int | None]:
+    """Return the length of each server's queue; a single server is not asked."""
+    if len(hosts) < 2:
+        return {}
+    lengths = await asyncio.gather(*(host.queue_length() for host in hosts))
+    return {host.server.url: length for host, length in zip(hosts, lengths, strict=True)}
+
+
+def _load(host: ComfyHost, queued: dict[str, int | None], active: Counter[str]) -> tuple[bool, int]:
+    """Return the sort key of a server: the length of its queue, in which submitted runs of ours count too."""
+    length = queued.get(host.server.url)
+    return length is None, max(length or 0, active[host.server.url])
