@@ -1,0 +1,1 @@
+"""`import`: take over the configuration of another gateway."""

@@ -1,0 +1,34 @@
+"""The argument parser of `import`, separate from the command so that help needs no imports."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+# argparse's class for a set of commands is private.
+Group = Any
+
+
+def add(
+    commands: Group,
+    new_group: Callable[[Group, str, str], Group],
+    command: Callable[..., argparse.ArgumentParser],
+) -> None:
+    """Add the group `import` with its commands."""
+    group = new_group(commands, "import", "take over the configuration of other programs")
+    litellm = command(
+        group,
+        "litellm",
+        "imports.commands:import_litellm",
+        "convert the config.yaml of a LiteLLM proxy, and print what has no equivalent",
+        "It prints the tables for sixfold.toml; --write adds them and leaves existing settings as they are.",
+    )
+    litellm.add_argument("file", metavar="FILE", help="the config.yaml")
+    litellm.add_argument(
+        "--keys",
+        metavar="FILE",
+        help="the response of LiteLLM's /key/list?return_full_object=true: create a key for each",
+    )
+    litellm.add_argument("--account", metavar="EMAIL", help="the account of the new keys")
+    litellm.add_argument("--write", action="store_true", help="change sixfold.toml and create the keys")
