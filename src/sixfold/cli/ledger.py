@@ -9,8 +9,9 @@ from typing import Any
 from sixfold.cli import database_access
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import money
-from sixfold.core.accounts import accounts, charges, ledger_queries
+from sixfold.core.accounts import accounts, charges, ledger_queries, usage_report
 from sixfold.core.accounts.ledger_queries import LedgerPage
+from sixfold.core.accounts.usage_report import UsageReport
 from sixfold.core.clock import DAY_US, rfc3339
 from sixfold.core.database import Transaction
 from sixfold.core.predictions import queries as prediction_queries
@@ -67,6 +68,31 @@ def entries(arguments: argparse.Namespace) -> None:
 def _entries(arguments: argparse.Namespace) -> Transaction[LedgerPage]:
     account = yield from accounts.by_email(arguments.email)
     return (yield from ledger_queries.page(account.id, arguments.limit, arguments.cursor))
+
+
+def usage(arguments: argparse.Namespace) -> None:
+    """Run `ledger usage`: print the usage of an account by day, kind, model and key."""
+    if not 1 <= arguments.days <= usage_report.MAX_DAYS:
+        raise CommandError(f"--days must be from 1 to {usage_report.MAX_DAYS} (got {arguments.days})")
+    dimensions = tuple(dict.fromkeys(arguments.by.split(",")))
+    if unknown := [name for name in dimensions if name not in usage_report.DIMENSIONS]:
+        allowed = ", ".join(usage_report.DIMENSIONS)
+        raise CommandError(f"--by must be a list of {allowed}, separated by commas (got {unknown[0]!r})")
+    report = database_access.read(database_access.settings_of(arguments), _usage(arguments, dimensions))
+    if arguments.json:
+        put_json({"days": arguments.days, "usage": report.rows})
+    elif arguments.csv:
+        sys.stdout.write(report.csv())
+    elif not report.rows:
+        TerminalStyle().line(f"  No usage in the last {arguments.days} days")
+    else:
+        rows = [[str(row[name]) for name in report.columns] for row in report.rows]
+        TerminalStyle().table([name.replace("_", " ") for name in report.columns], rows)
+
+
+def _usage(arguments: argparse.Namespace, dimensions: tuple[str, ...]) -> Transaction[UsageReport]:
+    account = yield from accounts.by_email(arguments.email)
+    return (yield from usage_report.report(account.id, arguments.days, dimensions))
 
 
 def costs(arguments: argparse.Namespace) -> None:

@@ -76,5 +76,6 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             access={"GET": rights.ACCOUNT_READ, "DELETE": rights.ACCOUNT_MANAGE},
         ),
         RouteEntry("/api/account/ledger", {"GET": account.entries}, access=rights.ACCOUNT_READ),
+        RouteEntry("/api/account/usage", {"GET": account.usage}, access=rights.ACCOUNT_READ),
         RouteEntry("/api/account/export", {"GET": own.take_out}, access=rights.ACCOUNT_MANAGE),
     )

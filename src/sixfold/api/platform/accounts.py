@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from typing import TypedDict
+from typing import Required, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, ledger_queries, rights
-from sixfold.web import responses
+from sixfold.core.accounts import accounts, ledger_queries, rights, usage_report
+from sixfold.web import requests, responses
 from sixfold.web.services import WebServices
 
 MAX_PAGE, PAGE = 200, 50
+MAX_TEXT, USAGE_DAYS = 100, 30
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -28,6 +30,19 @@ class AccountSchema(TypedDict):
     credits: int
     plan: str
     webhook_secret: str | None
+
+
+class UsageRowSchema(TypedDict, total=False):
+    """Requests, tokens and the amount for one combination of the requested dimensions."""
+
+    day: str
+    kind: str
+    model: str
+    key: str
+    requests: Required[int]
+    input_tokens: Required[int]
+    output_tokens: Required[int]
+    amount_usd: Required[str]
 
 
 class AccountRoutes:
@@ -64,6 +79,36 @@ class AccountRoutes:
         page = await self._services.database.read(ledger_queries.page(principal.account_id, limit, cursor))
         rows = [ledger_queries.to_json(row) for row in page.entries]
         return responses.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
+
+    async def usage(self, request: Request) -> Response:
+        """Return the usage by day, kind, model and key, as JSON or CSV."""
+        principal = await self._services.authenticator.bearer(request)
+        days, dimensions = usage_days(request), _dimensions(request)
+        as_csv = requests.query_choice(request, "format", ("json", "csv"), MAX_TEXT) == "csv"
+        report = await self._services.database.read(
+            usage_report.report(principal.account_id, days, dimensions)
+        )
+        if as_csv:
+            text = await asyncio.to_thread(report.csv)
+            return Response(text, media_type="text/csv", headers=_NO_STORE)
+        return responses.json({"days": days, "usage": report.rows}, headers=_NO_STORE)
+
+
+def usage_days(request: Request) -> int:
+    """Return the number of days of a usage report; raises `BadRequest`."""
+    text = request.query_params.get("days", str(USAGE_DAYS))
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= usage_report.MAX_DAYS):
+        raise errors.BadRequest(f"days must be from 1 to {usage_report.MAX_DAYS}")
+    return int(text)
+
+
+def _dimensions(request: Request) -> tuple[str, ...]:
+    names = requests.query_text(request, "by", MAX_TEXT) or ",".join(usage_report.DIMENSIONS)
+    dimensions = tuple(dict.fromkeys(names.split(",")))
+    if unknown := [name for name in dimensions if name not in usage_report.DIMENSIONS]:
+        allowed = ", ".join(usage_report.DIMENSIONS)
+        raise errors.BadRequest(f"by must be one or more of {allowed}, joined by commas; got {unknown[0]!r}")
+    return dimensions
 
 
 def page_size(request: Request) -> int:

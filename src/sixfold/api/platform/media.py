@@ -13,7 +13,7 @@ from sixfold.core.accounts import upload_folders
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
-from sixfold.core.media import save_paths
+from sixfold.core.media import save_paths, thumbnails
 from sixfold.core.media.media import digest_of
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance.formats import media_types
@@ -35,12 +35,22 @@ class MediaFileRoutes:
         self._services = services
 
     async def named(self, request: Request) -> Response:
-        """Return an immutable file by its unguessable name."""
+        """Return an immutable file by its unguessable name; with `w`, a small copy of an image."""
         name = requests.path_value(request, "name")
         if len(name) > _MAX_NAME:
             raise errors.NotFound
         file = await self._services.media.find(name)
         store = self._services.blobs
+        width = request.query_params.get("w")
+        if width is not None:
+            number = int(width) if width.isascii() and width.isdigit() and len(width) < 6 else 0
+            small = await self._services.media.thumbnails.find(file.blob, file.content_type, number)
+            if small is not None:
+                tag = f"{digest_of(file.blob)[:_TAG_CHARS]}-{number}"
+                served = files.ServedFile(
+                    store, small.key, small.size, thumbnails.MEDIA_TYPE, tag, files.FOREVER
+                )
+                return await files.serve(request, served)
         kind = file.content_type or media_types.UNKNOWN
         tag = digest_of(file.blob)[:_TAG_CHARS]
         if request.method == "HEAD" and await store.stat(file.blob) is None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 from sixfold.api.platform import account_data, accounts, engines, uploads
+from sixfold.core.accounts import usage_report
 from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
+from sixfold.core.media.thumbnails import WIDTHS
 from sixfold.web import openapi
 from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec
 from sixfold.web.responses import ErrorSchema
 
 _STATUS = openapi.shape("Status", status=Literal["ok"])
 _CHECKOUT = openapi.shape("Checkout", checkout_url=str)
+_WIDTH = openapi.query("w", {"type": "integer", "enum": list(WIDTHS)})
 _RECEIVED = openapi.shape("Received", received=bool)
 
 
@@ -35,12 +38,18 @@ def _files() -> dict[str, OperationSpec]:
             parameters=(openapi.IDEMPOTENCY,),
             bodies={"multipart/form-data": form, "application/octet-stream": openapi.CONTENT},
         ),
-        "GET /media/{name}": _file({307: {"description": "Redirect to the object store"}}),
+        "GET /media/{name}": _file(
+            {
+                307: {"description": "Redirect to the object store"},
+                400: openapi.response("The width is not one of those listed", ErrorSchema),
+            },
+            (_WIDTH,),
+        ),
         "GET /uploads/{path}": _file({}),
     }
 
 
-def _file(more: dict[int, Node]) -> OperationSpec:
+def _file(more: dict[int, Node], parameters: tuple[Node, ...] = ()) -> OperationSpec:
     whole: Node = {"description": "The file", "content": {"*/*": {"schema": openapi.FILE}}}
     responses: dict[int, Node] = {
         200: whole,
@@ -49,7 +58,7 @@ def _file(more: dict[int, Node]) -> OperationSpec:
         416: {"description": openapi.TEXTS[416]},
         503: openapi.response("The store is not available, and no data was sent", ErrorSchema),
     }
-    return OperationSpec("A stored file", {**responses, **more}, (404,))
+    return OperationSpec("A stored file", {**responses, **more}, (404,), parameters=parameters)
 
 
 def _account() -> dict[str, OperationSpec]:
@@ -73,6 +82,16 @@ def _account() -> dict[str, OperationSpec]:
         "GET /api/account/export": OperationSpec("All that belongs to the account", {200: archive}, (429,)),
         "GET /api/account/ledger": OperationSpec(
             "The ledger", {200: openapi.response("Newest first", entries)}, (400,), parameters=paging
+        ),
+        "GET /api/account/usage": OperationSpec(
+            "Requests, tokens and amounts by day, kind, model and key",
+            {200: _usage()},
+            (400,),
+            parameters=(
+                openapi.query("days", {"type": "integer", "minimum": 1, "maximum": usage_report.MAX_DAYS}),
+                openapi.text("by", accounts.MAX_TEXT),
+                openapi.query("format", {"enum": ["json", "csv"]}),
+            ),
         ),
         "POST /api/account/checkout": OperationSpec(
             "Pay credit by card",
@@ -104,6 +123,13 @@ def _account() -> dict[str, OperationSpec]:
             {"type": "object"},
         ),
     }
+
+
+def _usage() -> Node:
+    rows = openapi.response(
+        "The usage", openapi.shape("Usage", days=int, usage=list[accounts.UsageRowSchema])
+    )
+    return {**rows, "content": {**rows["content"], "text/csv": {"schema": openapi.Text}}}
 
 
 def _server() -> dict[str, OperationSpec]:

@@ -65,7 +65,9 @@ class PaymentRoutes:
         signature = request.headers.get("stripe-signature", "")
         event = self._services.checkout.read(body, signature, time.time())
         if event is not None:
+            self._services.predictions.failpoints.hit("payment.before")
             await payments.receive(event, self._services.checkout, self._services.database)
+            self._services.predictions.failpoints.hit("payment.after")
         return responses.json({"received": True})
 
 

@@ -101,15 +101,16 @@ def spending(account_id: str, days: int) -> Transaction[Spending]:
     for row in rows:
         # A new day may have begun between the two queries.
         if row["day"] in spent:
-            spent[row["day"]][_model(row)] += row["micros"]
+            spent[row["day"]][model_of(row["kind"], row["description"])] += row["micros"]
     models: Counter[str] = Counter()
     for day in spent.values():
         models.update(day)
     return Spending({day * DAY_US: by_model for day, by_model in spent.items()}, dict(models.most_common()))
 
 
-def _model(row: Row) -> str:
-    description, suffix = str(row["description"]), _SUFFIXES.get(row["kind"])
+def model_of(kind: str, description: str) -> str:
+    """Return the model that the description of an entry names."""
+    suffix = _SUFFIXES.get(kind)
     return description if suffix is None else description.rpartition(suffix)[0] or description
 
 

@@ -1,0 +1,101 @@
+"""The usage of an account: requests, tokens and amounts by day, kind, model and key, as JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core import money
+from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.usage_report import UsageReport
+from tests.api.gateway import PRICE, Gateway, running_gateway
+
+USAGE = "/api/account/usage"
+COUNTS = ["requests", "input_tokens", "output_tokens", "amount_usd"]
+FREE = {"input_per_million_usd": "0", "output_per_million_usd": "0"}
+
+
+@pytest.fixture
+async def gateway(either: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(either, prices={"acme/small": PRICE, "anth/small": FREE}) as found:
+        yield found
+
+
+async def usage(gateway: Gateway, **query: Any) -> list[dict[str, Any]]:
+    answer = await gateway.app.client.get(USAGE, params=query, headers=gateway.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["usage"]
+
+
+async def test_charges_refunds_and_free_calls_add_up(gateway: Gateway) -> None:
+    app = gateway.app
+    paid = [(await gateway.chat()).json()["usage"] for _ in range(2)]
+    free = (await gateway.chat(model="anth/small")).json()["usage"]
+    second = await app.product.database.write(keys.create(app.account.id))
+    bearer = {"Authorization": f"Bearer {second.api_key}"}
+    for headers in (app.bearer, bearer, bearer):
+        body = {"model": "ra1", "input": {"prompt": "a fox"}}
+        run = (await app.client.post("/api/containers/run", json=body, headers=headers)).json()["id"]
+    await app.product.predictions.refund(await app.product.predictions.get_any(run), "of no use")
+    await gateway.settled(3)
+    ledger = (await app.client.get("/api/account/ledger", headers=app.bearer)).json()["entries"]
+    entries = [entry for entry in ledger if entry["kind"] == "chat"]
+    rows = await usage(gateway, by="kind,model,key")
+    first = next(row["key"] for row in rows if row["kind"] == "chat")
+    assert {(row["kind"], row["model"], row["key"]): [row[name] for name in COUNTS] for row in rows} == {
+        ("chat", "acme/small", first): [
+            2,
+            sum(one["prompt_tokens"] for one in paid),
+            sum(one["completion_tokens"] for one in paid),
+            money.format_usd(-sum(money.parse_usd(row["amount_usd"]) for row in entries)),
+        ],
+        ("chat", "anth/small", first): [1, free["prompt_tokens"], free["completion_tokens"], "0.00"],
+        ("run", "ra1", first): [1, 0, 0, "0.04"],
+        ("run", "ra1", second.id): [2, 0, 0, "0.08"],
+        ("refund", "ra1", second.id): [0, 0, 0, "-0.04"],
+    }
+    (total,) = await usage(gateway, by="day")
+    assert total["day"] == datetime.now(UTC).date().isoformat()
+    assert total["requests"] == 6
+
+
+async def test_csv_has_the_same_rows(gateway: Gateway) -> None:
+    await gateway.chat()
+    await gateway.settled(1)
+    answer = await gateway.app.client.get(USAGE, params={"format": "csv"}, headers=gateway.headers)
+    assert answer.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert json.dumps(rows) == json.dumps(
+        [{name: str(value) for name, value in row.items()} for row in await usage(gateway)]
+    )
+    assert len(rows) == 1
+
+
+def test_a_formula_in_a_model_name_stays_text() -> None:
+    text = UsageReport(("model",), ({"model": "=1+1"}, {"model": "plain"})).csv()
+    assert text.splitlines() == ["model", "'=1+1", "plain"]
+
+
+@pytest.mark.parametrize("query", ["days=0", "days=367", "days=x", "by=account", "by=day,", "format=xml"])
+async def test_a_wrong_query_is_one_sentence(gateway: Gateway, query: str) -> None:
+    answer = await gateway.app.client.get(f"{USAGE}?{query}", headers=gateway.headers)
+    assert answer.status_code == 400
+    assert query.partition("=")[0] in answer.json()["error"]
+
+
+async def test_other_accounts_and_weaker_keys_see_nothing(gateway: Gateway) -> None:
+    await gateway.chat()
+    await gateway.settled(1)
+    app = gateway.app
+    operator = await app.client.get(USAGE, headers={"Authorization": f"Bearer {await app.operator_key()}"})
+    assert operator.json()["usage"] == []
+    weak = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
+    answer = await app.client.get(USAGE, headers={"Authorization": f"Bearer {weak.api_key}"})
+    assert answer.status_code == 403
