@@ -15,10 +15,10 @@ import msgspec
 
 from sixfold.core.input_budget import InputBudget, Limit
 
-_PIECE_BYTES = 2**20
+_PIECE_BYTES = 2**19
 # Nesting levels of arrays and objects that are split; each level scans its content once more.
 _MAX_LEVELS = 16
-_LARGE_BYTES = 8 * _PIECE_BYTES
+_LARGE_BYTES = 8 * 2**20
 _DEEP = Limit(
     _LARGE_BYTES, f"A value that is nested {_MAX_LEVELS} levels deep may have at most {{:,}} bytes of JSON"
 )

@@ -17,8 +17,9 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import Connections, CredentialEnded, current, reset
-from sixfold.web import admission, bodies, refusals
+from sixfold.web import admission, bodies, refusals, sessions
 from sixfold.web.admission import Admission
+from sixfold.web.connections import encoded_bodies
 from sixfold.web.connections.overload import OVERLOADED, PROBES
 from sixfold.web.metrics import Metrics
 from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
@@ -36,7 +37,12 @@ _LONG = (StreamingResponse, LongResponse)
 _HOP = b"x-sixfold-hop"
 # Many clients send {} with every method, so a route that reads no body accepts a small one.
 _UNREAD_BYTES = 64 * 1024
-_UNLOGGED = (errors.EngineFailed, errors.EngineUnavailable, errors.TooManyConnections)
+_UNLOGGED = (
+    errors.EngineFailed,
+    errors.EngineUnavailable,
+    errors.NotSupported,
+    errors.TooManyConnections,
+)
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 # The close code of a websocket that the server cannot take now.
 TRY_AGAIN_LATER = 1013
@@ -59,13 +65,13 @@ class WebApp:
     ) -> None:
         """Build the route table.
 
-        `not_found` answers browsers for paths that belong to no API. `connections` ends streams whose
-        credential is revoked. `is_https` states that clients reach this server by an https URL, so that
-        responses carry `Strict-Transport-Security`.
+        `not_found` answers browsers for paths that belong to no API, by its only route if it has one.
+        `connections` ends streams whose credential is revoked. `is_https` states that clients reach this
+        server by an https URL, so that responses carry `Strict-Transport-Security`.
         """
         self._admission = admission
         self._router = Router(apis, FALLBACK)
-        self._not_found = RouteMatch(not_found, None)
+        self._not_found = RouteMatch(not_found, next(iter(not_found.routes), None))
         self._metrics = metrics
         self._connections = connections
         self._headers = _HTTPS_HEADERS if is_https else _HEADERS
@@ -87,6 +93,7 @@ class WebApp:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
         reset()
+        sessions.begin(scope["path"])
         request_id = ids.new("req")
         match = self._router.find(scope["path"])
         if match.api is FALLBACK and _is_browser(scope):
@@ -151,7 +158,7 @@ class WebApp:
     async def _answer(
         self, scope: Scope, receive: Receive, match: RouteMatch
     ) -> Response | RawResponse | None:
-        error_format, request_id = match.api.error_format, scope["sixfold.request_id"]
+        error_format, request_id = match.api.format_of(scope["headers"]), scope["sixfold.request_id"]
         try:
             return await self._handle(scope, receive, match)
         except errors.SixfoldError as error:
@@ -172,6 +179,9 @@ class WebApp:
         ):
             self._admission.keyless(HTTPConnection(scope))
         most = match.route.body_bytes if match.route is not None else 0
+        if b"content-encoding" in headers:
+            receive = encoded_bodies.decode(scope, receive, most or _UNREAD_BYTES)
+            headers = dict(reversed(scope["headers"]))
         if self._admission is None or most > self._admission.held_bytes or not bodies.may_be_large(headers):
             return await _dispatch(scope, receive, match, headers)
         with self._admission.body(scope, receive) as counted:
@@ -234,11 +244,12 @@ async def _dispatch(
     if OVERLOADED in scope and (route is None or route.path not in PROBES):
         raise scope[OVERLOADED]
     if route is None:
-        raise errors.NotFound
+        raise match.api.missing(scope)
     method = scope["method"]
     handler = route.handler(method)
     if handler is None:
-        response = match.api.error_format(errors.MethodNotAllowed(), scope["sixfold.request_id"])
+        error_format = match.api.format_of(scope["headers"])
+        response = error_format(errors.MethodNotAllowed(), scope["sixfold.request_id"])
         response.headers["Allow"] = ", ".join(sorted(route.handlers))
         return response
     rights.declared.set(route.needs(method) or rights.UNDECLARED)

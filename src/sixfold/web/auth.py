@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -65,6 +66,8 @@ class Authenticator:
             settings.unauthenticated_body_bytes, "unauthenticated_body", _TOO_MANY_BYTES
         )
         self._rates = limits.rates(database, "requests", shared=settings.is_shared)
+        # Begins the credentials of requests that this process makes for a key; it never leaves the process.
+        self._own_prefix = f"{secrets.token_urlsafe(32)}/"
 
     async def key(self, api_key: Any) -> Principal:
         """Return the principal of a key, checked by `admit`; raise `Unauthenticated` if it is unknown."""
@@ -76,7 +79,26 @@ class Authenticator:
             raise errors.Unauthenticated
         if self._local_token is not None and hmac.compare_digest(keys.hash_of(api_key), self._local_token):
             return await self._operator()
+        if hmac.compare_digest(
+            api_key[: len(self._own_prefix)].encode("utf-8", "replace"), self._own_prefix.encode()
+        ):
+            return await self._key_owner(api_key.removeprefix(self._own_prefix))
         return await self._database.read(keys.authenticate(api_key), snapshot=False)
+
+    def delegate(self, key_id: str) -> str:
+        """Return a credential with the rights of a key, valid in this process; empty for the operator's own.
+
+        The caller checks that the key is valid.
+        """
+        return f"{self._own_prefix}{key_id}"
+
+    async def _key_owner(self, key_id: str) -> Principal:
+        if not key_id:
+            return await self._operator()
+        principal = await self._database.read(keys.by_id(key_id), snapshot=False)
+        if principal is None:
+            raise errors.Unauthenticated
+        return principal
 
     async def admit(self, principal: Principal) -> Principal:
         """Check a credential against the access that the route declares.

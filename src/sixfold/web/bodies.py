@@ -30,7 +30,7 @@ _MAX_DIGITS = 20
 # A shorter body cannot exceed the limits on values.
 _SMALL_BYTES = 64 * 1024
 # The size of a body that takes at most 10 ms to parse, so that the event loop can do it.
-_LOOP_BYTES = 256 * 1024
+LOOP_BYTES = 256 * 1024
 _T = TypeVar("_T")
 _FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
@@ -72,7 +72,7 @@ def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
 
 async def parse(parser: Callable[[bytes], _T], raw: bytes) -> _T:
     """Run `parser` on a body, in the thread of parsers if the body is large."""
-    return parser(raw) if len(raw) <= _LOOP_BYTES else await PARSER.run(parser, raw)
+    return parser(raw) if len(raw) <= LOOP_BYTES else await PARSER.run(parser, raw)
 
 
 def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:
@@ -339,8 +339,10 @@ def key_in_json(raw: bytes) -> Any:
     """Return the member `api_key` of a JSON object, or None; raise `BadRequest` for malformed JSON.
 
     The decoder skips all other values without allocating memory. The last of repeated members counts, as when
-    the whole document is decoded.
+    the whole document is decoded. A document with more values than any route accepts raises `InputTooLarge`:
+    the decoder would hold the GIL while it skips them.
     """
+    check_size(raw, json_limits.GRAPH)
     try:
         value = _read_key(raw).api_key
         return msgspec.json.decode(value) if len(bytes(value)) <= _MAX_KEY_BYTES else _INVALID_KEY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import accumulate
@@ -55,8 +56,8 @@ class Metrics:
             registry=self._registry,
         )
         self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
-        # Returns the metrics of the other processes of this server.
-        self.collect_peers: Callable[[], Awaitable[list[bytes]]] | None = None
+        # Gets the metrics of this process and returns those of the others of this server.
+        self.collect_peers: Callable[[bytes], Awaitable[list[bytes]]] | None = None
 
     def add_gateway(self, counts: TokenCounts) -> None:
         """Add the counts of gateway calls."""
@@ -69,8 +70,8 @@ class Metrics:
     async def text(self, database: Database, scheduler: Scheduler) -> bytes:
         """Return the metrics of all processes of this server in the text format of Prometheus."""
         own = await self.own_text(database, scheduler)
-        peers = await self.collect_peers() if self.collect_peers is not None else []
-        return merge([own, *peers]) if peers else own
+        peers = await self.collect_peers(own) if self.collect_peers is not None else []
+        return await asyncio.to_thread(merge, [own, *peers]) if peers else own
 
     async def own_text(self, database: Database, scheduler: Scheduler) -> bytes:
         """Return the metrics of this process in the text format of Prometheus."""
@@ -162,12 +163,14 @@ class _GatewayCounter(Collector):
         yield from (calls, tokens, charged)
 
 
-def merge(texts: Iterable[bytes]) -> bytes:
+def merge(texts: Iterable[bytes], *, with_gauges: bool = True) -> bytes:
     """Add up the counters and histograms of several processes; of a gauge, return the largest value."""
     families: dict[str, Metric] = {}
     values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for text in texts:
         for family in text_string_to_metric_families(text.decode()):
+            if family.type == "gauge" and not with_gauges:
+                continue
             families.setdefault(family.name, family)
             totals = values.setdefault(family.name, {})
             for sample in family.samples:

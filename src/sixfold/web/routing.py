@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from sixfold.core.accounts.rights import Access
-from sixfold.errors import SixfoldError
+from sixfold.errors import NotFound, SixfoldError
 from sixfold.web.raw_asgi import RawHandler
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -66,7 +67,9 @@ class SocketRoute:
 class ApiGroup:
     """Routes that share an error format.
 
-    It also applies to unknown paths below `prefixes`, and to the exact paths in `reserved`.
+    It also applies to unknown paths below `prefixes`, and to the exact paths in `reserved`. `variants`
+    has the error formats of clients that send a header with this name. `missing` returns the error for an
+    unknown path.
     """
 
     name: str
@@ -75,6 +78,14 @@ class ApiGroup:
     prefixes: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
     sockets: tuple[SocketRoute, ...] = ()
+    variants: Mapping[bytes, ErrorFormat] = field(default_factory=dict[bytes, ErrorFormat])
+    missing: Callable[[Scope], SixfoldError] = lambda _scope: NotFound()
+
+    def format_of(self, headers: Iterable[tuple[bytes, bytes]]) -> ErrorFormat:
+        """Return the error format of a request with these headers."""
+        if not self.variants:
+            return self.error_format
+        return next((self.variants[name] for name, _ in headers if name in self.variants), self.error_format)
 
 
 @dataclass(frozen=True, slots=True)

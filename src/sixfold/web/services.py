@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sixfold.core.account_data.deletion import AccountDeletion
@@ -11,14 +11,19 @@ from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.token_deposits import TokenDeposits
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
+from sixfold.core.batches.processor import BatchProcessor
+from sixfold.core.batches.service import BatchService
 from sixfold.core.catalog.availability import AvailabilitySurvey
 from sixfold.core.catalog.custom_models import ImageInspector
 from sixfold.core.catalog.gradio_spaces import GradioSpacePort, LocalSpaces
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.database import Database
+from sixfold.core.files.files import AccountFiles
+from sixfold.core.gateway.document_texts import DocumentTexts
 from sixfold.core.gateway.gateway import Gateway
-from sixfold.core.gateway.stored_responses import ResponseStore as KeptResponses
+from sixfold.core.gateway.stored.conversations import ConversationStore
+from sixfold.core.gateway.stored.responses import ResponseStore as KeptResponses
 from sixfold.core.media.media import MEDIA_PATH, MediaService
 from sixfold.core.media.ports import BlobStore, OutputFile
 from sixfold.core.memory.service import MemoryService
@@ -28,6 +33,7 @@ from sixfold.core.predictions.service import PredictionService
 from sixfold.core.predictions.webhooks import WebhookOutbox
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.sessions.service import SessionService
+from sixfold.core.vector_stores.parts import VectorStoreParts
 from sixfold.core.workers.scheduler import Scheduler
 from sixfold.core.workflows.service import GraphService
 from sixfold.settings import Settings
@@ -69,6 +75,14 @@ class WebServices:
     memory: MemoryService
     gateway: Gateway
     responses: KeptResponses
+    files: AccountFiles
+    conversations: ConversationStore
+    document_texts: DocumentTexts
+    vector_stores: VectorStoreParts
+    # Makes the `thumbnail` or `spritesheet` of the video at a path; raises `UnusableInput`.
+    video_stills: Callable[[str, str], bytes]
+    batches: BatchService
+    batch_processor: BatchProcessor
     checkout: Checkout
     provider: OidcProvider
     account_deletion: AccountDeletion

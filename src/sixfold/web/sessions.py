@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -65,6 +66,17 @@ class SessionCookie:
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
+# The path and the session of the request that this task answers, for the header of its page.
+current_path: ContextVar[str] = ContextVar("current_path", default="")
+current_session: ContextVar[SessionCookie | None] = ContextVar("current_session", default=None)
+
+
+def begin(path: str) -> None:
+    """Start a request: set its path, without a session."""
+    current_path.set(path)
+    current_session.set(None)
+
+
 class SessionCookies:
     """Reads, checks, sets and clears the session cookie."""
 
@@ -94,7 +106,9 @@ class SessionCookies:
             session.principal.require(access)
         except errors.SignInAgain:
             raise errors.SignInAgain(_current_page(request)) from None
-        return SessionCookie(session.account, token, session.principal)
+        found = SessionCookie(session.account, token, session.principal)
+        current_session.set(found)
+        return found
 
     async def admitted(self, request: Request) -> SessionCookie | None:
         """Return the session of a request for a page; raise `Forbidden` for an untrusted Host."""

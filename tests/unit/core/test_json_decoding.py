@@ -12,6 +12,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core import json_decoding
+from tests import gil_time
 
 MIB = 2**20
 JUNK = [b"", b"[", b"]", b"{", b'"', b",", b"\xff", b"\\", b"e"]
@@ -34,6 +35,12 @@ def value(rng: random.Random, depth: int) -> Any:
             return [value(rng, depth - 1) for _ in range(rng.randrange(12))]
         case _:
             return {f"k{at}": value(rng, depth - 1) for at in range(rng.randrange(12))}
+
+
+def test_numbers_are_decoded_in_short_calls() -> None:
+    raw = b"[" + b",".join([b"1e-300"] * (MIB // 7)) + b"]"
+    aim_ms = 35.0
+    assert gil_time.longest_call(lambda: json_decoding.decode(raw), aim_ms) < aim_ms
 
 
 def test_values_are_those_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
