@@ -36,6 +36,7 @@ from tools import thumbnails
 INPUTS = Path("tools/specimens.toml")
 EXAMPLES = Path("src/sixfold/data/spaces")
 _WAIT_SECONDS = 900
+_STRIP = 96  # the colors of a vector on its card
 _ORDER = ["embedded", "weights", "comfyui", "provider"]
 _NAMED = re.compile(r"\$([a-z0-9:-]+)")
 _KINDS = ("image/", "video/", "audio/", "model/")
@@ -185,7 +186,17 @@ def _of_data(stem: str, data: Mapping[str, Any]) -> dict[str, Any]:
         return {"kind": "image", "files": _written(stem, webp=thumbnails.poses(value))}
     if "mean" in data:
         return {"kind": "text", "files": [], "line": [round(float(y), 2) for y in data["mean"]]}
+    if "embeddings" in data:
+        return {"kind": "text", "files": [], "strip": _strip(data["embeddings"][0])}
     return {"kind": "text", "files": [], "text": thumbnails.words(data)}
+
+
+def _strip(vector: list[float]) -> list[float]:
+    """Return the strongest number of each part of a vector, relative to the strongest of all."""
+    parts = np.array_split(np.asarray(vector, dtype=float), _STRIP)
+    strongest = [float(part[np.abs(part).argmax()]) for part in parts]
+    most = max(abs(each) for each in strongest) or 1.0
+    return [round(each / most, 2) for each in strongest]
 
 
 def _of_file(stem: str, content_type: str, data: bytes) -> dict[str, Any]:

@@ -70,7 +70,7 @@ async def test_linked_oidc_account_signs_in_and_exports_its_data(
         await page.wait_for_selector(".done:has-text('linked')")
         await page.click("text='Sign out'")
         await page.click("text='Sign in with Example'")
-        await page.wait_for_url(f"{url}/account")
+        await page.wait_for_url(f"{url}/")
         await tab.open("/account/data")
         async with page.expect_download() as coming:
             await page.click("text='Download my data'")

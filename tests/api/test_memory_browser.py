@@ -119,7 +119,7 @@ async def test_links_are_judged_and_versions_come_back(browser_app: tuple[AppFix
         await page.wait_for_selector("#inferred", state="detached")
         assert "works_at" not in {link["type"] for link in (await read(app, "people/ann"))["links"]}
         await put(app, "people/ann", "# Ann\n\nWritten over.\n")
-        await page.click("text=History")
+        await page.click("main >> text=History")
         await page.click("text='Changes' >> nth=0")
         assert "Written over." in await page.inner_text(".diff .new")
         await page.click("text=Restore")

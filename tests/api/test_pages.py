@@ -59,7 +59,7 @@ async def test_start_page_works_without_scripts_and_has_no_foreign(app: AppFixtu
 async def test_not_found_is_a_page_for_browsers_and_json_for_programs(app: AppFixture) -> None:
     page = await app.client.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
     assert (page.status_code, page.headers["Content-Type"].partition(";")[0]) == (404, "text/html")
-    assert "Back to the start" in page.text
+    assert ">Home</a>" in page.text
     told = await app.client.get("/nowhere", headers={"Accept": "*/*"})
     assert (told.status_code, told.json()["code"]) == (404, "not_found")
     told = await app.client.get("/api/nowhere", headers=HTML)
@@ -141,7 +141,7 @@ async def test_no_other_site_gets_in(app: AppFixture, headers: dict[str, str]) -
 async def test_sign_in_link_works_once_and_cookie_is_http_only(app: AppFixture) -> None:
     token = await link(app)
     first = await app.client.get("/signin", params={"token": token})
-    assert (first.status_code, first.headers["Location"]) == (303, "/account")
+    assert (first.status_code, first.headers["Location"]) == (303, "/")
     cookie = first.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()
@@ -276,4 +276,5 @@ async def test_an_error_does_not_call_somebody_signed_out(app: AppFixture) -> No
     lost = await app.client.get("/nowhere", headers={"Accept": "text/html"})
     assert lost.status_code == 404
     assert '<a href="/account">Account</a>' in lost.text
+    assert "Sign out" in lost.text
     assert "Sign in" not in lost.text

@@ -172,7 +172,7 @@ async def test_phone_menu_is_one_line_and_opens_by_keyboard(
         part = page.locator(".latest li", has_text="in workflow")
         assert "0.00 USD" in await part.inner_text()
         await part.get_by_text("in workflow").click()
-        assert await page.inner_text("h1") == "space:turbo-text-to-image"
+        assert await page.inner_text("h1") == "a mill"
 
 
 async def test_the_words_of_the_reference_stay_whole_on_a_phone(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from sixfold import errors
+from sixfold import errors, import_string
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
+from sixfold.core.files.files import AccountFiles, FileLimits
 from sixfold.core.media.media import MediaLimits, MediaService
 from sixfold.core.media.ports import BlobStore
 from sixfold.engines.image import headers
@@ -26,11 +28,31 @@ def open_fetcher(settings: Settings) -> Fetcher:
     return Fetcher(allowed)
 
 
+_thumbnail = import_string.deferred("sixfold.engines.image.thumbnail:make")
+
+
 def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> MediaService:
     """Return the media service, which does not fetch URLs of this server over the network."""
     media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_duration)
     media.own_origins.add(settings.base_url)
+    media.thumbnails.shrink = shrink
     return media
+
+
+def open_files(settings: Settings, database: Database, blobs: BlobStore) -> AccountFiles:
+    """Return the files of accounts."""
+    limits = FileLimits(settings.files_per_account, settings.file_bytes_per_account)
+    return AccountFiles(database, blobs, limits, settings.scratch_dir / "files")
+
+
+def document_fetcher(settings: Settings, fetcher: Fetcher) -> Callable[[str], Awaitable[bytes]]:
+    """Return a function that fetches the document at a URL."""
+
+    async def fetch(url: str) -> bytes:
+        limits = {"max_bytes": settings.document_bytes, "timeout_seconds": settings.fetch_seconds}
+        return (await fetcher.fetch_bytes(url, **limits)).data
+
+    return fetch
 
 
 def probe_image(path: Path) -> tuple[str, int, int]:
@@ -40,6 +62,14 @@ def probe_image(path: Path) -> tuple[str, int, int]:
     except headers.UnreadableImage as error:
         raise errors.BadRequest(str(error)) from error
     return f"image/{name.lower()}", width, height
+
+
+def shrink(path: Path, width: int) -> bytes:
+    """Return a small copy of an image as WebP; raises `BadRequest` if it cannot be decoded."""
+    try:
+        return bytes(_thumbnail(path, width))
+    except UnusableInput as error:
+        raise errors.BadRequest(str(error)) from error
 
 
 def measure_duration(path: Path, kind: str) -> float | None:

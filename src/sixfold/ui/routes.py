@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.ui import gallery, start_page, static_files, workflows
 from sixfold.ui.account import data as account_data
@@ -40,7 +44,7 @@ def build_apis(
     """Return the groups of page and script routes, and the start page's handler."""
     apis = frozenset(services.settings.enabled_apis)
     templates, auth, login = PageTemplates(apis), PageAuth(services), LoginService(services)
-    start, output_view = StartPage(services, templates), OutputView(templates)
+    start, output_view = StartPage(services, templates), OutputView(templates, services.settings.base_url)
     workflow_pages = (
         None if workflow_list is None else WorkflowPages(services, templates, auth, workflow_list)
     )
@@ -80,6 +84,18 @@ def build_apis(
     if "memory" in apis:
         return (pages, scripts, memory.build_api(services, apis)), start.show
     return (pages, scripts), start.show
+
+
+def build_not_found(services: WebServices) -> ApiGroup:
+    """Return a group whose only route answers paths that belong to no API, as the user who asks."""
+    templates = PageTemplates(frozenset(services.settings.enabled_apis))
+
+    async def not_found(request: Request) -> Response:
+        await services.sessions.of(request)
+        raise errors.NotFound("Page not found")
+
+    methods: dict[str, Handler] = dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), not_found)
+    return ApiGroup("ui", templates.error_page, (RouteEntry("unknown", methods, access=rights.PUBLIC),))
 
 
 def build_start_page(start_page: Handler) -> ApiGroup:

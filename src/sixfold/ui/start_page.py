@@ -32,7 +32,7 @@ _APIS = (
     ("hosting", "Hosting", "Models as predictions with a queue"),
     ("workflows", "Workflows", "Node graphs as typed APIs"),
 )
-_MODELS = ("ra1", "anime", "ra2")
+_MODELS = {"ra1": "Painterly", "anime": "Anime", "ra2": "Any size"}
 # One example of each kind, with the color of their card.
 _EXAMPLES = {
     "anime": "media",
@@ -44,6 +44,7 @@ _EXAMPLES = {
     "tts-b": "imagekit",
     "space:stylized-text-to-image": "workflows",
 }
+_FREE = "free"
 _FORM_BYTES = 16_384
 _WAIT_SECONDS = 120.0
 
@@ -59,6 +60,11 @@ class StartPage:
         """Show the start page."""
         session = await self._services.sessions.admitted(request)
         enabled = self._services.settings.enabled_apis
+        models = [
+            (name, title, self._price(name))
+            for name, title in _MODELS.items()
+            if name in self._services.catalog
+        ]
         return self._pages.render(
             "start.html",
             session,
@@ -66,8 +72,15 @@ class StartPage:
             engines=_engines(self._services),
             examples=_examples(self._services),
             operator=session is not None and session.account.is_operator,
+            models=models,
+            free=all(price == _FREE for _name, _title, price in models),
             base_url=self._services.settings.base_url,
         )
+
+    def _price(self, name: str) -> str:
+        terms, catalog = self._services.predictions.terms, self._services.catalog
+        model = catalog[name]
+        return _FREE if model.is_waived(catalog.prices, terms) else catalog.price_text(model)
 
     async def generate(self, request: Request, user: PageUser) -> Response:
         """Generate an image for the signed-in user and return the result as JSON."""

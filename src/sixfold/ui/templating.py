@@ -21,7 +21,7 @@ from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.clock import rfc3339
 from sixfold.core.predictions import receipt
 from sixfold.errors import SixfoldError
-from sixfold.web import responses
+from sixfold.web import responses, sessions
 from sixfold.web.sessions import SessionCookie
 
 _FOLDER = Path(__file__).parent
@@ -31,6 +31,8 @@ POLICY = (
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _BACKTICKS = re.compile("`([^`]+)`")
+# Endings of the files that graphs are exported to.
+_FILE_ENDING = re.compile(r"([._-](ui|api|json|workflow))+$", re.IGNORECASE)
 _NO_FILTERS: Mapping[str, Callable[..., Any]] = {}
 _HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -65,6 +67,7 @@ class PageTemplates:
             "code_spans": _code_spans,
             "engine_name": engine_name,
             "breakable": _breakable,
+            "workflow_title": _workflow_title,
             "stored_calculation": _stored_calculation,
             "calculation": charges.in_words,
             **filters,
@@ -74,6 +77,7 @@ class PageTemplates:
             "itemize": receipt.itemized,
             "asset": _asset,
             "apis": frozenset(apis),
+            "current_path": sessions.current_path.get,
         }
 
     def render(
@@ -90,7 +94,8 @@ class PageTemplates:
         """Return an error page, or a redirect to the sign-in page if a recent sign-in is required."""
         if isinstance(error, errors.SignInAgain):
             return RedirectResponse(f"/signin?{urlencode({'again': 1, 'next': error.page})}", 303, _HEADERS)
-        response = self.render("error.html", None, status=error.status, error=error, request_id=request_id)
+        session = sessions.current_session.get()
+        response = self.render("error.html", session, status=error.status, error=error, request_id=request_id)
         response.headers.update(responses.error_headers(error))
         return response
 
@@ -110,6 +115,14 @@ def _code_spans(text: str) -> Markup:
 def _breakable(path: str) -> Markup:
     """Return a path as HTML with line-break opportunities before its slashes."""
     return Markup("<wbr>/".join(str(escape(path)).split("/")).removeprefix("<wbr>"))  # noqa: S704 - escaped just before
+
+
+def _workflow_title(name: str) -> str:
+    """Return the name of a workflow; one that is a file's name becomes words."""
+    if " " in name:
+        return name
+    words = _FILE_ENDING.sub("", name).replace("__", ", ").replace("_", " ").strip(" ,")
+    return " ".join(words.split()) or name
 
 
 def _moment(epoch_us: int | None) -> str:

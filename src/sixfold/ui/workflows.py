@@ -14,7 +14,7 @@ from starlette.responses import Response
 from sixfold.core.accounts import rights
 from sixfold.core.workflows.workflows import PATH, Workflow
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import example_outputs
+from sixfold.ui.catalog import example_outputs, initial_values
 from sixfold.ui.catalog.pages import form_fields, price_text
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests, responses
@@ -93,6 +93,7 @@ class WorkflowPages:
             if user is None
             else await self._services.predictions.find(workflow.model, user.account_id)
         )
+        initial = await initial_values.of_request(self._services, request, user, model)
         nodes: dict[str, list[str]] = defaultdict(list)
         for entry in workflow.inputs or ():
             nodes[entry.node_id].append(entry.name)
@@ -104,7 +105,9 @@ class WorkflowPages:
             drawing=Markup(_STYLE.sub("", self._workflow_list.draw(workflow), count=1)),  # noqa: S704 - escaped by `draw`
             nodes=nodes,
             model=model,
-            fields=form_fields(model, {}),
+            fields=form_fields(model, initial.inputs),
+            run=initial.run,
+            max_bytes=self._services.settings.upload_body_bytes,
             price=price_text(self._services.predictions, model),
             path=f"/workflows/{workflow.slug}",
             example=example_outputs.by_model().get(workflow.model),

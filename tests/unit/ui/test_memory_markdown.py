@@ -46,7 +46,10 @@ def shown(text: str, context: RenderContext = HERE) -> str:
         ("> [!note]", "<strong>Note</strong></p>"),
         ("> [! no] one", "<blockquote>\n<p>[! no] one"),
         ("`[[acme]]`", "<code>[[acme]]</code>"),
-        ("![[photo.png]]", '<span class="attachment">photo.png</span>'),
+        (
+            "![[photo.png]]",
+            '<span class="attachment" title="Attachments are not imported">photo.png</span>',
+        ),
         ("- [x] done", '<span class="task" role="img" aria-label="done">☑</span> done'),
         (
             "https://a.example/b_c).",

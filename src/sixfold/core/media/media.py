@@ -28,6 +28,7 @@ from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, now, one
 from sixfold.core.media.ports import BlobStore, FetcherPort, OutputFile, StagedFile
+from sixfold.core.media.thumbnails import ThumbnailStore
 from sixfold.core.provenance import embed
 from sixfold.core.provenance.formats import media_types
 
@@ -166,6 +167,7 @@ class MediaService:
         self._probe = probe
         self._limits = limits
         self._measure = measure
+        self.thumbnails = ThumbnailStore(blobs)
         # Keys of recently stored blobs, and when they were stored by the monotonic clock.
         self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
@@ -272,7 +274,7 @@ class MediaService:
             content_type = await self._fetcher.fetch_file(
                 url, path, max_bytes=limits.video_bytes, timeout_seconds=limits.video_fetch_seconds
             )
-            key, _, size = await asyncio.to_thread(_hashes, path)
+            key, _, size = await asyncio.to_thread(hashes, path)
             await self._blobs.put_file(key, path)
         return MediaSource(key, content_type, size)
 
@@ -335,11 +337,14 @@ class MediaService:
         """Return whether the run has stored this blob already, as workflows do before their end."""
         return time.monotonic() - self._recent.pop(key, -_RECENT_SECONDS) < _RECENT_SECONDS
 
-    async def upload(self, tenant: Tenant, path: Path, content_type: str) -> Upload:
-        """Store the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
-        key, sha256, size = await asyncio.to_thread(_hashes, path)
+    async def upload(self, tenant: Tenant, path: Path, content_type: str, name: str = "") -> Upload:
+        """Store the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota.
+
+        `name` comes from `new_name` and is not in use; without one the upload gets a new name.
+        """
+        key, sha256, size = await asyncio.to_thread(hashes, path)
         await self._blobs.put_file(key, path, content_type=content_type)
-        upload = Upload(ids.new("blob"), new_name(content_type), content_type, size, sha256)
+        upload = Upload(ids.new("blob"), name or new_name(content_type), content_type, size, sha256)
         await self._database.write(self._name_upload(tenant, key, upload))
         return upload
 
@@ -405,6 +410,7 @@ class MediaService:
         stored = await self._blobs.stat(blob)
         if stored is not None and stored.modified_at < now_us - _GRACE_US:
             await self._blobs.delete(blob)
+            await self.thumbnails.delete(blob)
 
 
 def _invalid_input(descriptor: Descriptor, error: errors.SixfoldError) -> errors.InvalidInput:
@@ -429,11 +435,12 @@ def _with_manifest(file: StagedFile, text: str) -> tuple[bytes, str]:
 def _embed_in_place(file: StagedFile, text: str) -> tuple[str, int]:
     """Embed the manifest in the file; returns its key and new size."""
     embed.embed_file(file.path, file.content_type, text)
-    key, _, size = _hashes(file.path)
+    key, _, size = hashes(file.path)
     return key, size
 
 
-def _hashes(path: Path) -> tuple[str, str, int]:
+def hashes(path: Path) -> tuple[str, str, int]:
+    """Return the blob key, the SHA-256 in hex and the size of a file."""
     fast, sha256, size = blake3.blake3(), hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(1 << 20):

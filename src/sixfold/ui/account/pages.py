@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -26,6 +27,9 @@ from sixfold.web.sessions import SessionCookie
 _FORM_BYTES = 16_384
 _ENTRIES, _LATEST = 25, 5
 _MAX_SERVICES = 50
+# What a key may be limited to beside models: calls of the Gateway and posts.
+_SERVICES = ("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post")
+_NO_FORM: Mapping[str, str] = {}
 _RIGHTS = {
     "run": "run models and services",
     "memory.read": "read the memory",
@@ -53,14 +57,34 @@ class AccountPage:
         return await self._render(session, query.get("cursor"), days=days)
 
     async def create_key(self, request: Request) -> Response:
-        """Create a key and show it once."""
+        """Create a key and show it once; for invalid limits, show the form with the problems."""
         session, form = await self._read_form(request)
-        limits = _limits(form)
+        try:
+            limits = _limits(form)
+            await self._check_services(limits.services, session.account.id)
+        except errors.InvalidInput as error:
+            problems = {problem.input: problem.message for problem in error.problems}
+            return await self._render(session, None, form=form, problems=problems)
         selected = _selected_rights(form, limits)
         new_key = await self._services.database.write(
             keys.create(session.account.id, limits, granted=selected)
         )
         return await self._render(session, None, new_key)
+
+    async def _check_services(self, names: tuple[str, ...], account_id: str) -> None:
+        """Raise `InvalidInput` for a name that no model has; `server/model` may be listed only later."""
+        known = {*_SERVICES, *(name for name, _owner in self._services.gateway.router.models())}
+        unknown: list[str] = []
+        for name in names:
+            if name in known or "/" in name:
+                continue
+            try:
+                await self._services.predictions.find(name, account_id)
+            except errors.NotFound:
+                unknown.append(name[:100])
+        if unknown:
+            message = f"No model is called {', '.join(unknown)}: use names from the catalog, such as ra1"
+            raise errors.InvalidInput([errors.Problem("services", message, "value_error")])
 
     async def revoke(self, request: Request) -> Response:
         """Revoke a key of the account."""
@@ -103,6 +127,8 @@ class AccountPage:
         cursor: str | None,
         new_key: NewKey | None = None,
         days: int = spending.SPANS[0],
+        form: Mapping[str, str] = _NO_FORM,
+        problems: Mapping[str, str] = _NO_FORM,
     ) -> Response:
         read, account_id = self._services.database.read, session.account.id
         latest, _ = await self._services.predictions.page(
@@ -131,10 +157,11 @@ class AccountPage:
                 name: text for name, text in _RIGHTS.items() if session.principal.has(rights.BY_NAME[name])
             },
             "default_rights": rights.names(rights.STANDARD),
-            "services": sorted(model.name for model in self._services.catalog.models()),
+            "services": list(self._services.catalog.names()),
             "payments_configured": bool(self._services.settings.stripe_secret_key),
         }
-        return self._pages.render("account/overview.html", session, **values)
+        values |= {"form": form, "problems": problems}
+        return self._pages.render("account/overview.html", session, status=422 if problems else 200, **values)
 
     async def _read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
         self._services.trusted_hosts.admit(request)
@@ -160,8 +187,8 @@ def _limits(form: dict[str, str]) -> Scope:
     names = tuple(form.get("services", "").replace(",", " ").split())[:_MAX_SERVICES]
     return Scope(
         services=names,
-        budget_day=_budget(form.get("budget_day", "")),
-        budget_month=_budget(form.get("budget_month", "")),
+        budget_day=_budget(form, "budget_day"),
+        budget_month=_budget(form, "budget_month"),
     )
 
 
@@ -171,14 +198,15 @@ def _selected_rights(form: dict[str, str], limits: Scope) -> Rights | None:
     return rights.of_names(names) & limits.max_rights if names else None
 
 
-def _budget(text: str) -> int | None:
+def _budget(form: dict[str, str], name: str) -> int | None:
+    text = form.get(name, "")
     if not text.strip():
         return None
     try:
         return money.parse_usd(text.strip())
     except ValueError:
-        problem = errors.Problem("budget", "budget must be an amount in USD, such as 5 or 0.50", "float_type")
-        raise errors.InvalidInput([problem]) from None
+        message = f"{text.strip()[:40]} is no amount in USD, such as 5 or 0.50"
+        raise errors.InvalidInput([errors.Problem(name, message, "float_type")]) from None
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:

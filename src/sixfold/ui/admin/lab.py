@@ -5,6 +5,7 @@ Available to the operator in testing mode only (`SIXFOLD_TESTING`).
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -32,17 +33,21 @@ class LabPages:
         self._services = services
         self._pages = pages
         self._killed = 0
+        # A check of a large ledger takes seconds.
+        self._checking = asyncio.Lock()
 
     async def show(self, _request: Request, user: PageUser) -> Response:
         """Show the queue, the workers and the result of a full ledger check."""
         read = self._services.database.read
+        async with self._checking:
+            faults = await read(ledger_queries.verify())
         workers = self._services.scheduler.snapshot()
         return self._pages.render(
             "admin/lab.html",
             user.session,
             moment=await read(now()),
             queue=await read(admin_queries.queue(_QUEUE)),
-            faults=await read(ledger_queries.verify()),
+            faults=faults,
             workers={name: count for name, count in sorted(workers.items()) if any(count.values())},
             killed=self._killed,
         )

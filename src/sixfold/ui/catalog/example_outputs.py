@@ -20,6 +20,8 @@ _WIDTH, _HEIGHT = 400, 225
 class ExampleOutput:
     """An example output. `kind` selects how it is shown; `line` is an SVG path in 400 by 225 units.
 
+    `strip` has numbers from -1 to 1, which are drawn as colors.
+
     `inputs` are the inputs of its run, without files.
     """
 
@@ -28,6 +30,7 @@ class ExampleOutput:
     clip: str = ""
     line: str = ""
     text: str = ""
+    strip: tuple[float, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -51,7 +54,13 @@ def _parse(row: dict[str, Any]) -> ExampleOutput:
     )
     clip = files.get("webm") or files.get("mp3", "")
     return ExampleOutput(
-        row["kind"], files.get("webp", ""), clip, line, row.get("text", ""), row.get("given", {})
+        row["kind"],
+        files.get("webp", ""),
+        clip,
+        line,
+        row.get("text", ""),
+        tuple(row.get("strip", ())),
+        row.get("given", {}),
     )
 
 

@@ -16,11 +16,12 @@ from sixfold.core.catalog.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template
 from sixfold.core.media.media import MEDIA_PATH
-from sixfold.core.predictions import lineage, pricing
+from sixfold.core.predictions import pricing
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
+from sixfold.core.provenance.formats import media_types
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import code_samples, example_outputs
+from sixfold.ui.catalog import code_samples, example_outputs, initial_values
 from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -53,8 +54,6 @@ _INTERNAL = ("graph-", "create_image")
 _WORKFLOW = "space:"
 # The earlier name of the query parameter `section`, which links may still use.
 _OLD_SECTION_PARAMETER = "shelf"
-# The value of `from` for the inputs of the card's example.
-_EXAMPLE = "example"
 _LATEST_PREDICTIONS = 100
 # Texts that may be longer than this get a multi-line field.
 _MAX_LINE_CHARS = 200
@@ -93,6 +92,11 @@ class FormField:
     descriptor: Descriptor
     control: str
     value: Any
+
+    @property
+    def signatures(self) -> str:
+        """Return a regular expression for the first bytes of the files that the field takes, or ""."""
+        return media_types.heads_of(self.descriptor.type) if self.control == "file" else ""
 
     @property
     def wide(self) -> bool:
@@ -172,14 +176,13 @@ class CatalogPages:
         """Show a model's form; `from` fills it with the inputs of a prediction or of the example."""
         user = await self._auth.user(request)
         name = requests.path_value(request, "name")
-        if user is None and name not in self._services.catalog:
-            raise errors.NotFound(f"Model {name} not found")
         model = (
-            self._services.catalog[name]
+            self._services.catalog.public(name)
             if user is None
             else await self._services.predictions.find(name, user.account_id)
         )
-        values, options = await self._initial_values(request, user, model)
+        initial = await initial_values.of_request(self._services, request, user, model)
+        values = initial.inputs
         fields = form_fields(model, values)
         inputs = {
             each.descriptor.name: values.get(each.descriptor.name, _example(each.descriptor))
@@ -194,7 +197,9 @@ class CatalogPages:
             fields=fields,
             template=self._template(model),
             hardware=self._hardware(model),
-            options=options,
+            options=initial.options,
+            run=initial.run,
+            max_bytes=self._services.settings.upload_body_bytes,
             samples=code_samples.build(self._services.settings.base_url, model.name, inputs),
             user=user,
         )
@@ -259,21 +264,6 @@ class CatalogPages:
                     images[prediction.model] = f"{MEDIA_PATH}{file.name}"
         return images
 
-    async def _initial_values(
-        self, request: Request, user: PageUser | None, model: Model
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the initial inputs and options (hardware, variant) of the form."""
-        origin = request.query_params.get("from")
-        if origin == _EXAMPLE and model.name in example_outputs.by_model():
-            return dict(example_outputs.by_model()[model.name].inputs), {}
-        if origin is None or user is None:
-            return {}, {}
-        prediction = await self._services.predictions.get(origin, user.tenant)
-        base = self._services.settings.base_url
-        inputs = await self._services.database.read(lineage.reusable_inputs(prediction, base))
-        options = {"hardware": prediction.hardware, "variant": prediction.task.inputs.get("variant")}
-        return {name: value for name, value in inputs.items() if model.takes(name)}, options
-
 
 def has_card(model: Model) -> bool:
     """Return whether a model has a card; models for internal use have none."""
@@ -305,5 +295,5 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
     catalog = CatalogPages(services, pages, auth)
     return (
         RouteEntry("/catalog", {"GET": catalog.show_list}, access=rights.PUBLIC),
-        RouteEntry("/catalog/{name}", {"GET": catalog.show_model}, access=rights.PUBLIC),
+        RouteEntry("/catalog/{name:path}", {"GET": catalog.show_model}, access=rights.PUBLIC),
     )

@@ -39,6 +39,7 @@ class SessionPages:
             "catalog/session.html",
             user.session,
             model=model,
+            hour_micros=templates[name].hour_micros,
             hour=money.format_usd(templates[name].hour_micros),
             free=model.is_waived(self._services.catalog.prices, self._services.predictions.terms),
             prompt=_PROMPTS[model.output_kind],

@@ -25,7 +25,11 @@ _RECENT_SIGN_IN = (
     f"This requires a sign-in within the last {FRESH_MINUTES} minutes. Nothing was changed. Sign in to "
     "return to the page, and submit it again."
 )
-_WRONG_CREDENTIALS = "Wrong email address or password"
+_WRONG_CREDENTIALS = "Wrong email or password"
+_EXPIRED_LINK = (
+    "This link has expired or was already used. Sign in below, or ask the operator of this "
+    "server for another link."
+)
 
 
 class LoginPages:
@@ -46,7 +50,7 @@ class LoginPages:
             and self._services.trusted_hosts.trusts_origin(request)
             and request.method == "GET"
         ):
-            return await self._login.sign_in_with_link(request, token)
+            return await self._with_link(request, token)
         # Another site's page must not sign a user in without confirmation.
         if token is not None:
             return self._pages.render("login/confirm_link.html", None, token=token[:_MAX_TOKEN])
@@ -63,7 +67,7 @@ class LoginPages:
         self._services.sessions.check_csrf(request, None, None)
         form = await forms.read(request)
         if "token" in form:
-            return await self._login.sign_in_with_link(request, form["token"])
+            return await self._with_link(request, form["token"])
         email = form.get("email", "").strip().lower()[:_MAX_EMAIL]
         next_path = sessions.own_path(form.get("next", ""))
         account = await self._account(email)
@@ -73,6 +77,13 @@ class LoginPages:
         if account is None or not matches:
             return self._show(next_path, email, _WRONG_CREDENTIALS)
         return await self._login.open_session(request, account.id, "password", next_path)
+
+    async def _with_link(self, request: Request, token: str) -> Response:
+        """Sign in with a one-time link; without success, show the form and how to get another link."""
+        try:
+            return await self._login.sign_in_with_link(request, token)
+        except errors.Unauthenticated:
+            return self._show("", problem=_EXPIRED_LINK)
 
     async def signout(self, request: Request) -> Response:
         """End the session of this browser."""

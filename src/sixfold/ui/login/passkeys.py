@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -63,7 +64,7 @@ class PasskeyPages:
         """Return the options with which the browser creates a passkey for a signed-in user."""
         session, webauthn, party = (
             await self._session(request),
-            self._webauthn(),
+            await self._webauthn(),
             self._require_relying_party(),
         )
         account, database = session.account, self._services.database
@@ -79,7 +80,7 @@ class PasskeyPages:
         """Store the passkey that the browser created; each challenge is valid once."""
         session, webauthn, party = (
             await self._session(request),
-            self._webauthn(),
+            await self._webauthn(),
             self._require_relying_party(),
         )
         body = bodies.parse_object(await request.body())
@@ -114,7 +115,7 @@ class PasskeyPages:
         """Return the options with which the browser signs in by passkey."""
         self._services.sessions.check_csrf(request, None, None)
         self._login.attempts.count_challenge(request)
-        webauthn, party = self._webauthn(), self._require_relying_party()
+        webauthn, party = await self._webauthn(), self._require_relying_party()
         challenge, ticket = webauthn.new_challenge(), ids.secret("ticket")
         creation = auth_challenges.create(_SIGN_IN, ticket, {_CHALLENGE: webauthn.encode(challenge)})
         await self._services.database.write(creation, durable=False)
@@ -126,7 +127,7 @@ class PasskeyPages:
         """Verify the browser's response and open a session."""
         self._services.sessions.check_csrf(request, None, None)
         attempt = self._login.attempts.with_secret(request)
-        webauthn, database = self._webauthn(), self._services.database
+        webauthn, database = await self._webauthn(), self._services.database
         body = bodies.parse_object(await request.body())
         stored = await database.write(
             auth_challenges.consume(_SIGN_IN, self._services.sessions.ticket(request))
@@ -170,8 +171,9 @@ class PasskeyPages:
             raise errors.NotConfigured(_UNSUPPORTED)
         return self._relying_party
 
-    def _webauthn(self) -> Any:
-        return importlib.import_module("sixfold.ui.login.webauthn")
+    async def _webauthn(self) -> Any:
+        # The first import takes 50 ms.
+        return await asyncio.to_thread(importlib.import_module, "sixfold.ui.login.webauthn")
 
 
 def _credential(body: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sixfold.ui.login import passwords, user_agent
 from sixfold.ui.login.attempts import Attempt, SignInAttempts
 from sixfold.web.services import WebServices
 
-HOME = "/account"
+HOME = "/"
 
 
 class LoginService:

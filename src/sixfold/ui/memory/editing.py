@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -96,6 +96,18 @@ def _names(name: str, text: str, base: MemoryPage | None) -> tuple[str, ...]:
     return before if text == ", ".join(before) else page_edits.texts(name, text)
 
 
+def unsettled(content: EditorContent, theirs: MemoryPage) -> MergedEdit:
+    """Return the conflicts whose markers are left in the text of an editor."""
+    return MergedEdit(content, theirs, _conflicts(merge.conflicts_in(content.body)), (), ())
+
+
+def _conflicts(sides: Iterable[tuple[str, str]]) -> tuple[EditConflict, ...]:
+    return tuple(
+        EditConflict(mine, theirs, diff.words(mine.rstrip("\n"), theirs.rstrip("\n")))
+        for mine, theirs in sides
+    )
+
+
 def merge_edit(content: EditorContent, base: MemoryPage, theirs: MemoryPage) -> MergedEdit:
     """Merge an edit of `base` with the current page `theirs`; overlapping changes become conflicts."""
     body = merge.texts(base.body, _body(content, base), theirs.body)
@@ -112,10 +124,7 @@ def merge_edit(content: EditorContent, base: MemoryPage, theirs: MemoryPage) -> 
     return MergedEdit(
         content=replace(content, slug=theirs.slug, body=body.text, version=theirs.version, **values),
         theirs=theirs,
-        conflicts=tuple(
-            EditConflict(*part.sides, diff.words(*(side.rstrip("\n") for side in part.sides)))
-            for part in body.conflicts
-        ),
+        conflicts=_conflicts(part.sides for part in body.conflicts),
         fields=tuple(conflicts),
         changes=diff.hunks(base.body, theirs.body),
     )

@@ -13,9 +13,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
+from sixfold.core import documents
 from sixfold.core.memory import slugs
 from sixfold.core.memory.commands import WriteTerms
 from sixfold.core.memory.import_export.archives import ImportReport
+from sixfold.core.memory.import_export.documents import DocumentOptions
 from sixfold.core.memory.import_export.paths import ENDINGS
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.ui.auth import PageAuth, PageUser
@@ -28,6 +30,7 @@ from sixfold.web.sessions import CSRF_HEADER
 _FORM_ERRORS = (
     errors.BadRequest,
     errors.Conflict,
+    errors.EngineUnavailable,
     errors.Forbidden,
     errors.InsufficientCredits,
     errors.TooLarge,
@@ -65,7 +68,7 @@ class MemoryFilePages:
         try:
             if (file.filename or "").lower().endswith(ENDINGS):
                 return await self._import_page(user, file)
-            return self._render(user, report=await self._import_archive(user, file.file))
+            return self._render(user, report=await self._import_file(user, file))
         except _FORM_ERRORS as error:
             return self._render(user, problem=error.message, status=error.status)
 
@@ -81,10 +84,14 @@ class MemoryFilePages:
         saved = await self._memory.write(user.caller, PageWrite(slug, text, whole=True), WriteTerms())
         return RedirectResponse(page_path(saved.page.slug), 303)
 
-    async def _import_archive(self, user: PageUser, source: BinaryIO) -> ImportReport:
+    async def _import_file(self, user: PageUser, file: UploadFile) -> ImportReport:
+        """Import an archive of pages, or one document."""
         path = self._folder / f"import-{secrets.token_hex(16)}"
         try:
-            await asyncio.to_thread(_save, source, path)
+            await asyncio.to_thread(_save, file.file, path)
+            name = file.filename or ""
+            if documents.kind_of(name):
+                return await self._memory.import_document(user.caller, path, name, DocumentOptions())
             return await self._memory.take_in(user.caller, path)
         except OSError as error:
             raise errors.StoreFailed from error

@@ -33,6 +33,7 @@ _TASK = re.compile(r"\[([ xX])\][ \t]+")
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]{1,2000}[^\s<>\"'`\\.,;:!?)\]}*_]")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
 _CALLOUT = re.compile(r"\[!([a-z][a-z-]{0,20})\][+-]?[ \t]*", re.IGNORECASE)
+_HIGHLIGHT = re.compile(r"==(?=[^\s=])([^=\n]{1,500}?)(?<=\S)==(?!=)")
 _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 
@@ -86,6 +87,7 @@ def _render(body: str, context: RenderContext) -> RenderedPage:
         raise render_limits.RenderTooLarge(f"it has {len(body)} characters (limit {MAX_CHARS})")
     if body.count("[") > _MAX_BRACKETS:
         raise render_limits.RenderTooLarge(f"it has more than {_MAX_BRACKETS} opening brackets")
+    body = markdown.without_comments(body)
     env = render_limits.environment(len(body), context=context)
     tokens = _without_title(_PARSER.parse(body, env), context.title)
     headings = _set_anchors(tokens)
@@ -227,19 +229,34 @@ def _wiki(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _highlight(state: StateInline, silent: bool) -> bool:
+    """Parse `==highlighted text==`."""
+    match = _HIGHLIGHT.match(state.src, state.pos) if state.src.startswith("==", state.pos) else None
+    if match is None:
+        return False
+    if not silent:
+        state.push("highlight", "mark", 0).content = match[1]
+    state.pos = match.end()
+    return True
+
+
 class _PageRenderer(render_limits.BoundedRenderer):
     """The renderer for wiki links, and for tokens whose content must be checked."""
 
     def wiki(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         meta, context = tokens[idx].meta, env["context"]
         if meta["file"]:
-            return f'<span class="attachment">{html.escape(meta["name"])}</span>'
+            name = html.escape(meta["name"])
+            return f'<span class="attachment" title="Attachments are not imported">{name}</span>'
         if not meta["target"]:
             return f'<a href="{html.escape(meta["anchor"])}">{html.escape(meta["text"])}</a>'
         mention = (context.mentions or {}).get(meta["target"])
         text = meta["text"] or (mention.title if mention is not None else meta["name"])
         kind = f'<span class="kind">{html.escape(_type_label(meta["type"]))}</span> ' if meta["type"] else ""
         return kind + _page_link(text, meta, mention, context)
+
+    def highlight(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<mark>{html.escape(tokens[idx].content)}</mark>"
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         env["inside"] = True
@@ -349,6 +366,7 @@ def _parser() -> MarkdownIt:
     parser.enable(["table", "strikethrough"])
     parser.validateLink = is_allowed_url
     parser.inline.ruler.before("link", "wiki", _wiki)
+    parser.inline.ruler.before("link", "highlight", _highlight)
     render_limits.limit(parser)
     return parser
 

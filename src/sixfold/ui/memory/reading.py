@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.database import Transaction, now
 from sixfold.core.memory import diff, limits, links, mentions, pages, queries, slugs
+from sixfold.core.memory.links import Backlink
 from sixfold.core.memory.mentions import PageMention
 from sixfold.core.memory.models import LINK_TYPE, Caller, Link, MemoryPage
 from sixfold.core.memory.operations import before
@@ -133,6 +135,7 @@ class ReadPages:
             titles=data.titles,
             links=_by_type(written),
             inferred=[link for link in data.view.links if link.origin == "inferred"],
+            backlinks=_by_source(data.view.backlinks),
             may_write=may_write,
             old=None,
             now=data.now,
@@ -156,6 +159,7 @@ class ReadPages:
             titles={},
             links={},
             inferred=[],
+            backlinks={},
             may_write=False,
             old=current,
             now=moment,
@@ -220,6 +224,16 @@ class ReadPages:
             first_hunks.append(hunk)
         change = Change(slug, old.version, new.version, "", fields)
         return {"change": change, "hunks": first_hunks, "cut": len(first_hunks) < len(hunks)}
+
+
+def _by_source(backlinks: Sequence[Backlink]) -> dict[str, tuple[str, str]]:
+    """Return the title of each linking page by slug, once, with the types of its typed links."""
+    grouped: dict[str, tuple[str, str]] = {}
+    for link in backlinks:
+        types = [] if link.type == LINK_TYPE else [link.type.replace("_", " ")]
+        known = grouped.get(link.source, ("", ""))[1]
+        grouped[link.source] = (link.title, ", ".join([*([known] if known else []), *types]))
+    return grouped
 
 
 def _by_type(links: list[Link]) -> dict[str, list[Link]]:

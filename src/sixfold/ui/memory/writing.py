@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +32,8 @@ _FORM_ERRORS = (
     errors.StoreFailed,
     errors.Conflict,
 )
-_MARKERS_LEFT = "Some conflict markers are left: choose a side for each, or save with the markers."
+_MARKERS_LEFT = "Conflicts are left: choose a side for each, or save with the conflict markers."
+_MAX_CONFLICTS = 10_000
 _DELETED = "The page was deleted while you were editing. Saving restores it with this text."
 
 
@@ -45,6 +47,14 @@ class EditorState:
     preview: RenderedPage | None = None
     marked: bool = False
     status: int = 200
+    conflicts: int = 0
+
+    @property
+    def settled(self) -> tuple[int, int]:
+        """Return how many conflicts are settled, and how many there were at first."""
+        left = len(self.merged.conflicts) if self.merged is not None else 0
+        total = max(left, min(self.conflicts, _MAX_CONFLICTS))
+        return total - left, total
 
 
 class WritePages:
@@ -99,12 +109,11 @@ class WritePages:
         """Save a page; if it has changed meanwhile, show the merged text instead."""
         form = await self._auth.read_form(request, user)
         content = editing.of_form(form, slug_of(request))
-        if form.get("action") == "preview":
-            return await self._preview(user, content)
+        is_preview = form.get("action") == "preview"
         if form.get("merging") and form.get("action") != "anyway" and merge.has_marks(content.body):
-            return await self._editor(
-                user, EditorState(content, problem=_MARKERS_LEFT, marked=True, status=409)
-            )
+            return await self._unsettled(user, content, form, is_preview=is_preview)
+        if is_preview:
+            return await self._preview(user, content)
         caller = user.caller
         base = await self._memory.version(caller, content.slug, content.version) if content.version else None
         terms = WriteTerms(if_version=base.version) if base is not None else WriteTerms()
@@ -130,6 +139,32 @@ class WritePages:
         return await self._editor(
             user, EditorState(merged.content, merged=merged, marked=bool(merged.conflicts), status=409)
         )
+
+    async def _unsettled(
+        self, user: PageUser, content: EditorContent, form: Mapping[str, str], *, is_preview: bool
+    ) -> Response:
+        """Show the conflicts that are left, and how many of all are settled."""
+        try:
+            theirs = (await self._memory.read(user.caller, content.slug)).page
+        except errors.NotFound:
+            return await self._editor(
+                user, EditorState(content, problem=_MARKERS_LEFT, marked=True, status=409)
+            )
+        merged = await asyncio.to_thread(editing.unsettled, content, theirs)
+        text = (
+            await self._render(user.caller, content.slug, content.title, content.body) if is_preview else None
+        )
+        total = form.get("conflicts", "")
+        editor = EditorState(
+            content,
+            merged=merged,
+            problem="" if is_preview else _MARKERS_LEFT,
+            preview=text,
+            marked=True,
+            status=200 if is_preview else 409,
+            conflicts=int(total[:5]) if total.isascii() and total.isdigit() else 0,
+        )
+        return await self._editor(user, editor)
 
     async def _preview(self, user: PageUser, content: EditorContent) -> Response:
         text = await self._render(user.caller, content.slug, content.title, content.body)

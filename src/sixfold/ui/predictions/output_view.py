@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +16,14 @@ from sixfold.ui.templating import PageTemplates
 
 # Limit on text and JSON shown on the page; the API returns all of it.
 _MAX_CHARS = 20_000
+# Limit on a title.
+_MAX_TITLE = 300
+_NOT_WORDS, _MAX_STEM = re.compile(r"[\W_]+"), 60
+# Inputs that name a prediction, best first, and inputs with the image that an output was made from.
+_TEXTS = ("prompt", "text", "style", "description", "lyrics", "input")
+_BEFORE = ("image", "image_url", "input_image")
+# The confidence below which an engine's log is shown as a warning.
+_SURE = 0.85
 _KINDS = (
     ("image/", "image"),
     ("video/", "video"),
@@ -43,8 +52,9 @@ class OutputFileView:
 class OutputView:
     """Renders the result of a prediction: its state, receipt, files and data."""
 
-    def __init__(self, pages: PageTemplates) -> None:
+    def __init__(self, pages: PageTemplates, base_url: str) -> None:
         self._pages = pages
+        self._media_url = f"{base_url}{MEDIA_PATH}"
 
     def values(self, prediction: Prediction) -> dict[str, Any]:
         """Return the template variables of a result."""
@@ -60,11 +70,47 @@ class OutputView:
                 name: _text({"value": value}) for name, value in others.items() if not _are_files(value)
             },
             "succeeded": prediction.state is PredictionState.SUCCEEDED,
+            "title": title(prediction),
+            "stem": _stem(prediction),
+            "before": self._before(prediction),
+            "warning": _warning(prediction, data),
         }
+
+    def _before(self, prediction: Prediction) -> str:
+        """Return the path of the image that the only output image was made from, or ""."""
+        files = () if prediction.output is None else prediction.output.files
+        if len(files) != 1 or not files[0].content_type.startswith("image/"):
+            return ""
+        urls = [
+            value
+            for name, value in prediction.inputs.items()
+            if name in _BEFORE and isinstance(value, str) and value.startswith(self._media_url)
+        ]
+        return MEDIA_PATH + urls[0].removeprefix(self._media_url) if urls else ""
 
     def fragment(self, prediction: Prediction) -> str:
         """Return the HTML fragment of a result."""
         return self._pages.text("predictions/result.html", **self.values(prediction))
+
+
+def title(prediction: Prediction) -> str:
+    """Return the prompt or text of a prediction in one line, or the name of its model."""
+    texts = (prediction.inputs.get(name) for name in _TEXTS)
+    text = next((" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()), "")
+    return text[:_MAX_TITLE] or prediction.model
+
+
+def _stem(prediction: Prediction) -> str:
+    """Return the name of downloaded files without an ending: the title as words, and the end of the id."""
+    words = _NOT_WORDS.sub("-", title(prediction).lower()).strip("-")[:_MAX_STEM].rstrip("-")
+    return f"{words or 'output'}_{prediction.id[-8:]}"
+
+
+def _warning(prediction: Prediction, data: dict[str, Any]) -> str:
+    """Return what the engine logged about a result of which it is not sure, or ""."""
+    confidence = data.get("confidence")
+    is_unsure = isinstance(confidence, int | float) and confidence < _SURE
+    return prediction.logs.strip()[:_MAX_TITLE] if is_unsure else ""
 
 
 def _are_files(value: object) -> bool:

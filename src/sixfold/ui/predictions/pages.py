@@ -94,7 +94,7 @@ class PredictionPages:
             "predictions/list.html",
             user.session,
             rows=[PredictionRow(each, longest) for each in predictions],
-            models=sorted(model.name for model in self._services.catalog.models()),
+            models=self._services.catalog.names(),
             states=_STATES,
             filters=filters,
             next_cursor=next_cursor,
@@ -107,7 +107,7 @@ class PredictionPages:
         related = await self._services.database.read(lineage.get(prediction))
         repeats = [
             (other, equal or await provenance.has_same_output(self._services, prediction, other))
-            for other, equal in related.same
+            for other, equal in (related.same if prediction.state is PredictionState.SUCCEEDED else ())
         ]
         return self._pages.render(
             "predictions/prediction.html",

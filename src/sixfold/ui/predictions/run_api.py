@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
+from sixfold.core.provenance.formats import media_types
 from sixfold.core.sessions.service import SessionRequest
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import code_samples
@@ -91,6 +93,7 @@ class RunRoutes:
         return {
             "cost": cost,
             "took": f"about {humanize.roughly(seconds)}" if has_sample else "duration not yet known",
+            "seconds": seconds if has_sample else None,
             "engine": engine_name(engine),
             "quality": price_quote.quality,
         }
@@ -107,14 +110,37 @@ class RunRoutes:
             hardware=form.hardware,
             extras=form.extras,
         )
-        prediction = await self._services.predictions.submit(prediction_request)
+        try:
+            prediction = await self._services.predictions.submit(prediction_request)
+        except errors.InsufficientCredits as error:
+            return self._without_credit(error, user, await self._needed(form))
         return responses.json({"id": prediction.id}, 202)
 
+    async def _needed(self, form: RunForm) -> str:
+        quote = self._services.predictions.quote(form.model, form.inputs, hardware=form.hardware)
+        return f"this run needs {money.format_usd(quote.price.micros)} USD"
+
+    def _without_credit(self, error: errors.SixfoldError, user: PageUser, needed: str) -> Response:
+        """Return the error with the balance, and where the user can add credit."""
+        account = user.session.account if user.session is not None else None
+        if account is None:
+            raise error
+        balance = money.format_usd(account.posted - account.held)
+        action = {"href": "/account#credit", "title": "Add credit"}
+        text = f"You have {balance} USD, and {needed}."
+        return responses.json({"error": text, "code": error.code, "action": action}, error.status)
+
     async def upload(self, request: Request, user: PageUser) -> Response:
-        """Store a file of a form and return its URL."""
+        """Store a file of a form and return its URL; `kind` is the type of the input that it is for."""
+        kind = request.query_params.get("kind", "")
         path = await asyncio.to_thread(self._new_path)
         try:
             upload = await uploads.receive(request, path)
+            heads = media_types.heads_of(kind)
+            if heads and not re.match(heads.encode(), upload.head, re.DOTALL):
+                raise errors.BadRequest(
+                    f"This file is no {kind} that can be read here ({upload.content_type})"
+                )
             media_file = await self._services.media.upload(user.tenant, path, upload.content_type)
         except OSError as error:
             raise errors.StoreFailed from error
@@ -178,7 +204,10 @@ class RunRoutes:
         session_request = SessionRequest(
             user.principal, requests.request_id(request), str(body.get("model", "")), inputs
         )
-        live_session = await self._services.live_sessions.create(session_request)
+        try:
+            live_session = await self._services.live_sessions.create(session_request)
+        except errors.InsufficientCredits as error:
+            return self._without_credit(error, user, "a session needs more to start")
         path = f"{_SOCKET_PATH}/{live_session.session.id}?token={quote(live_session.token)}"
         return responses.json({"path": path, "id": live_session.session.id}, 201)
 

@@ -65,10 +65,10 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   }
 
   const { width, height } = svg.viewBox.baseVal;
-  pane.style.height = `${Math.min(0.72 * innerHeight, Math.max(innerWidth > 700 ? 320 : 220, (pane.clientWidth * height) / width))}px`;
-  // Zoom in to the start of the graph if its smallest text would have less than ten pixels.
+  pane.style.height = `${Math.min(0.6 * innerHeight, Math.max(innerWidth > 700 ? 320 : 220, (pane.clientWidth * height) / width))}px`;
+  // On a phone, zoom in to the start of the graph if its smallest text would have less than ten pixels.
   const legible = 0.9 / Math.min(pane.clientWidth / width, pane.clientHeight / height);
-  if (legible > 1) zoom(legible, 0);
+  if (legible > 1 && innerWidth <= 700) zoom(legible, 0);
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 

@@ -8,8 +8,50 @@ const heldKeys = new Set();
 const KEYS = { ArrowUp: "w", ArrowLeft: "a", ArrowDown: "s", ArrowRight: "d" };
 let [socket, sequence, frameHeader, frames, root] = [null, 0, null, 0, [0, 0, 0]];
 
+const STATES = { requested: "Starting a worker …", starting: "Starting a worker …", ready: "Ready", active: "Live", idle: "Waiting for your input", closing: "Ending …", closed: "Ended", failed: "Failed" };
+const stopButton = document.getElementById("stop");
+let promptSequence = 0; // of a new prompt that is not drawn yet
+
 function sendInput(input) {
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type: "input", seq: ++sequence, ...input }));
+}
+
+// -- time and cost ------------------------------------------------------------------------------------
+
+const meter = document.getElementById("meter");
+let [readyAt, ticking] = [0, 0];
+
+function showMeter() {
+  const seconds = (performance.now() - readyAt) / 1000;
+  const clock = [seconds / 60, seconds % 60].map((part) => String(Math.floor(part)).padStart(2, "0")).join(":");
+  const micros = Number(form.dataset.hour) * seconds / 3600;
+  meter.textContent = `${clock} · ${micros ? `about ${(micros / 1e6).toFixed(4)} USD` : "free"}`;
+}
+
+function startMeter() {
+  if (ticking) return;
+  readyAt = performance.now();
+  meter.hidden = false;
+  ticking = setInterval(showMeter, 250);
+  showMeter();
+}
+
+function stopMeter() {
+  clearInterval(ticking);
+  ticking = 0;
+}
+
+function showState(message) {
+  if (message.status === "ready" || message.status === "active") startMeter();
+  if (message.status === "closed" || message.status === "failed") stopMeter();
+  if (promptSequence && message.status === "active") return;
+  showStatus((STATES[message.status] ?? message.status) + (message.reason ? `: ${message.reason}` : ""));
+}
+
+function drawn(inputSequence) {
+  if (!promptSequence || inputSequence < promptSequence) return;
+  promptSequence = 0;
+  showStatus(STATES.active);
 }
 
 function setKey(key, down) {
@@ -88,15 +130,21 @@ function drawPose(pose) {
 function receive(event) {
   if (event.data instanceof Blob) { if (frameHeader) frame(event.data); return; }
   const message = JSON.parse(event.data);
-  if (message.type === "state") showStatus(message.status + (message.reason ? `: ${message.reason}` : ""));
-  else if (message.type === "frame") frameHeader = message;
+  if (message.type === "state") showState(message);
+  else if (message.type === "frame") { frameHeader = message; drawn(message.input_seq); }
   else if (message.type === "pose" && message.joints) drawPose(message);
+  else if (message.type === "ack" && form.dataset.kind === "json") drawn(message.input_seq);
   else if (message.type === "error") showStatus(message.error);
 }
 
 async function start(event) {
   event.preventDefault();
-  if (socket?.readyState === WebSocket.OPEN) { sendInput({ prompt: form.prompt.value }); return; }
+  if (socket?.readyState === WebSocket.OPEN) {
+    sendInput({ prompt: form.prompt.value });
+    promptSequence = sequence;
+    showStatus(form.dataset.kind === "image" ? "Painting the new world …" : "Changing the movement …");
+    return;
+  }
   showStatus("Starting a worker …");
   const headers = { "Content-Type": "application/json" };
   if (form.dataset.csrf) headers["X-CSRF-Token"] = form.dataset.csrf;
@@ -104,14 +152,24 @@ async function start(event) {
   const response = await fetch("/pages/sessions", { method: "POST", headers, body });
   const session = await response.json();
   if (!response.ok) { showStatus(session.error); return; }
+  [sequence, promptSequence] = [0, 0];
   socket = new WebSocket(`${location.origin.replace("http", "ws")}${session.path}`);
   socket.onmessage = receive;
   socket.onopen = () => socket.send(JSON.stringify({ type: "hello" }));
-  socket.onclose = () => { form.querySelector(".primary").textContent = "Start again"; };
-  form.querySelector(".primary").textContent = "Change";
+  socket.onclose = () => {
+    stopMeter();
+    stopButton.hidden = true;
+    form.querySelector(".primary").textContent = "Start again";
+  };
+  stopButton.hidden = false;
+  form.querySelector(".primary").textContent = "Update";
   canvas.focus();
 }
 
+stopButton.addEventListener("click", () => {
+  showStatus(STATES.closing);
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type: "close" }));
+});
 if (canvas.dataset.poster) poster();
 form.addEventListener("submit", start);
 for (const [type, down] of [["keydown", true], ["keyup", false]]) {

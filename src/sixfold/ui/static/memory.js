@@ -108,6 +108,9 @@ function initConflict(conflict, text, changed) {
       text.setRangeText(choice, at, at + current.length, "select");
       current = choice;
       conflict.classList.add("resolved");
+      const counter = one("#settled");
+      counter.dataset.settled = Number(counter.dataset.settled) + 1;
+      counter.textContent = `${counter.dataset.settled} of ${counter.dataset.total} settled`;
       for (const other of conflict.querySelectorAll("button")) other.disabled = true;
       text.focus();
       changed();

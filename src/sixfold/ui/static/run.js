@@ -41,14 +41,16 @@ function showProblems(data) {
     const problem = data?.errors?.find((each) => each.input === element.dataset.problem);
     element.hidden = !problem;
     element.textContent = problem?.message ?? "";
-    (byId(`in-${element.dataset.problem}`) ?? byId(`option-${element.dataset.problem}`)).toggleAttribute("aria-invalid", Boolean(problem));
+    const control = byId(`in-${element.dataset.problem}`) ?? byId(`option-${element.dataset.problem}`);
+    if (problem) control.setAttribute("aria-invalid", "true");
+    else control.removeAttribute("aria-invalid");
   }
   form.querySelector("[aria-invalid]")?.focus();
 }
 
 // -- the price before the run -----------------------------------------------------------------------
 
-let priceRequests = 0;
+let priceRequests = 0, expectedSeconds = null;
 async function updatePrice() {
   const note = byId("price");
   if (!note) return;
@@ -58,6 +60,7 @@ async function updatePrice() {
   for (const code of document.querySelectorAll("[data-sample]")) code.textContent = data.samples[code.dataset.sample];
   if (data.problem) { note.textContent = data.problem; return; }
   const cost = csrf ? data.cost : "free on this machine";
+  expectedSeconds = data.seconds;
   note.textContent = `${cost}, ${data.took}, by ${data.engine}${data.quality === "preview" ? " (preview)" : ""}`;
 }
 
@@ -74,30 +77,78 @@ function changed(event) {
 
 // -- files ------------------------------------------------------------------------------------------
 
+const CHOOSE = "Drop a file or browse";
+
 function showFile(control) {
   const box = control.closest("[data-drop]").querySelector(".file-preview");
   const tag = { image: "img", video: "video", audio: "audio" }[control.dataset.type];
   const path = URL.canParse(control.value) ? new URL(control.value).pathname : "";
-  box.hidden = !(tag && path.startsWith("/media/"));
+  box.hidden = !path.startsWith("/media/");
+  control.closest("[data-drop]").classList.toggle("has-file", !box.hidden);
   if (box.hidden) return;
+  const remove = document.createElement("button");
+  remove.type = "button";
+  remove.className = "quiet remove";
+  remove.textContent = "Remove";
+  remove.addEventListener("click", () => {
+    control.value = "";
+    control.closest("[data-drop]").querySelector(".choose").textContent = CHOOSE;
+    control.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+  if (!tag) { box.replaceChildren(remove); return; }
   const preview = document.createElement(tag);
   preview.src = path;
   if (tag === "img") preview.alt = "Input";
   else preview.controls = true;
-  box.replaceChildren(preview);
+  box.replaceChildren(preview, remove);
+}
+
+function sizeText(bytes) {
+  return bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+// What is wrong with a file, before it is sent: its size, or first bytes that no accepted format has.
+async function fileProblem(zone, file) {
+  const most = Number(form.dataset.maxBytes);
+  if (file.size > most) return `${file.name} has ${sizeText(file.size)}; a file may have at most ${sizeText(most)}.`;
+  if (!zone.dataset.signatures) return "";
+  const head = String.fromCharCode(...new Uint8Array(await file.slice(0, 64).arrayBuffer()));
+  const kind = zone.querySelector("[data-type]").dataset.type;
+  if (new RegExp(`^(?:${zone.dataset.signatures})`, "s").test(head)) return "";
+  return `${file.name} is not ${kind === "video" ? "a" : "an"} ${kind === "audio" ? "audio file" : kind} that can be read here.`;
+}
+
+function send(path, file, report) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest(); // fetch does not report the progress of an upload
+    request.open("POST", path);
+    request.setRequestHeader("Content-Type", file.type || "application/octet-stream");
+    if (csrf) request.setRequestHeader("X-CSRF-Token", csrf);
+    request.upload.addEventListener("progress", (event) => { if (event.lengthComputable) report(event.loaded / event.total); });
+    request.addEventListener("load", () => {
+      try { resolve([request.status < 400, JSON.parse(request.responseText)]); } catch (error) { reject(error); }
+    });
+    request.addEventListener("error", reject);
+    request.send(file);
+  });
 }
 
 async function upload(zone, file) {
   const [hint, target] = [zone.querySelector(".choose"), zone.querySelector("[data-type]")];
-  hint.textContent = `Uploading ${file.name} …`;
+  const fail = (text) => { hint.textContent = CHOOSE; showProblems({ errors: [{ input: target.name, message: text }] }); };
+  showProblems(null);
+  const problem = await fileProblem(zone, file);
+  if (problem) { fail(problem); return; }
+  const report = (share) => { hint.textContent = share < 1 ? `Uploading ${file.name} … ${Math.floor(100 * share)} %` : `Storing ${file.name} …`; };
+  report(0);
   try {
-    const [ok, data] = await post("/pages/uploads", file, file.type || "application/octet-stream");
-    hint.textContent = ok ? file.name : data.error;
-    if (!ok) return;
+    const [ok, data] = await send(`/pages/uploads?kind=${encodeURIComponent(target.dataset.type)}`, file, report);
+    if (!ok) { fail(data.error); return; }
+    hint.textContent = file.name;
     target.value = data.url;
     target.dispatchEvent(new Event("input", { bubbles: true }));
   } catch {
-    hint.textContent = "The server does not respond.";
+    fail("Can't reach the server.");
   }
 }
 
@@ -111,14 +162,21 @@ function dropZone(zone) {
   });
   zone.querySelector("[type=file]").addEventListener("change", (event) => {
     if (event.target.files[0]) upload(zone, event.target.files[0]);
+    event.target.value = "";
   });
 }
 
 // -- the run ----------------------------------------------------------------------------------------
 
-function showError(text) {
-  byId("fault").hidden = !text;
-  byId("fault").textContent = text;
+function showError(data) {
+  const fault = byId("fault");
+  fault.hidden = !data?.error;
+  fault.textContent = `${data?.error ?? ""} `;
+  if (!data?.action) return;
+  const link = document.createElement("a");
+  link.href = data.action.href;
+  link.textContent = data.action.title;
+  fault.append(link);
 }
 
 function stateText(data) {
@@ -126,52 +184,119 @@ function stateText(data) {
   return { starting: "Starting a worker", running: "Running", canceling: "Stopping" }[data.status] ?? data.status;
 }
 
+// The shape of the result, as far as the form names it.
+function aspectRatio() {
+  const value = (name) => byId(`in-${name}`)?.value ?? "";
+  const [width, height] = [Number(value("width")), Number(value("height"))];
+  if (width > 0 && height > 0) return width / height;
+  const named = `${value("size")} ${value("aspect_ratio")}`.match(/(\d+)\s*[x:×]\s*(\d+)/);
+  return named ? named[1] / named[2] : 1;
+}
+
+const pageTitle = document.title;
+let clock = 0;
+
+// Show that a run has begun, in the frame of the click that asks for it.
+function showWaiting(text) {
+  const skeleton = byId("skeleton");
+  byId("waiting").hidden = false;
+  byId("stage").textContent = text;
+  byId("progress").removeAttribute("value");
+  const started = performance.now();
+  const tick = () => {
+    const seconds = Math.floor((performance.now() - started) / 1000);
+    byId("clock").textContent = `${seconds} s${expectedSeconds ? ` of about ${Math.max(1, Math.round(expectedSeconds))} s` : ""}`;
+  };
+  clearInterval(clock);
+  clock = setInterval(tick, 1000);
+  tick();
+  if (!skeleton) return;
+  byId("result").replaceChildren();
+  skeleton.hidden = !["image", "video"].includes(form.dataset.kind);
+  skeleton.style.setProperty("--ratio", aspectRatio());
+  document.body.classList.add("has-run");
+  (document.querySelector("[data-pane]") ?? document.querySelector(".run-result")).scrollIntoView({ block: "nearest" });
+  if (matchMedia("(max-width: 56rem)").matches) document.querySelector(".run-result").scrollIntoView({ block: "start" });
+}
+
+function endWaiting() {
+  clearInterval(clock);
+  document.title = pageTitle;
+  byId("waiting").hidden = true;
+  if (byId("skeleton")) byId("skeleton").hidden = true;
+}
+
+const RECONNECT_MS = 3000;
+
 function follow(id) {
-  const [waiting, progress, log] = [byId("waiting"), byId("progress"), byId("log")];
-  waiting.hidden = false;
-  waiting.dataset.id = id;
-  progress.removeAttribute("value");
+  const [progress, log] = [byId("progress"), byId("log")];
+  byId("waiting").dataset.id = id;
   log.hidden = true;
   log.textContent = "";
+  document.dispatchEvent(new CustomEvent("followed"));
   return new Promise((resolve) => {
-    document.dispatchEvent(new CustomEvent("followed"));
-    const events = new EventSource(`/pages/predictions/${id}/events`);
-    events.addEventListener("node", (event) => {
-      document.dispatchEvent(new CustomEvent("node", { detail: JSON.parse(event.data) })); // handled by graph.js
-    });
-    events.addEventListener("progress", (event) => {
-      progress.value = JSON.parse(event.data).progress;
-    });
-    events.addEventListener("log", (event) => {
-      log.hidden = false;
-      log.textContent += `${JSON.parse(event.data).line}\n`;
-      log.scrollTop = log.scrollHeight;
-    });
-    events.addEventListener("status", (event) => {
-      const data = JSON.parse(event.data);
-      byId("stage").textContent = stateText(data);
-      byId("result").innerHTML = data.html; // rendered and escaped by the server
-      if (!data.over) return;
-      events.close();
-      waiting.hidden = true;
-      window.viewers?.show(byId("result"));
-      resolve();
-    });
+    const connect = () => {
+      const events = new EventSource(`/pages/predictions/${id}/events`);
+      events.addEventListener("node", (event) => {
+        document.dispatchEvent(new CustomEvent("node", { detail: JSON.parse(event.data) })); // handled by graph.js
+      });
+      events.addEventListener("progress", (event) => {
+        progress.value = JSON.parse(event.data).progress;
+        document.title = `● ${Math.round(100 * progress.value)} % · ${pageTitle}`;
+      });
+      events.addEventListener("log", (event) => {
+        log.hidden = false;
+        log.textContent += `${JSON.parse(event.data).line}\n`;
+        log.scrollTop = log.scrollHeight;
+      });
+      events.addEventListener("status", (event) => {
+        const data = JSON.parse(event.data);
+        byId("stage").textContent = stateText(data);
+        if (!data.over) return;
+        events.close();
+        byId("result").innerHTML = data.html; // rendered and escaped by the server
+        endWaiting();
+        window.viewers?.show(byId("result"));
+        resolve();
+      });
+      events.addEventListener("error", () => {
+        byId("stage").textContent = "Connection lost. Your run continues on the server; reconnecting …";
+        // A browser reconnects by itself, but not after a response that is no stream.
+        if (events.readyState === EventSource.CLOSED) setTimeout(connect, RECONNECT_MS);
+      });
+    };
+    connect();
   });
+}
+
+// The page's URL names the run, so that a reload shows it again.
+function remember(id) {
+  const url = new URL(location.href);
+  for (const name of ["from", "as"]) url.searchParams.delete(name);
+  url.searchParams.set("run", id);
+  history.replaceState(null, "", url);
 }
 
 async function run(event) {
   event.preventDefault();
   const button = form.querySelector(".actions .primary");
   button.disabled = true;
-  showError("");
+  showError(null);
+  showWaiting("Sending");
   try {
     const [ok, data] = await post("/pages/run", requestBody());
+    if (ok) {
+      showProblems(null);
+      remember(data.id);
+      await follow(data.id);
+      return;
+    }
+    endWaiting();
     showProblems(data);
-    if (ok) await follow(data.id);
-    else if (!data.errors) showError(data.error);
+    if (!data.errors) showError(data);
   } catch {
-    showError("The server does not respond.");
+    endWaiting();
+    showError({ error: "Can't reach the server." });
   } finally {
     button.disabled = false;
   }
@@ -241,5 +366,6 @@ if (form) {
   restoreDroppedFile();
   form.querySelectorAll("[data-drop] [data-type]").forEach(showFile);
   updatePrice();
+  if (form.dataset.run) { showWaiting("Loading"); follow(form.dataset.run); }
 }
-if (predictionBox?.dataset.follow) follow(predictionBox.dataset.follow).then(() => location.reload());
+if (predictionBox?.dataset.follow) { showWaiting(byId("stage").textContent); follow(predictionBox.dataset.follow).then(() => location.reload()); }

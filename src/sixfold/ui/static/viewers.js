@@ -1,5 +1,5 @@
 "use strict";
-// Waveforms of audio, and 3D models (model_viewer.js).
+// Waveforms of audio, 3D models (model_viewer.js), and comparisons of an image with its source.
 window.viewers = (() => {
   async function drawWaveform(canvas) {
     const data = await (await fetch(canvas.dataset.wave)).arrayBuffer();
@@ -22,7 +22,29 @@ window.viewers = (() => {
     });
   }
 
+  // A slider between an image and the image that it was made from, if both have the same shape.
+  async function compare(link) {
+    const after = link.querySelector("img");
+    const before = new Image();
+    before.src = link.dataset.before;
+    before.alt = "";
+    before.className = "before";
+    await Promise.all([before.decode(), after.decode()]);
+    const ratio = (image) => image.naturalWidth / image.naturalHeight;
+    if (Math.abs(ratio(before) / ratio(after) - 1) > 0.02) return;
+    const slider = document.createElement("input");
+    slider.type = "range";
+    slider.value = "50";
+    slider.setAttribute("aria-label", "Before and after");
+    const box = document.createElement("div");
+    box.className = "compare";
+    slider.addEventListener("input", () => box.style.setProperty("--at", `${slider.value}%`));
+    link.replaceWith(box);
+    box.append(after, before, slider);
+  }
+
   function show(container) {
+    container.querySelectorAll("[data-before]").forEach((link) => compare(link).catch(() => {}));
     container.querySelectorAll("[data-wave]").forEach((canvas) => drawWaveform(canvas).catch(() => { canvas.hidden = true; }));
     container.querySelectorAll("[data-glb]").forEach((canvas) => window.modelViewer(canvas).catch(() => { canvas.hidden = true; }));
   }

@@ -1,0 +1,67 @@
+"""Small WebP copies of stored images, each made once and stored beside the blobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from sixfold import errors
+from sixfold.core.media.ports import BlobStore, ObjectInfo
+
+# Widths of the copies in pixels.
+WIDTHS = (160, 320, 480, 960)
+MEDIA_TYPE = "image/webp"
+_BLOBS = "blobs/"
+
+
+class ThumbnailStore:
+    """Makes and stores the copies.
+
+    `shrink` returns a copy of the image in a file with a width, and raises `BadRequest` for files that cannot
+    be decoded; without it there are no copies.
+    """
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+        # One thread decodes images at a time.
+        self._semaphore = asyncio.Semaphore(1)
+        self.shrink: Callable[[Path, int], bytes] | None = None
+
+    async def find(self, blob: str, content_type: str, width: int) -> ObjectInfo | None:
+        """Return the stored copy of an image, which is made if it is missing; None for other files.
+
+        Raises `BadRequest` for a width that is not in `WIDTHS`, and `NotFound` if the bytes are missing.
+        """
+        if width not in WIDTHS:
+            raise errors.BadRequest(f"w must be one of {', '.join(map(str, WIDTHS))}")
+        if self.shrink is None or not content_type.startswith("image/"):
+            return None
+        key = _key(blob, width)
+        stored = await self._blobs.stat(key)
+        if stored is not None:
+            return stored
+        async with self._semaphore:
+            stored = await self._blobs.stat(key)
+            return stored if stored is not None else await self._make(self.shrink, key, blob, width)
+
+    async def _make(
+        self, shrink: Callable[[Path, int], bytes], key: str, blob: str, width: int
+    ) -> ObjectInfo | None:
+        try:
+            path = await self._blobs.local_path(blob)
+            data = await asyncio.to_thread(shrink, path, width)
+        except KeyError:
+            raise errors.NotFound("The file was not found") from None
+        except errors.BadRequest:
+            return None
+        return await self._blobs.put(key, data, content_type=MEDIA_TYPE)
+
+    async def delete(self, blob: str) -> None:
+        """Delete the copies of a blob."""
+        for width in WIDTHS:
+            await self._blobs.delete(_key(blob, width))
+
+
+def _key(blob: str, width: int) -> str:
+    return f"thumbnails/{blob.removeprefix(_BLOBS)}/{width}.webp"

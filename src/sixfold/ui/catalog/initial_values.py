@@ -1,0 +1,84 @@
+"""The initial values of a run form: the example, the inputs of an earlier run, or its output."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.core.catalog.models import Model
+from sixfold.core.predictions import lineage
+from sixfold.core.predictions.models import Prediction
+from sixfold.ui.auth import PageUser
+from sixfold.ui.catalog import example_outputs
+from sixfold.web.services import WebServices
+
+# The value of `from` for the inputs of the card's example.
+_EXAMPLE = "example"
+_OPTIONS = ("hardware", "variant")
+
+
+@dataclass(frozen=True, slots=True)
+class InitialValues:
+    """Inputs and options (hardware, variant) of a form, and the id of the run that it shows, or ""."""
+
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    run: str = ""
+
+
+async def of_request(
+    services: WebServices, request: Request, user: PageUser | None, model: Model
+) -> InitialValues:
+    """Return the values that the query names.
+
+    `run` is a run of this model, which the page shows again; an unknown one is ignored, since it may be
+    deleted. `from` is the example or a prediction; with `as`, the output of that prediction is the input of
+    this name. Raises `NotFound` for an unknown prediction.
+    """
+    query = request.query_params
+    origin = query.get("from", "")
+    examples = example_outputs.by_model()
+    if origin == _EXAMPLE and model.name in examples:
+        return InitialValues(examples[model.name].inputs)
+    if user is None:
+        return InitialValues()
+    run = query.get("run", "")
+    if run:
+        with contextlib.suppress(errors.NotFound):
+            prediction = await services.predictions.get(run, user.tenant)
+            if prediction.model == model.name:
+                return await _again(services, model, prediction, run)
+    if not origin or origin == _EXAMPLE:
+        return InitialValues()
+    prediction = await services.predictions.get(origin, user.tenant)
+    name = query.get("as", "")
+    if name:
+        return InitialValues(_output_as(services, model, prediction, name))
+    return await _again(services, model, prediction)
+
+
+async def _again(services: WebServices, model: Model, prediction: Prediction, run: str = "") -> InitialValues:
+    base = services.settings.base_url
+    inputs = await services.database.read(lineage.reusable_inputs(prediction, base))
+    options = {"hardware": prediction.hardware, "variant": prediction.task.inputs.get("variant")}
+    known = {name: value for name, value in inputs.items() if model.takes(name)}
+    return InitialValues(known, {name: options[name] for name in _OPTIONS if options[name]}, run)
+
+
+def _output_as(services: WebServices, model: Model, prediction: Prediction, name: str) -> dict[str, Any]:
+    """Return the first output of a prediction as the input `name`, and its prompt if the model takes one."""
+    output = prediction.output
+    if output is None or not model.takes(name):
+        return {}
+    text = output.first.data.get("value")
+    values: dict[str, Any] = {}
+    if output.files:
+        values[name] = services.media_url(output.files[0])
+    elif isinstance(text, str):
+        values[name] = text
+    return values

@@ -1,0 +1,146 @@
+"""Conflicts, imports, live sessions, layout shifts and small copies of images, in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.api import browser
+from tests.api.app_fixture import AppFixture
+from tests.api.browser import Look
+from tests.api.test_memory_pages import put
+
+pytestmark = [pytest.mark.browser, browser.needed]
+# The sum of layout shifts since the page was opened, two frames after its fonts were loaded.
+SHIFT = """() => new Promise((done) => {
+  let total = 0;
+  const note = (list) => list.getEntries().forEach((entry) => { total += entry.value; });
+  new PerformanceObserver(note).observe({ type: "layout-shift", buffered: true });
+  const settle = () => requestAnimationFrame(() => requestAnimationFrame(() => done(total)));
+  document.fonts.ready.then(() => setTimeout(settle, 600));
+})"""
+
+
+async def test_a_merge_stays_open_until_all_are_settled(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    await put(app, "notes/two", "# Two\n\nFirst.\n\nMiddle.\n\nLast.\n")
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/memory/notes/two/~edit")
+        await page.fill("#body", "# Two\n\nFirst, mine.\n\nMiddle.\n\nLast, mine.\n")
+        await put(app, "notes/two", "# Two\n\nFirst, theirs.\n\nMiddle.\n\nLast, theirs.\n")
+        await page.click("[value=save]")
+        await page.wait_for_selector("#settled:has-text('0 of 2 settled')")
+        await page.click(".conflict >> nth=0 >> [data-take=mine]")
+        await page.wait_for_selector("#settled:has-text('1 of 2 settled')")
+        async with page.expect_navigation():
+            await page.click("[value=save]")
+        assert await page.inner_text("#settled") == "1 of 2 settled"
+        assert await page.locator(".conflict").count() == 1
+        await page.click("[data-take=theirs]")
+        async with page.expect_navigation():
+            await page.click("[value=save]")
+        assert "First, mine." in await page.inner_text(".prose")
+        assert "Last, theirs." in await page.inner_text(".prose")
+
+
+async def test_an_import_names_what_it_left_out(
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+) -> None:
+    app, url, chromium = browser_app
+    vault = tmp_path / "vault.zip"
+    with zipfile.ZipFile(vault, "w") as archive:
+        archive.writestr("ann.md", "# Ann\n\nSees [[bob]], often [[bob]]. %%secret note%% Likes ==lamps==.\n")
+        archive.writestr("bob.md", "# Bob\n\n- knows [[ann]]\n\nMet [[ann]]. `%%code%%`\n")
+        archive.writestr("lamp.png", b"no page")
+        archive.writestr(".obsidian/app.json", b"{}")
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/memory/~import")
+        await page.set_input_files("#file", vault)
+        await page.click("text='Import' >> nth=-1")
+        banner = page.locator(".banner")
+        assert "2 created, 0 updated, 0 unchanged, 2 left out" in await banner.inner_text()
+        await page.click(".fold-out summary")
+        assert await page.locator(".fold-out .what").all_inner_texts() == ["lamp.png", ".obsidian/app.json"]
+        await tab.open("/memory/ann")
+        text = await page.inner_text(".prose")
+        assert "secret" not in text
+        assert await page.inner_text(".prose mark") == "lamps"
+        assert await page.locator("section:has(h2:text-is('Backlinks')) li").count() == 1
+        await tab.open("/memory/bob")
+        assert "%%code%%" in await page.inner_text(".prose")
+        await tab.open("/memory?q=secret")
+        assert await page.locator(".hits li").count() == 0
+
+
+async def test_a_live_session_shows_time_and_cost_and_stops(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/live/motion-model")
+        assert not await page.is_visible("#stop")
+        await page.click("#live .primary")
+        await page.wait_for_selector("#stage:text-matches('^(Ready|Live)$')")
+        await page.wait_for_selector("#meter:text-matches('^00:0[1-9] · about 0')")
+        await page.fill("#prompt", "wave")
+        await page.click("text='Update'")
+        await page.wait_for_selector("#stage:text-is('Live')")
+        await page.click("#stop")
+        await page.wait_for_selector("text='Start again'")
+        assert "Ended" in await page.inner_text("#stage")
+        assert not await page.is_visible("#stop")
+        ended = await page.inner_text("#meter")
+        await page.wait_for_timeout(600)
+        assert await page.inner_text("#meter") == ended
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
+    app, url, chromium = browser_app
+    await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        for path in ("/memory/notes/long/~edit", "/docs/howto/keys", "/catalog/ra1"):
+            await tab.open(path)
+            assert await tab.page.evaluate(SHIFT) < 0.05, path
+
+
+async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
+    made = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
+    whole = await app.client.get(made["output"]["url"])
+    data = base64.b64encode(whole.content).decode()
+    post = {"api_key": app.key, "text": "A fox", "media_bytes": data}
+    assert (await app.client.post("/api/create-post", json=post)).status_code == 200
+    async with browser.tab(chromium, app, url) as tab:
+        for path, picture in (("/gallery", ".posts img"), (f"/predictions/{made['id']}", ".lineage img")):
+            await tab.open(path)
+            source = await tab.page.get_attribute(picture, "src")
+            small = await app.client.get(source)
+            assert small.headers["Content-Type"] == "image/webp", path
+            assert len(small.content) <= 40_000 < len(whole.content), path
+            with Image.open(io.BytesIO(small.content)) as image:
+                assert image.width == int(source.partition("?w=")[2]), path
+    path = source.partition("?")[0]
+    again = await app.client.get(source, headers={"If-None-Match": small.headers["ETag"]})
+    assert again.status_code == 304
+    for wrong in ("0", "481", "x", "99999999999"):
+        assert (await app.client.get(f"{path}?w={wrong}")).status_code == 400
+
+
+async def test_a_vector_is_drawn_as_a_strip_of_colors(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        await tab.open("/catalog?q=embeddings")
+        card = tab.page.locator(".card:has(a[href='/catalog/embeddings'])")
+        assert await card.locator(".vector rect").count() == 96
+        assert "0.0, 0.0" not in await card.inner_text()

@@ -1,0 +1,233 @@
+"""The form of a model in a real browser: files, errors, lost connections, reloads, and its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageDraw
+
+from sixfold.core.accounts import accounts
+from tests.api import browser
+from tests.api.app_fixture import AppFixture
+from tests.api.browser import Look
+
+pytestmark = [pytest.mark.browser, browser.needed]
+DONE = ".prediction[data-status=succeeded]"
+RUN = "#run .actions .primary"
+# The boxes of elements and the size of the window.
+BOXES = """(...selectors) => selectors[0].map((each) => {
+  const { top, bottom, left, right } = document.querySelector(each).getBoundingClientRect();
+  return [top >= 0, bottom <= innerHeight, left >= 0, right <= innerWidth].every(Boolean);
+})"""
+# Submits the form and looks in the next frame, before any response can have arrived.
+TAP = """(selector) => new Promise((done) => {
+  document.querySelector(selector).click();
+  requestAnimationFrame(() => {
+    const { top, bottom } = document.querySelector("#waiting").getBoundingClientRect();
+    done([top >= 0, bottom <= innerHeight, bottom > top]);
+  });
+})"""
+
+
+async def _painted(page: Any, model: str = "fast-image-native") -> None:
+    await page.fill("#in-prompt", "a red fox in snow")
+    if model == "fast-image-native":
+        for side in ("width", "height"):
+            await page.fill(f"#in-{side}", "256")
+    await page.click(RUN)
+    await page.wait_for_selector(f"{DONE} img")
+
+
+def _photo(path: Path, *, subject: bool) -> Path:
+    photo = Image.new("RGB", (320, 240), (200, 210, 220))
+    if subject:
+        ImageDraw.Draw(photo).ellipse((100, 60, 220, 180), fill=(190, 50, 40))
+    photo.save(path)
+    return path
+
+
+async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+        page = tab.page
+        await tab.open("/catalog/ra1")
+        head = await page.locator(".head-line h1").bounding_box()
+        form = await page.locator("#run").bounding_box()
+        assert form["y"] - head["y"] < 80
+        await _painted(page, "ra1")
+        shown = ["#run", ".outputs img", ".receipt-strip", ".prediction .buttons"]
+        assert await page.evaluate(BOXES, shown) == [True] * len(shown)
+        assert not await page.is_visible(".receipt")
+        async with page.expect_download() as coming:
+            await page.click(".outputs figcaption a")
+        name = (await coming.value).suggested_filename
+        assert re.fullmatch(r"a-red-fox-in-snow_[0-9a-z]{8}\.png", name)
+        await page.click(".receipt-strip summary")
+        assert await page.is_visible(".receipt")
+
+
+async def test_a_tap_on_a_phone_shows_progress_in_the_next_frame(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+        page = tab.page
+        await tab.open("/catalog/ra1")
+        await page.fill("#in-prompt", "a red fox")
+        assert await page.evaluate(BOXES, [".actions"]) == [True]
+        assert await page.evaluate(TAP, RUN) == [True] * 3
+        await page.wait_for_selector(f"{DONE} img")
+        assert await page.evaluate(BOXES, [".outputs img", ".actions"]) == [True] * 2
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+async def test_replay_compares_outputs_only_when_it_is_done(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/catalog/fast-image-native")
+        await _painted(page)
+        await page.click("text='Details'")
+        async with page.expect_response("**/replay") as replayed:
+            await page.click("text='Replay'")
+        first = await (
+            await page.context.request.get(url + (await replayed.value).headers["location"])
+        ).text()
+        await page.wait_for_selector("text=identical output")
+        assert "different output" not in first
+
+
+async def test_a_lost_connection_is_named_and_recovers(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/catalog/ra1")
+        await page.route("**/events", lambda route: route.abort())
+        await page.fill("#in-prompt", "a red fox")
+        await page.click(RUN)
+        await page.wait_for_selector("#stage:has-text('Connection lost. Your run continues')")
+        await page.unroute("**/events")
+        await page.wait_for_selector(f"{DONE} img")
+        assert not await page.is_visible("#waiting")
+        tab.wrong = [text for text in tab.wrong if "ERR_FAILED" not in text]
+
+
+async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        for path in ("/catalog/fast-image-native", "/workflows/turbo-text-to-image"):
+            await tab.open(path)
+            await _painted(page)
+            made = await page.get_attribute(".outputs img", "src")
+            assert "?run=pred_" in page.url
+            await page.reload()
+            await page.wait_for_selector(f"{DONE} img")
+            assert await page.get_attribute(".outputs img", "src") == made
+            assert await page.input_value("#in-prompt") == "a red fox in snow"
+
+
+async def test_wrong_files_are_refused_before_they_are_sent(
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+) -> None:
+    app, url, chromium = browser_app
+    (tmp_path / "wrong.jpg").write_text("no image")
+    (tmp_path / "big.bin").write_bytes(bytes(range(256)) * 64)
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/catalog/remove-background")
+        sent: list[str] = []
+        page.on("request", lambda request: sent.append(request.url) if "uploads" in request.url else None)
+        for name in ("wrong.jpg", "big.bin"):
+            await page.set_input_files("#file-image_url", tmp_path / name)
+            await page.wait_for_selector(f"[data-problem=image_url]:has-text('{name} is not an image')")
+        await page.evaluate("document.getElementById('run').dataset.maxBytes = 1000")
+        await page.set_input_files("#file-image_url", tmp_path / "big.bin")
+        await page.wait_for_selector("[data-problem=image_url]:has-text('a file may have at most 1 kB')")
+        assert sent == []
+        refused = await page.evaluate(
+            """async () => {
+              const headers = { "X-CSRF-Token": document.body.dataset.csrf };
+              const body = new Blob(["no image"]);
+              const response = await fetch("/pages/uploads?kind=image", { method: "POST", headers, body });
+              return [response.status, (await response.json()).error];
+            }"""
+        )
+        assert refused[0] == 400
+        assert "no image that can be read here (text/plain)" in refused[1]
+        tab.wrong = [text for text in tab.wrong if "status of 400" not in text]
+
+
+async def test_an_upload_shows_its_percentage(
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+) -> None:
+    app, url, chromium = browser_app
+    photo = tmp_path / "noise.png"
+    Image.effect_noise((1600, 1200), 90).save(photo)
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/catalog/remove-background")
+        await page.evaluate(
+            """() => {
+              window.hints = [];
+              const hint = document.querySelector(".choose");
+              const note = () => window.hints.push(hint.textContent);
+              new MutationObserver(note).observe(hint, { childList: true });
+            }"""
+        )
+        await page.set_input_files("#file-image_url", photo)
+        await page.wait_for_selector(".file-preview img")
+        assert not await page.is_visible("#in-image_url")
+        hints = await page.evaluate("window.hints")
+        assert hints[0] == "Uploading noise.png … 0 %"
+        assert hints[-1] == "noise.png"
+
+
+async def test_without_credit_a_run_names_balance_price_and_a_way(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    async with browser.tab(chromium, dataclasses.replace(app, account=cleo), url) as tab:
+        page = tab.page
+        await tab.open("/catalog/ra1")
+        await page.fill("#in-prompt", "a red fox")
+        await page.click(RUN)
+        fault = page.locator("#fault")
+        await fault.wait_for(state="visible")
+        assert await fault.inner_text() == "You have 0.00 USD, and this run needs 0.04 USD. Add credit"
+        assert await page.locator("#result > *").count() == 0
+        await fault.get_by_text("Add credit").click()
+        assert "Ask its operator for credit." in await page.inner_text("#credit")
+        tab.wrong = [text for text in tab.wrong if "status of 402" not in text]
+
+
+async def test_a_doubtful_cut_out_warns_above_its_checkerboard(
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/catalog/remove-background")
+        await page.set_input_files("#file-image_url", _photo(tmp_path / "plain.png", subject=False))
+        await page.wait_for_selector(".file-preview img")
+        await page.click(RUN)
+        await page.wait_for_selector(DONE)
+        warning = page.locator(".warning")
+        assert "stands out from the background" in await warning.inner_text()
+        above, below = await warning.bounding_box(), await page.locator(".outputs").bounding_box()
+        assert above["y"] < below["y"]
+        await page.wait_for_selector(".compare")
+        pattern = "element => getComputedStyle(element).backgroundImage"
+        assert "conic-gradient" in await page.eval_on_selector(".compare", pattern)
+        await page.focus(".compare input")
+        await page.keyboard.press("Home")
+        at = await page.eval_on_selector(".compare", "element => element.style.getPropertyValue('--at')")
+        assert json.dumps(at) == '"0%"'

@@ -1,0 +1,105 @@
+"""Signing in, the header of every page and the limits of keys, in a real browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sixfold.core.account_data import deletion
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.database import now
+from tests.api import browser
+from tests.api.app_fixture import AppFixture
+from tests.api.browser import Look
+
+pytestmark = [pytest.mark.browser, browser.needed]
+CURRENT = ".top nav [aria-current]"
+
+
+async def _link(app: AppFixture, account_id: str) -> str:
+    moment = await app.product.database.read(now())
+    return await app.product.database.write(login_sessions.new_link(account_id, moment))
+
+
+async def test_a_sign_in_link_opens_the_form_with_its_price(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        assert tab.page.url == f"{url}/"
+        assert await tab.page.input_value("#prompt") != ""
+        assert await tab.page.inner_text("#note") == "You are charged only if it succeeds. You have 5.00 USD."
+        assert "0.04 USD" in await tab.page.inner_text("#model option:first-child")
+
+
+async def test_an_expired_link_leads_to_the_sign_in_form(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        await tab.open("/account")
+        await tab.page.click("text='Sign out'")
+        token = await _link(app, app.account.id)
+        await app.product.database.write(login_sessions.take_link(token, 0))
+        await tab.open(f"/signin?token={token}")
+        assert "has expired or was already used" in await tab.page.inner_text(".problem")
+        assert await tab.page.is_visible("#password")
+        tab.wrong = [text for text in tab.wrong if "status of 401" not in text]
+
+
+async def test_every_page_names_the_day_of_erasure(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        await app.product.database.write(deletion.close(app.account, 7, ""))
+        token = await _link(app, app.account.id)
+        await tab.open(f"/signin?token={token}")
+        for path in ("/", "/catalog/ra1", "/predictions", "/memory"):
+            await tab.open(path)
+            assert "will be erased on" in await tab.page.inner_text(".closing"), path
+        await tab.page.click(".closing a")
+        await tab.page.click("main button:has-text('Keep the account')")
+        await tab.page.wait_for_selector(".closing", state="detached")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+async def test_header_marks_its_page_and_stays_on_errors(
+    browser_app: tuple[AppFixture, str, Any], scripts: bool
+) -> None:
+    app, url, chromium = browser_app
+    expected = {
+        "/catalog": ("Catalog", "page"),
+        "/catalog/ra1": ("Catalog", "true"),
+        "/live/world-model": ("Catalog", "true"),
+        "/workflows/text-to-video": ("Workflows", "true"),
+        "/account/data": ("Account", "true"),
+        "/memory": ("Memory", "page"),
+    }
+    async with browser.tab(chromium, app, url, Look(scripts=scripts)) as tab:
+        await tab.open(f"/signin?token={await _link(app, app.operator.id)}")
+        for path, mark in expected.items():
+            await tab.open(path)
+            found = tab.page.locator(CURRENT)
+            assert (await found.inner_text(), await found.get_attribute("aria-current")) == mark, path
+        for path in ("/nowhere", "/catalog/nothing", "/predictions/pred_0"):
+            await tab.open(path)
+            assert await tab.page.is_visible("text='Sign out'"), path
+            assert await tab.page.is_visible(".top >> text='Operator'"), path
+
+
+async def test_unknown_model_of_a_key_is_refused_at_its_field(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/account")
+        await page.fill("[name=services]", "ra1, nope")
+        await page.fill("[name=budget_day]", "1.50")
+        await page.click("text='New key'")
+        assert "No model is called nope" in await page.inner_text("#problem-services")
+        assert await page.input_value("[name=services]") == "ra1, nope"
+        assert await page.input_value("[name=budget_day]") == "1.50"
+        assert await page.locator("#new-key").count() == 0
+        await page.fill("[name=services]", "ra1, openai/gpt-5, chat")
+        await page.click("text='New key'")
+        key = await page.inner_text("#new-key")
+        row = page.locator("table.keys tr", has_text=key[-4:]).first
+        assert "only ra1, openai/gpt-5, chat; 1.50 USD per day" in await row.inner_text()
+        tab.wrong = [text for text in tab.wrong if "status of 422" not in text]
