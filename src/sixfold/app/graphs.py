@@ -47,12 +47,12 @@ def node_classes() -> Registry:
 def comfyui_address(settings: Settings) -> ComfyAddress:
     """Return the address of the operator's ComfyUI server: as configured, or as found on a probed host."""
     hosts = ProbeHosts(settings.probe_hosts, probe=settings.probe)
-    return ComfyAddress(settings.comfyui_url, hosts, frozenset({settings.port, settings.comfyui_port}))
+    return ComfyAddress(settings.comfyui_servers, hosts, frozenset({settings.port, settings.comfyui_port}))
 
 
 def comfyui(settings: Settings, clients: HttpClients, address: ComfyAddress) -> ComfyWorkflows | None:
     """Return the client that runs whole workflows on ComfyUI, or None if that is not allowed."""
-    has_address = bool(settings.comfyui_url) or settings.probe
+    has_address = bool(settings.comfyui_servers) or settings.probe
     return (
         ComfyWorkflows(clients.upstream, address) if has_address and settings.graphs_go_to_comfyui else None
     )

@@ -28,7 +28,12 @@ SERVER_POINTS = (
 )
 # Points on both sides of the transaction that refunds a prediction.
 REFUND_POINTS = ("refund.before", "refund.after")
-_POINTS = (*SERVER_POINTS, *REFUND_POINTS)
+# Points around the booking of a message of the payment processor, and around the marking of a saved file.
+PAYMENT_POINTS = ("payment.before", "payment.after")
+SAVE_POINTS = ("save.before", "save.after")
+# Points on both sides of the transaction that stores the answer to a line of a batch.
+BATCH_POINTS = ("batch.answered", "batch.stored")
+_POINTS = (*SERVER_POINTS, *REFUND_POINTS, *PAYMENT_POINTS, *SAVE_POINTS, *BATCH_POINTS)
 
 
 class FailpointHit(Exception):

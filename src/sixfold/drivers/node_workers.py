@@ -36,6 +36,8 @@ _END_SECONDS = 2.0
 _MAX_COMPUTING = 2
 # Idle workers that are kept for later runs.
 _MAX_IDLE = 2
+# A batch of images sends a frame for each; other callers have their turn between these.
+FRAMES_PER_TURN = 32
 _EVENTS = frozenset({"progress", "preview", "image"})
 
 
@@ -179,8 +181,11 @@ class _NodeWorker(asyncio.Protocol):
         self._transport = transport  # pyright: ignore[reportAttributeAccessIssue] - a socket's is a Transport
 
     def data_received(self, data: bytes) -> None:
+        if not self.alive:
+            return
         try:
-            for frame in self._frames.feed(data):
+            frames = self._frames.feed(data, FRAMES_PER_TURN)
+            for frame in frames:
                 if frame.payload["kind"] == "ready":
                     self.ready.set_result(None)
                 elif self.session is not None:
@@ -189,6 +194,18 @@ class _NodeWorker(asyncio.Protocol):
             _LOG.warning("a node worker violated the protocol", extra={"reason": str(error)})
             self._end("violated the protocol")
             self._starter.kill(self.id)
+        else:
+            self._read_on(more=len(frames) == FRAMES_PER_TURN)
+
+    def _read_on(self, *, more: bool) -> None:
+        """Read from the worker again, after the frames that have been read already, if there are more."""
+        if not self.alive or self._transport is None:
+            return
+        if more:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self.data_received, b"")
+        else:
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait briefly for the exit reason before the worker counts as lost."""

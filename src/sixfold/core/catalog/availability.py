@@ -114,7 +114,7 @@ def report(catalog: Catalog, terms: SelectionPolicy, resources: tuple[Resource, 
             served.setdefault(engine.name, []).append(model.name)
     return {
         "found": [resource.record() for resource in resources],
-        "engines": [_engine(each, served[each.name], terms) for each in catalog.engines().values()],
+        "engines": [_engine(each, served.get(each.name, []), terms) for each in catalog.engines().values()],
         "models": [_model(model, terms) for model in catalog.models()],
     }
 

@@ -97,7 +97,7 @@ class CustomModels:
             one("custom_model_newest", account_id=account_id, name=name), snapshot=False
         )
         if row is None:
-            raise catalogs.unknown(name)
+            raise catalogs.unknown(name, self._catalog.found)
         return await self._of(row)
 
     def known(self, name: str, account_id: str) -> Model | None:

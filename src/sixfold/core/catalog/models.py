@@ -18,6 +18,7 @@ from sixfold.core.catalog import engine_selection, inputs, metering, timeline
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import Quality, TaskRecord
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.near_names import unknown
 
 REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
 _OWN_KINDS = frozenset({"embedded", "weights", "comfyui", "own", "sandbox", "container"})
@@ -125,7 +126,8 @@ class Model:
     that engines use. The price is for the quantity in the input `quantity`, or for `most` units. If the model
     is `metered`, that amount is only held, and the amount that the run reports (`Result.billed`) is captured.
     `hardware` is the hardware of a custom model. `served_by` is a clause that names a server outside the
-    catalog. `files` maps names to blobs that every run receives.
+    catalog. `files` maps names to blobs that every run receives. An `internal` model runs only what the
+    server itself has prepared; to clients it does not exist.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Model:
     hardware: str | None = None
     served_by: str = ""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
+    internal: bool = False
 
     def listed_images(self, values: Mapping[str, Any]) -> dict[str, tuple[Descriptor, str]]:
         """Return the images of list inputs by the names under which an engine finds them."""
@@ -266,11 +269,6 @@ def _unlock(engines: Sequence[EngineSpec], terms: SelectionPolicy, served_by: st
     return engine_selection.sentence([*missing, served_by])
 
 
-def unknown(name: str) -> errors.NotFound:
-    """Return the error for a model that is neither in the catalog nor the account's own."""
-    return errors.NotFound(f"Model {name[:100]} not found; `GET /api/containers/templates` lists the models")
-
-
 class Catalog:
     """All models by name; another name raises `NotFound`."""
 
@@ -278,18 +276,20 @@ class Catalog:
         self, models: Mapping[str, Model], prices: PriceTable, rates: metering.RunRates | None = None
     ) -> None:
         self._models = dict(models)
+        # Models that were found while the server runs, by name.
+        self.found: Mapping[str, Model] = {}
         self._prices = self.checked(prices)
         self._engines = {engine.name: engine for model in self._models.values() for engine in model.engines}
         self.rates = rates or metering.FlatRates(metering.HardwareRate("cpu", 0))
 
     def __getitem__(self, name: str) -> Model:
-        try:
-            return self._models[name]
-        except KeyError:
-            raise unknown(name) from None
+        model = self._models.get(name) or self.found.get(name)
+        if model is None:
+            raise unknown(name, self.found)
+        return model
 
     def __contains__(self, name: object) -> bool:
-        return name in self._models
+        return name in self._models or name in self.found
 
     def check_runs(
         self, model: Model, engine: EngineSpec, values: Mapping[str, Any], terms: SelectionPolicy
@@ -306,9 +306,29 @@ class Catalog:
                     f"{model.asked(values)} needs {name}: {error.message}"
                 ) from error
 
+    def names(self) -> tuple[str, ...]:
+        """Return the sorted names of all models, including internal ones."""
+        return tuple(sorted(self._models))
+
     def models(self) -> tuple[Model, ...]:
-        """Return every model, in the catalog's order."""
-        return tuple(self._models.values())
+        """Return every model that clients can run, in the catalog's order, then those that were found."""
+        return tuple(
+            model for each in (self._models, self.found) for model in each.values() if not model.internal
+        )
+
+    def find(self, document: Mapping[str, Any]) -> None:
+        """Replace the models that were found by those of a document; they use engines of the catalog."""
+        self.found = {
+            name: own(document, self, name)
+            for name in document["models"]
+            if name not in self._models and self._engines.keys() >= set(document["models"][name]["engines"])
+        }
+
+    def public(self, name: str) -> Model:
+        """Return a model that clients can run; raises `NotFound` for others."""
+        if (model := self[name]).internal:
+            raise unknown(name)
+        return model
 
     def engines(self) -> Mapping[str, EngineSpec]:
         """Return every engine of the models, by name."""
@@ -455,6 +475,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         hardware=row.get("hardware"),
         served_by=row.get("served_by", ""),
         files=row.get("files", {}),
+        internal=row.get("internal", False),
     )
 
 

@@ -31,6 +31,7 @@ class PredictionRequest:
     - `max_price`: the maximum price of a child in micro-dollars.
     - `full_only`: exclude engines of preview quality.
     - `upload_path`: the save path to reserve for the result.
+    - `internal`: allow a model that clients cannot run, for which `extras` has what it runs.
     """
 
     principal: Principal
@@ -50,6 +51,7 @@ class PredictionRequest:
     full_only: bool = False
     max_price: int | None = None
     upload_path: str | None = None
+    internal: bool = False
 
     @property
     def account_id(self) -> str:

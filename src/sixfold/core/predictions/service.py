@@ -63,7 +63,7 @@ class PredictionService:
         self._media = media
         self._bus = bus
         self._policy = policy
-        self._failpoints = failpoints
+        self.failpoints = failpoints
         self.waiters = RunWaiters()
         self.custom_models = CustomModels(database, catalog, policy.model_versions)
         self.quotes = pricing.QuoteCache(catalog, bus)
@@ -97,7 +97,7 @@ class PredictionService:
     async def find(self, name: str, account_id: str) -> Model:
         """Return a built-in model or a custom model of the account; raises `NotFound`."""
         if name in self._catalog:
-            return self._catalog[name]
+            return self._catalog.public(name)
         return (await self.custom_models.find(name, account_id)).model
 
     def quote(
@@ -116,7 +116,7 @@ class PredictionService:
         operator. A request that names hardware is charged by time. Media inputs in `stored` have bytes in the
         blob store; `full_only` excludes engines of preview quality.
         """
-        model = self._catalog[name_or_model] if isinstance(name_or_model, str) else name_or_model
+        model = self._catalog.public(name_or_model) if isinstance(name_or_model, str) else name_or_model
         values = self.check(model, inputs)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
         rate = self._catalog.rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
@@ -149,12 +149,12 @@ class PredictionService:
         # Prices may be reloaded between the quote and the acceptance.
         with self._catalog.at(self._catalog.prices):
             drafts = [await self._price(request) for request in batch]
-        self._failpoints.hit("accept.before")
+        self.failpoints.hit("accept.before")
         free_limit = 0 if batch[0].principal.is_operator else self._policy.free_queue_limit
         accepted = await self._database.write(
             predictions.accept_all(drafts, self._policy.queue_limit, free_limit)
         )
-        self._failpoints.hit("accept.after")
+        self.failpoints.hit("accept.after")
         for prediction in accepted:
             self.quotes.store(prediction)
             self._bus.publish(prediction.id, StateChanged(prediction))
@@ -163,7 +163,10 @@ class PredictionService:
 
     async def _price(self, request: PredictionRequest) -> PredictionDraft:
         started_ns = time.perf_counter_ns()
-        model = await self.find(request.model, request.account_id if request.charged else "")
+        if request.internal:
+            model = self._catalog[request.model]
+        else:
+            model = await self.find(request.model, request.account_id if request.charged else "")
         await self.prepare(model, request.inputs, charged=request.charged)
         quote = self.quote(
             model,
@@ -288,9 +291,9 @@ class PredictionService:
 
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
         """Refund a succeeded prediction whose result cannot be delivered, and withdraw the result."""
-        self._failpoints.hit("refund.before")
+        self.failpoints.hit("refund.before")
         refunded = await self._database.write(refunds.refund(prediction.id, reason))
-        self._failpoints.hit("refund.after")
+        self.failpoints.hit("refund.after")
         self._bus.publish(refunded.id, StateChanged(refunded))
         return refunded
 

@@ -206,7 +206,9 @@ class WebhookOutbox:
         if row is None or row["webhook"] is None:
             return "The prediction was deleted", True
         prediction = _stored_prediction(message) or Prediction.from_row(row)
-        renderer = self.renderers.get(prediction.face) or next(iter(self.renderers.values()), None)
+        # The face of a prediction may continue with the public name by which its model was requested.
+        face = prediction.face.partition(":")[0]
+        renderer = self.renderers.get(face) or next(iter(self.renderers.values()), None)
         if renderer is None or prediction.webhook is None:
             return "This server cannot render the message", False
         body = msgspec.json.encode(renderer(prediction, message["event"], message["created_at"]))

@@ -139,7 +139,7 @@ class SessionService:
         request.principal.permit(request.model)
         if self._draining:
             raise errors.ShuttingDown
-        model = self._session_catalog.catalog[request.model]
+        model = self._session_catalog.catalog.public(request.model)
         if (
             request.model not in self._session_catalog.templates
             or not self._session_catalog.templates[request.model].session

@@ -37,11 +37,15 @@ def is_complete(data: bytes) -> bool:
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
     """Return the edits that insert the text after the extensions for the whole file, as of its loop count."""
-    extensions = list(_extensions(data))
-    at = extensions[-1].end if extensions else _body(data)
+    at = _body(data)
+    cuts: list[FileEdit] = []
+    # A hostile file has millions of them.
+    for part in _extensions(data):
+        at = part.end
+        if data.startswith(_HEAD, part.start):
+            cuts.append(FileEdit(part.start, part.end, b""))
     if data[at : at + 1] not in (b"\x21", b"\x2c"):
         raise Unembeddable("not a complete GIF")
-    cuts = [FileEdit(part.start, part.end, b"") for part in extensions if data.startswith(_HEAD, part.start)]
     # The older version has no extensions.
     version = FileEdit(0, 6, b"GIF89a")
     return [version, *cuts, FileEdit(at, at, _block(text.encode()))]

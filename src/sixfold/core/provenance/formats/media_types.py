@@ -201,6 +201,19 @@ def find(head: bytes) -> FileFormat | None:
     return _WITH_HEAD[match.lastindex - 1] if match and match.lastindex else None
 
 
+def heads_of(kind: str) -> str:
+    """Return a regular expression for the first bytes of files that an input of a kind can be.
+
+    The kinds are image, video and audio, which may be the sound of a video; for others it is empty.
+    """
+    heads = {
+        "image": [each.head for each in FORMATS if each.pillow],
+        "video": [each.head for each in FORMATS if each.is_video],
+        "audio": [each.head for each in FORMATS if each.demuxer and not each.media_type.startswith("image/")],
+    }
+    return "|".join(head.decode() for head in heads.get(kind, []) if head)
+
+
 def sniff(head: bytes, claimed: str = "") -> str:
     """Return the media type of a file that begins with `head`.
 

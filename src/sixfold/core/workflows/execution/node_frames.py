@@ -10,6 +10,7 @@ bytes by offset and length.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +20,9 @@ from sixfold.core.workflows.execution.node_sessions import HELD, Ref, Worked
 from sixfold.core.workflows.ports import NodeArtifact, NodeFile
 
 MAX_BYTES = 64 * 2**20  # per frame
-# Larger data (in bytes) is passed as files.
+# Larger data (in bytes), and what a frame would contain beyond the second limit, is passed as files.
 _IN_FRAME = 2**16
+_ALL_IN_FRAME = 2**20
 _LENGTHS = 4
 
 Row = Mapping[str, Any]
@@ -45,7 +47,7 @@ class NodeFrame:
 
     def put(self, data: bytes, scratch: Path) -> list[int] | str:
         """Add data; return its offset and length, or the path of a new file in `scratch`."""
-        if len(data) > _IN_FRAME:
+        if len(data) > _IN_FRAME or self._length + len(data) > _ALL_IN_FRAME:
             path = scratch / secrets.token_hex(12)
             path.write_bytes(data)
             return str(path)
@@ -84,11 +86,14 @@ class NodeFrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[NodeFrame]:
-        """Return the frames completed by `data`; raises `BadFrame`."""
+    def feed(self, data: bytes, most: float = math.inf) -> list[NodeFrame]:
+        """Return the frames completed by `data`; raises `BadFrame`.
+
+        Beyond `most`, they remain for the next call, which may have no data.
+        """
         buffer, frames, at = self._buffer, list[NodeFrame](), 0
         buffer += data
-        while len(buffer) - at >= 2 * _LENGTHS:
+        while len(buffer) - at >= 2 * _LENGTHS and len(frames) < most:
             middle, start = at + _LENGTHS, at + 2 * _LENGTHS
             text = int.from_bytes(buffer[at:middle], "little")
             more = int.from_bytes(buffer[middle:start], "little")
@@ -200,9 +205,8 @@ def worked_row(worked: Worked, frame: NodeFrame, scratch: Path) -> Row:
 
 def needs_file(worked: Worked) -> bool:
     """Return whether `worked_row` writes a file."""
-    return any(
-        len(data) > _IN_FRAME for data in (worked.packed or b"", *(each.data for each in worked.artifacts))
-    )
+    sizes = [len(worked.packed or b""), *(len(each.data) for each in worked.artifacts)]
+    return max(sizes) > _IN_FRAME or sum(sizes) > _ALL_IN_FRAME
 
 
 def has_file(row: Row) -> bool:

@@ -23,6 +23,8 @@ _SWEEPS = 6
 # The limits for drawing within 20 ms: nodes, and columns that all links pass together.
 _MOST_NODES, _MOST_PASSED = 400, 2_000
 _MOST_LINES = 3
+# The columns beside each other; a longer graph continues in rows below, with this space between them.
+_MOST_COLUMNS, _BETWEEN_ROWS = 5, 72
 _CHARS = 27
 
 # The color token of each type; other types use `plain`.
@@ -73,6 +75,8 @@ class LayoutBox:
     y: float = 0.0
     is_lane: bool = False
     wide: float = _WIDTH
+    # The y coordinate of the space above its row.
+    above: float = 0.0
     tall: float = 0.0  # set in thumbnails only
 
     @property
@@ -252,27 +256,45 @@ def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> Non
 
 
 def _placed(columns: list[list[LayoutBox]]) -> tuple[float, float]:
-    heights = [sum(box.height for box in column) + _DOWN * (len(column) - 1) for column in columns]
-    tallest = max(heights, default=0.0)
-    for rank, column in enumerate(columns):
-        y = _MARGIN + (tallest - heights[rank]) / 2
-        for box in column:
-            box.x, box.y = _MARGIN + rank * (_WIDTH + _ACROSS), y
-            y += box.height + _DOWN
-    width = 2 * _MARGIN + max(1, len(columns)) * (_WIDTH + _ACROSS) - _ACROSS
-    return width, 2 * _MARGIN + max(tallest, _HEAD if not columns else 0)
+    """Set the coordinates of all boxes, in rows of equally many columns; return width and height."""
+    rows = max(1, -(-len(columns) // _MOST_COLUMNS))
+    across = max(1, -(-len(columns) // rows))
+    top = float(_MARGIN)
+    for start in range(0, len(columns), across):
+        row = columns[start : start + across]
+        heights = [sum(box.height for box in column) + _DOWN * (len(column) - 1) for column in row]
+        for at, column in enumerate(row):
+            y = top + (max(heights) - heights[at]) / 2
+            for box in column:
+                box.x, box.y, box.above = _MARGIN + at * (_WIDTH + _ACROSS), y, top - _BETWEEN_ROWS / 2
+                y += box.height + _DOWN
+        top += max(heights) + _BETWEEN_ROWS
+    width = 2 * _MARGIN + across * (_WIDTH + _ACROSS) - _ACROSS
+    return width, max(top - _BETWEEN_ROWS, _MARGIN + _HEAD) + _MARGIN
 
 
 def _path(route: list[LayoutBox], edge: Edge) -> str:
     x, y = route[0].x + _WIDTH, route[0].middle
     path = f"M{x:g} {y:g}"
     for box in route[1:]:
-        bend = max(36.0, abs(box.x - x) / 2)
-        path += f"C{x + bend:g} {y:g} {box.x - bend:g} {box.middle:g} {box.x:g} {box.middle:g}"
+        if box.x < x:
+            path += _to_next_row(x, y, box)
+        else:
+            bend = max(36.0, abs(box.x - x) / 2)
+            path += f"C{x + bend:g} {y:g} {box.x - bend:g} {box.middle:g} {box.x:g} {box.middle:g}"
         x, y = box.x + _WIDTH, box.middle
         path += f"H{x:g}" if box.is_lane else ""
     ends = f'data-from="{escape(edge.origin)}" data-to="{escape(edge.target)}"'
     return f'<path class="link {edge.hue}" {ends} d="{path}"/>'
+
+
+def _to_next_row(x: float, y: float, box: LayoutBox) -> str:
+    """Return the path from the end of a row through the space between both rows to a box of the next."""
+    turn = _MARGIN - 4
+    return (
+        f"C{x + turn:g} {y:g} {x + turn:g} {box.above:g} {x:g} {box.above:g}H{box.x:g}"
+        f"C{box.x - turn:g} {box.above:g} {box.x - turn:g} {box.middle:g} {box.x:g} {box.middle:g}"
+    )
 
 
 def _card(box: LayoutBox) -> str:

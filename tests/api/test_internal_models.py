@@ -1,0 +1,61 @@
+"""Models that run only what the server itself has prepared do not exist for clients."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import AppFixture, running_app
+
+NAME = "comfyui-prompt"
+_ID = re.compile("req_[0-9a-z]+")
+_RUN: dict[str, Any] = {"model": NAME, "input": {}}
+_CALLS: list[tuple[str, str, dict[str, Any] | None]] = [
+    ("POST", "/api/containers/run", _RUN),
+    ("POST", f"/api/containers/{NAME}/quote", {"input": {}}),
+    ("POST", f"/api/containers/{NAME}/queue/join", {"input": {}}),
+    ("POST", f"/replicate/v1/models/sixfold/{NAME}/predictions", {"input": {}}),
+    ("GET", f"/replicate/v1/models/sixfold/{NAME}", None),
+    ("POST", f"/api/containers/{NAME}/sessions", {"input": {}}),
+    ("GET", f"/models/{NAME}", None),
+]
+
+
+@pytest.fixture
+async def whole(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    """A server with the models of the package."""
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        yield app
+
+
+@pytest.mark.parametrize(("method", "path", "body"), _CALLS)
+async def test_internal_model_is_not_found(
+    whole: AppFixture, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    unknown = await whole.client.request(
+        method,
+        path.replace(NAME, "no-such-model"),
+        json=body and {**body, "model": "no-such-model"},
+        headers=whole.bearer,
+    )
+    got = await whole.client.request(method, path, json=body, headers=whole.bearer)
+    assert (got.status_code, unknown.status_code) == (404, 404), got.text
+    assert _ID.sub("", got.text.replace(NAME, "")) == _ID.sub("", unknown.text.replace("no-such-model", ""))
+
+
+async def test_internal_model_is_in_no_list(whole: AppFixture) -> None:
+    for path in (
+        "/v1/models",
+        "/replicate/v1/models",
+        "/api/containers/templates",
+        "/api/services",
+        "/models",
+    ):
+        listed = await whole.client.get(path, headers=whole.bearer)
+        assert listed.status_code == 200, path
+        assert NAME not in listed.text
