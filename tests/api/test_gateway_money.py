@@ -44,6 +44,15 @@ async def test_a_stream_costs_what_the_whole_answer_costs(tmp_path: Path, model:
         assert await gateway.app.faults() == ()
 
 
+async def test_chat_without_limit_is_held_per_answer(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, max_tokens=100) as gateway:
+        held: list[float] = []
+        for answers in (1, 4):
+            assert (await gateway.chat("say 1 words", n=answers)).status_code == 200
+            held.append(float((await gateway.settled(len(held) + 1))[0]["held_usd"]))
+        assert held[1] == pytest.approx(4 * held[0], rel=0.05)
+
+
 @pytest.mark.parametrize("mode", UPSTREAM_FAULTS)
 async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
     async with running_gateway(tmp_path, timeout_seconds=0.2) as gateway:
