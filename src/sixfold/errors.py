@@ -30,6 +30,7 @@
     ├── EngineFailed             502  generation_failed
     ├── UpstreamRefused          any  upstream_refused     (a model server's own error response)
     │   └── TooLong              any  context_length_exceeded
+    ├── NotSupported             501  not_supported        (a resource of a standard API that is not here)
     ├── EngineUnavailable        503  engine_unavailable
     ├── NotConfigured            503  not_configured
     ├── ShuttingDown             503  shutting_down
@@ -283,6 +284,14 @@ class TooLong(UpstreamRefused):
     """This conversation is too long for the model."""
 
     code = "context_length_exceeded"
+
+
+class NotSupported(SixfoldError):
+    """This server does not support this resource."""
+
+    status = 501
+    permanent = True
+    code = "not_supported"
 
 
 class EngineUnavailable(SixfoldError):

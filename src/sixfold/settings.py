@@ -75,12 +75,14 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "processes": (1, 64),
     "max_attempts": (1, 100),
     "queue_limit": (1, math.inf),
+    "batch_concurrency": (0, 1024),
     "free_queue_limit": (1, math.inf),
     "model_versions": (1, math.inf),
     "session_limit": (1, math.inf),
     "graph_nodes": (1, math.inf),
     "graph_free_runs": (1, math.inf),
     "graph_values": (1, math.inf),
+    "document_seconds": (1, 600),
     "lease_seconds": (_MIN_DURATION, math.inf),
     "run_limit_seconds": (_MIN_DURATION, math.inf),
     "graph_limit_seconds": (_MIN_DURATION, math.inf),
@@ -169,6 +171,14 @@ class Settings(_ProviderSettings):
     graph_values: int = 100_000
     upload_quota_bytes: int = 10 * GIB
     upload_life_days: int = 30
+    files_per_account: int = 10_000
+    file_bytes_per_account: int = 10 * GIB
+    vector_stores_per_account: int = 100
+    vector_store_bytes_per_account: int = GIB
+    batch_lines: int = 50_000
+    batch_file_bytes: int = 200 * MIB
+    batches_per_account: int = 100
+    batch_concurrency: int = 8
     fetch_allow: str = ""
     fetch_image_bytes: int = 64 * MIB
     fetch_image_pixels: int = 40_000_000
@@ -186,6 +196,10 @@ class Settings(_ProviderSettings):
     memory_import_bytes: int = 2 * GIB
     memory_account_pages: int = 250_000
     memory_account_bytes: int = 10 * GIB
+    document_bytes: int = 64 * MIB
+    document_pages: int = 2_000
+    document_chars: int = 8_000_000
+    document_seconds: int = 60
 
     # Services used in place of the embedded engines.
     hub_url: str = "https://huggingface.co"
@@ -194,6 +208,7 @@ class Settings(_ProviderSettings):
     space_base_image: str = "python:3.11-slim"
     space_network: bool = False
     comfyui_url: str = ""
+    comfyui_urls: tuple[str, ...] = ()
     hf_token: str = field(default="", repr=False)
 
     # Hosts that are probed for model servers, besides this machine.
@@ -254,9 +269,20 @@ class Settings(_ProviderSettings):
             value = getattr(self, name)
             if value != Settings.__dataclass_fields__[name].default and not _ORIGIN.fullmatch(value):
                 raise InvalidSetting(f"{name} must be an origin such as {example}, not {value!r}")
+        if len(self.comfyui_servers) > _MAX_PROBE_HOSTS:
+            raise InvalidSetting(f"comfyui_urls must have at most {_MAX_PROBE_HOSTS} entries")
+        for url in self.comfyui_urls:
+            if not _ORIGIN.fullmatch(url):
+                raise InvalidSetting(f"comfyui_urls must be origins such as http://gpu-box:8188, not {url!r}")
         for name in PROVIDER_KEYS:
             if not all("!" <= character <= "~" for character in getattr(self, name)):
                 raise InvalidSetting(f"{name} must not contain spaces or non-ASCII characters")
+
+    @property
+    def comfyui_servers(self) -> tuple[str, ...]:
+        """Return the configured ComfyUI servers, each once."""
+        urls = (self.comfyui_url, *self.comfyui_urls)
+        return tuple(dict.fromkeys(url.rstrip("/") for url in urls if url))
 
     def _check_probe_hosts(self) -> None:
         if len(self.probe_hosts) > _MAX_PROBE_HOSTS:
@@ -394,7 +420,7 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise InvalidSetting(f"[{name}] must be a table, not {table!r}")
-    _find_keys(tables.get("gateway"), env)
+    find_keys(tables.get("gateway"), env)
     remaining = {name: value for name, value in document.items() if name not in values}
     values |= _from_document(remaining, types)
     return Settings(**{**values, "data_dir": data_dir, "tables": tables})
@@ -418,8 +444,9 @@ def _from_document(document: Mapping[str, Any], types: Mapping[str, str]) -> dic
     return {name: _parse(name, types[name], value) for name, value in document.items()}
 
 
-def _find_keys(gateway: Any, env: Mapping[str, str]) -> None:
-    """Set `api_key` of each upstream from the variable named by its `api_key_env`."""
+def find_keys(gateway: Any, environ: Mapping[str, str] | None = None) -> None:
+    """Set `api_key` of each upstream from the variable named by `api_key_env`; raises `InvalidSetting`."""
+    env = os.environ if environ is None else environ
     upstreams = gateway.get("upstreams") if isinstance(gateway, dict) else None
     for name, row in upstreams.items() if isinstance(upstreams, dict) else ():
         variable = row.get("api_key_env") if isinstance(row, dict) else None

@@ -153,7 +153,7 @@ async def test_the_way_back_is_never_to_elsewhere(app: AppFixture) -> None:
     for there in ELSEWHERE[:4]:
         form = {"email": "ada@example.com", "password": "correct horse", "next": there}
         answer = await app.visitor().post("/signin", data=form)
-        assert (answer.status_code, answer.headers["Location"]) == (303, "/account")
+        assert (answer.status_code, answer.headers["Location"]) == (303, "/")
 
 
 async def test_sign_in_ends_the_previous_session(app: AppFixture) -> None:
@@ -184,7 +184,7 @@ async def test_another_sites_link_signs_nobody_in_unawares(app: AppFixture) -> N
     old = {"User-Agent": "Mozilla/5.0 (Windows NT 6.1; rv:60.0) Gecko/20100101 Firefox/60.0"}
     for path in ("/signin", "/signin/passkey", "/signin/passkey/ask"):
         assert (await visitor.post(path, data={"token": token}, headers=old)).status_code == 403
-    assert (await visitor.post("/signin", data={"token": token})).headers["Location"] == "/account"
+    assert (await visitor.post("/signin", data={"token": token})).headers["Location"] == "/"
     assert (await visitor.post("/signin", data={"token": token})).status_code == 401
 
 

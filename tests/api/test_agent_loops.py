@@ -13,8 +13,8 @@ import pytest_asyncio
 from sixfold.api.gateway.anthropic import messages as anthropic_face
 from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai import chat as chat_face
-from sixfold.api.gateway.openai import responses as responses_face
 from sixfold.api.gateway.openai import tools as named
+from sixfold.api.gateway.openai.responses import dialect as responses_face
 from sixfold.clients.chat.messages import Messages
 from sixfold.core.gateway.chat import (
     ChatRequest,

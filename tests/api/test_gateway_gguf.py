@@ -184,6 +184,17 @@ async def test_unsupported_input_is_reported_and_keeps_the_model_up(tmp_path: Pa
         assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
 
 
+async def test_text_is_completed_without_a_chat(tmp_path: Path) -> None:
+    async with talking(tmp_path) as there:
+        client = there.openai()
+        whole = await client.completions.create(model="own/tiny", prompt="once upon", max_tokens=4, seed=1)
+        assert whole.object == "text_completion"
+        assert whole.usage is not None
+        assert whole.usage.completion_tokens == 4
+        call = (await there.calls())[0]
+        assert (call["face"], call["usage"]["output_tokens"]) == ("completions", 4)
+
+
 async def test_stream_has_the_text_and_usage_of_the_full_answer(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         messages: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]

@@ -18,8 +18,11 @@ from tests.api.test_media import BAD_KEY
 from tests.api.test_tenants_routes import routes
 
 MIB = 2**20
-DENSE = b'{"a":[' + b"{}," * (31 * MIB // 3) + b"{}]"
+# More values than the route accepts, or than any route accepts.
+DENSE = b'{"text":"' + b"x" * 8 * MIB + b'","a":[' + b"{}," * 100_000 + b"{}]"
+DENSEST = b'{"a":[' + b"{}," * (31 * MIB // 3) + b"{}]"
 LIMIT = "The JSON document may have at most 50,000 arrays and objects"
+MOST = "The JSON document may have at most 150,000 arrays and objects"
 PUBLISH = "/api/create-post"
 PLACES = [
     b'{"api_key":%s,"text":"hello","media_bytes":"%s"}',
@@ -105,6 +108,19 @@ async def test_large_body_without_a_good_key_is_not_decoded(app: AppFixture, key
         tracemalloc.stop()
     assert (answer.status_code, answer.json()) == (401, BAD_KEY)
     assert peak < 3 * len(raw)  # decoded, it takes more than 20 times as much
+
+
+@pytest.mark.parametrize("key", [b"", b',"api_key":"sf_wrong"'])
+async def test_values_beyond_all_limits_are_not_searched(app: AppFixture, key: bytes) -> None:
+    raw = DENSEST + key + b"}"
+    tracemalloc.start()
+    try:
+        answer = await app.client.post(PUBLISH, content=raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (answer.status_code, answer.json()) == (400, {"error": MOST, "status": 400})
+    assert peak < 3 * len(raw)
 
 
 async def test_large_body_with_too_many_values_names_the_limit(app: AppFixture) -> None:

@@ -40,7 +40,7 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.architecture import source
 from tests.harness.processes import PATIENCE_SECONDS
 
-AREAS = ("media", "gateway", "image", "hosting", "replicate", "memory", "platform")
+AREAS = ("media", "gateway", "image", "hosting", "replicate", "fal", "memory", "platform")
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 DOCUMENTED = frozenset({502, 503})
 UNDESCRIBED = frozenset({"ui", "memory-pages", "mcp", "workflows", "comfyui"})  # pages, and other protocols

@@ -27,6 +27,9 @@ UNREAD_BYTES = 64 * 1024
 TRIES = 3
 NAMES = COMMON | dict.fromkeys(("prediction_id", "prompt_id", "job_id", "session_id", "key_id"), "1")
 NAMES |= {"slug": "airship", "space": "photoreal-text-to-image", "response_id": "resp_1"}
+NAMES |= dict.fromkeys(("conversation_id", "item_id", "vector_store_id", "file_id", "file_batch_id"), "1")
+NAMES |= dict.fromkeys(("batch_id", "video_id", "upload_id", "digest", "app", "owner", "version"), "1")
+NAMES |= dict.fromkeys(("request_id", "message_batch_id", "part_id"), "1")
 
 
 class Place(NamedTuple):

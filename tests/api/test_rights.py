@@ -264,7 +264,7 @@ async def test_every_caller_on_every_websocket(app: AppFixture) -> None:
 async def test_every_key_on_every_tool(app: AppFixture) -> None:
     known = {
         **dict.fromkeys(("models", "quote", "run", "run_space", "prediction"), rights.RUN),
-        **dict.fromkeys(("write", "edit", "delete", "restore"), rights.MEMORY_WRITE),
+        **dict.fromkeys(("write", "edit", "delete", "restore", "import_document"), rights.MEMORY_WRITE),
     }
     for caller in await holders(app):
         agent = Agent(app, caller.headers["Authorization"].removeprefix("Bearer "))
@@ -279,7 +279,7 @@ async def test_every_key_on_every_tool(app: AppFixture) -> None:
 
 TOOLS = (
     "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",
-    "restore", "inspect", "fetch", "models", "quote", "run", "prediction", "run_space",
+    "restore", "inspect", "import_document", "fetch", "models", "quote", "run", "prediction", "run_space",
 )  # fmt: skip
 
 

@@ -31,7 +31,9 @@ BY_ID = {"/media/{name}", "/uploads/{path:path}", "/api/media/status/{job_id}"}
 LAST = ("/account/close", "/account/keep", "/account/sessions/end", "/signout", "/api/account")
 # Values that name nothing of an account's; a new name in a route's path has to be put here or into `owned`.
 COMMON = {
+    "app": "fal-ai/flux/schnell",
     "area": "memory",
+    "digest": "sha256:0",
     "class_type": "KSampler",
     "engine": "dot",
     "folder": "checkpoints",
@@ -84,6 +86,32 @@ async def owned(app: AppFixture) -> dict[str, str]:
     prompt = (await client.post("/prompt", json={"prompt": PAINT}, headers=mine)).json()
     job = {"api_key": app.key, "prompt": SECRET, "response_mode": "polling"}
     polled = (await client.post("/api/ra1", json=job)).json()
+    form = {"files": {"file": (SECRET, SECRET.encode())}, "data": {"purpose": "user_data"}}
+    file = (await client.post("/v1/files", headers=mine, **form)).json()
+    form = {"files": {"file": (SECRET, b"{}")}, "data": {"purpose": "batch"}}
+    lines = (await client.post("/v1/files", headers=mine, **form)).json()
+    wanted = {
+        "input_file_id": lines["id"],
+        "endpoint": "/v1/responses",
+        "completion_window": "24h",
+        "metadata": {"job": SECRET},
+    }
+    batch = (await client.post("/v1/batches", json=wanted, headers=mine)).json()
+    async with asyncio.timeout(60):
+        while batch["status"] != "failed":
+            batch = (await client.get(f"/v1/batches/{batch['id']}", headers=mine)).json()
+            await asyncio.sleep(0.02)
+    parted = {"bytes": 1, "filename": SECRET, "mime_type": "text/plain", "purpose": "user_data"}
+    upload = (await client.post("/v1/uploads", json=parted, headers=mine)).json()
+    stored = {"name": SECRET, "metadata": {"of": SECRET}, "file_ids": [file["id"]]}
+    store = (await client.post("/v1/vector_stores", json=stored, headers=mine)).json()
+    batched = {"file_ids": [file["id"]], "attributes": {"of": SECRET}}
+    in_store = f"/v1/vector_stores/{store['id']}"
+    file_batch = (await client.post(f"{in_store}/file_batches", json=batched, headers=mine)).json()
+    said = {"items": [{"role": "user", "content": SECRET}], "metadata": {"of": SECRET}}
+    talk = (await client.post("/v1/conversations", json=said, headers=mine)).json()
+    items = await client.get(f"/v1/conversations/{talk['id']}/items", headers=mine)
+    talk_item = items.json()["data"][0]["id"]
     async with asyncio.timeout(60):
         while (await app.balance())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
             await asyncio.sleep(0.02)
@@ -94,8 +122,17 @@ async def owned(app: AppFixture) -> dict[str, str]:
         "prompt_id": prompt["prompt_id"],
         "job_id": polled["job_id"],
         "session_id": "1",
+        "request_id": made["id"],
         "response_id": "resp_1",
+        "conversation_id": talk["id"],
+        "item_id": talk_item,
+        "video_id": "video_1",
         "key_id": "1",
+        "file_id": file["id"],
+        "upload_id": upload["id"],
+        "vector_store_id": store["id"],
+        "file_batch_id": file_batch["id"],
+        "batch_id": batch["id"],
     }
 
 
@@ -113,6 +150,9 @@ async def standing(app: AppFixture) -> list[Any]:
         "/api/account",
         "/api/graph/spaces",
         "/history",
+        "/v1/files",
+        "/v1/vector_stores",
+        "/v1/batches",
     )
     return [(await app.client.get(path, headers=app.bearer)).json() for path in paths]
 

@@ -7,10 +7,14 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from sixfold import import_string
 from sixfold.api.gateway import openapi as gateway_description
 from sixfold.api.gateway import routes as gateway
+from sixfold.api.gateway.batches.runner import RouteRunner
 from sixfold.api.hosting import openapi as hosting_description
 from sixfold.api.hosting import routes as hosting
+from sixfold.api.hosting.fal import openapi as fal_openapi
+from sixfold.api.hosting.fal import routes as fal
 from sixfold.api.hosting.replicate import openapi as replicate_openapi
 from sixfold.api.hosting.replicate import routes as replicate
 from sixfold.api.imagekit import openapi as image_description
@@ -67,14 +71,23 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     else:
         apis.append(ui.build_start_page(start_page))
     if "hosting" in enabled:
-        apis += [hosting.build_api(services), replicate.build_api(services)]
+        apis += [hosting.build_api(services), replicate.build_api(services), fal.build_api(services)]
     if "memory" in enabled:
         apis.append(memory.build_api(services))
     if "workflows" in enabled:
         apis += workflows.build_apis(services)
     apis.append(mcp.build_api(services))
     is_https = product.settings.public_url.startswith("https://")
-    app = WebApp(apis, metrics, pages[0], services.admission, product.connections, is_https=is_https)
+    app = WebApp(
+        apis,
+        metrics,
+        ui.build_not_found(services),
+        services.admission,
+        product.connections,
+        is_https=is_https,
+    )
+    if "gateway" in enabled:
+        product.batch_processor.attach(RouteRunner(app, services.authenticator))
     tracing = product.gateway_runtime.tracing
     return app if tracing is None else tracing.serve(app)
 
@@ -92,6 +105,7 @@ def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> Op
     if "hosting" in enabled:
         builders["hosting"] = hosting_description.document
         builders["replicate"] = replicate_openapi.document
+        builders["fal"] = fal_openapi.document
     if "memory" in enabled:
         builders["memory"] = memory_description.document
     return OpenApiDocuments(builders, routes)
@@ -134,6 +148,13 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         memory=product.memory,
         gateway=product.gateway_runtime.gateway,
         responses=product.gateway_runtime.responses,
+        files=product.files,
+        conversations=product.gateway_runtime.conversations,
+        document_texts=product.document_texts,
+        vector_stores=product.vector_stores,
+        video_stills=import_string.deferred("sixfold.engines.stills.video:render"),
+        batches=product.batches,
+        batch_processor=product.batch_processor,
         checkout=product.checkout,
         provider=product.oidc,
         account_deletion=account_deletion(product),

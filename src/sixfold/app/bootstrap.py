@@ -17,6 +17,7 @@ from sixfold.app import graphs as app_graphs
 from sixfold.app import media as app_media
 from sixfold.app import storage
 from sixfold.app.config_reload import ConfigReloader, WatchedFile
+from sixfold.app.drivers import WorkerDrivers
 from sixfold.app.processes import ServerProcesses
 from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.clients.chat.bootstrap import GatewayRuntime
@@ -28,16 +29,24 @@ from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
+from sixfold.core.batches.models import BatchLimits
+from sixfold.core.batches.processor import BatchProcessor
+from sixfold.core.batches.service import BatchService
 from sixfold.core.catalog.custom_models import ImageInspector
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.gradio_spaces import LocalSpaces
 from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
+from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
+from sixfold.core.documents import DocumentLimits, DocumentReader
 from sixfold.core.failpoints import Failpoints
+from sixfold.core.files.files import AccountFiles
+from sixfold.core.gateway.document_texts import DocumentTexts
 from sixfold.core.media import upload_paths
 from sixfold.core.media.media import MediaService
 from sixfold.core.media.ports import BlobStore
+from sixfold.core.memory.import_export.documents import DocumentImports
 from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.service import SearchService
@@ -50,12 +59,16 @@ from sixfold.core.predictions.service import PredictionService
 from sixfold.core.predictions.webhooks import WebhookOutbox
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.sessions.service import SessionCatalog, SessionService
+from sixfold.core.vector_stores import parts as vector_store_parts
+from sixfold.core.vector_stores.parts import VectorStoreParts
+from sixfold.core.vector_stores.stores import VectorStoreLimits
 from sixfold.core.workers.peer_events import PeerEventListener, SharedDatabase
 from sixfold.core.workers.runs import RunFinisher
 from sixfold.core.workers.scheduler import Scheduler
 from sixfold.core.workflows.service import GraphService
 from sixfold.drivers.remote import InternalServices, ServerServices
 from sixfold.engines.availability import EngineAvailability
+from sixfold.engines.documents.reader import ProcessReader
 from sixfold.engines.python_models import watcher as model_watcher
 from sixfold.engines.resources import InstalledResources
 from sixfold.net.clients import HttpClients
@@ -80,6 +93,11 @@ class Application:
     catalog: Catalog
     templates: Templates
     media: MediaService
+    files: AccountFiles
+    document_texts: DocumentTexts
+    vector_stores: VectorStoreParts
+    batches: BatchService
+    batch_processor: BatchProcessor
     predictions: PredictionService
     scheduler: Scheduler
     outbox: WebhookOutbox
@@ -111,35 +129,30 @@ class Application:
 def build(
     settings: Settings, models_document: _Document = None, source: WatchedFile | None = None
 ) -> Application:
-    """Build the application without starting it.
-
-    `models_document` replaces `data/models`; `source` is the configuration file to watch.
-    """
+    """Build the application; `models_document` replaces `data/models`, and the file `source` is watched."""
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
     processes = _processes(settings, bus)
     database = storage.open_database(settings, None if processes is None else processes.channel)
     blobs = storage.open_blobs(settings)
     signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
-    media = app_media.open_media(settings, database, blobs, fetcher)
+    reader, media = _document_reader(settings), app_media.open_media(settings, database, blobs, fetcher)
     models = app_catalog.catalog(settings, app_catalog.price_table(settings), models_document)
     address = app_graphs.comfyui_address(settings)
     availability = app_catalog.availability(settings, models, clients, address)
     terms = SelectionPolicy(settings.previews_allowed, status_of=availability)
-    session_catalog = SessionCatalog(models, templates, terms, settings.session_limit)
+    live = SessionCatalog(models, templates, terms, settings.session_limit)
     predictions = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
     comfyui = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)
     gateway = chat_bootstrap.build(settings, database, media)
-    availability.status_sources |= {"relay": gateway.standing, "relay-vision": gateway.vision_standing}
     services = _server_services(settings, clients, database, predictions, graphs, gateway)
     services.comfyui = address
     drivers = app_drivers.build(settings, failpoints, services, templates)
-    drivers.register_probes(availability)
+    _register_status(availability, gateway, drivers)
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
     scheduler = Scheduler(database, drivers.driver, models.engines(), finisher, bus, drivers.policy)
-    is_shared = isinstance(database, SharedDatabase) and settings.driver != "ray"
-    _connect(predictions, scheduler, availability, is_shared=is_shared)
+    _connect(predictions, scheduler, availability, is_shared=_shares_queue(settings, database))
     outbox, search = WebhookOutbox(database, fetcher, webhook_secrets), _memory_search(settings, database)
     bus.watchers += [outbox.on_event, *gateway.watchers]
     return Application(
@@ -150,6 +163,11 @@ def build(
         catalog=models,
         templates=templates,
         media=media,
+        vector_stores=_vector_stores(settings, database, blobs, reader),
+        document_texts=DocumentTexts(reader, settings.scratch_dir / "documents"),
+        files=(account_files := app_media.open_files(settings, database, blobs)),
+        batches=(batches := BatchService(database, account_files, _batch_limits(settings))),
+        batch_processor=_batch_processor(database, account_files, batches, scheduler.boot, failpoints),
         predictions=predictions,
         scheduler=scheduler,
         outbox=outbox,
@@ -158,15 +176,13 @@ def build(
         local_spaces=app_drivers.hosted_spaces(settings, drivers.images, gradio_spaces),
         model_watcher=model_watcher.build(settings, predictions.custom_models, database),
         connections=(connections := Connections(database)),
-        sessions=SessionService(
-            database, drivers.driver, session_catalog, drivers.policy, scheduler.boot, connections
-        ),
+        sessions=SessionService(database, drivers.driver, live, drivers.policy, scheduler.boot, connections),
         availability=availability,
         clients=clients,
         fetcher=fetcher,
         signer=signer,
         bus=bus,
-        memory=_memory(settings, database, search),
+        memory=_memory(settings, database, search, reader, fetcher),
         peer_events=_peer_events(database, bus, scheduler),
         processes=processes,
         memory_search=search,
@@ -191,6 +207,24 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
         settings.free_queue_limit,
         settings.model_versions,
     )
+
+
+def _batch_limits(settings: Settings) -> BatchLimits:
+    return BatchLimits(
+        settings.batch_lines,
+        settings.batch_file_bytes,
+        settings.batches_per_account,
+        settings.batch_concurrency,
+        round(settings.lease_seconds * SECOND_US),
+    )
+
+
+def _batch_processor(
+    database: Database, files: AccountFiles, batches: BatchService, boot: str, failpoints: Failpoints
+) -> BatchProcessor:
+    engine = BatchProcessor(database, files, batches.limits, boot, failpoints)
+    batches.on_change = engine.wake
+    return engine
 
 
 def _server_services(
@@ -219,7 +253,19 @@ def _peer_events(database: Database, bus: EventBus, scheduler: Scheduler) -> Pee
 
 def _processes(settings: Settings, bus: EventBus) -> ServerProcesses | None:
     channel = storage.open_channel(settings)
-    return None if channel is None else ServerProcesses(channel, bus)
+    folder = settings.data_dir / "processes" / "metrics"
+    return None if channel is None else ServerProcesses(channel, bus, folder)
+
+
+def _register_status(
+    availability: EngineAvailability, gateway: GatewayRuntime, drivers: WorkerDrivers
+) -> None:
+    availability.status_sources |= {"relay": gateway.standing, "relay-vision": gateway.vision_standing}
+    drivers.register_probes(availability)
+
+
+def _shares_queue(settings: Settings, database: Database) -> bool:
+    return isinstance(database, SharedDatabase) and settings.driver != "ray"
 
 
 def _connect(
@@ -239,7 +285,24 @@ def _connect(
     predictions.on_cancel = scheduler.cancel
 
 
-def _memory(settings: Settings, database: Database, search: SearchService) -> MemoryService:
+def _document_reader(settings: Settings) -> DocumentReader:
+    return ProcessReader(
+        DocumentLimits(
+            file_bytes=settings.document_bytes,
+            pages=settings.document_pages,
+            chars=settings.document_chars,
+            seconds=settings.document_seconds,
+        )
+    )
+
+
+def _memory(
+    settings: Settings,
+    database: Database,
+    search: SearchService,
+    reader: DocumentReader,
+    fetcher: Fetcher,
+) -> MemoryService:
     allowed = MemoryLimits(
         page_bytes=settings.memory_page_bytes,
         import_files=settings.memory_import_files,
@@ -248,7 +311,19 @@ def _memory(settings: Settings, database: Database, search: SearchService) -> Me
         account_bytes=settings.memory_account_bytes,
         plans_enforced=settings.memory_plans == "enforced",
     )
-    return MemoryService(database, allowed, settings.base_url, search)
+    fetch = app_media.document_fetcher(settings, fetcher)
+    documents = DocumentImports(database, allowed, reader, settings.data_dir / "tmp", fetch)
+    return MemoryService(database, allowed, settings.base_url, search, documents)
+
+
+def _vector_stores(
+    settings: Settings, database: Database, blobs: BlobStore, reader: DocumentReader
+) -> VectorStoreParts:
+    limits = VectorStoreLimits(settings.vector_stores_per_account, settings.vector_store_bytes_per_account)
+    # Deferred, because importing numpy takes 15 MB of memory.
+    index = import_string.deferred("sixfold.store.search.index:PageIndex")
+    files = app_media.open_files(settings, database, blobs)
+    return vector_store_parts.build(database, files, reader, limits, index)
 
 
 def _signer_and_secrets(settings: Settings, database: Database) -> tuple[Signer, WebhookSecrets]:
@@ -272,6 +347,9 @@ async def running(product: Application) -> AsyncIterator[Application]:
     """Run the application within the block; drains and closes it at the end."""
     if product.processes is not None:
         product.processes.channel.open(product.scheduler.boot)
+        # Process 0 starts before the others.
+        if product.settings.process == 0:
+            product.processes.metrics_folder.clear()
     await product.predictions.custom_models.load()
     # Otherwise a server of the previous version may still be signing with plaintext secrets.
     if product.peer_events is None:
@@ -297,23 +375,29 @@ async def running(product: Application) -> AsyncIterator[Application]:
         if product.peer_events is not None:
             await product.peer_events.stop()
         await product.clients.aclose()
+        if product.processes is not None:
+            with contextlib.suppress(errors.StoreFailed):
+                await product.processes.keep_metrics()
         await product.database.close()
         if product.processes is not None:
             product.processes.channel.close()
 
 
 def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, None]]:
-    """Return the background tasks of a server."""
-    return {
+    """Return the background tasks of a process; those of the whole server run in process 0."""
+    tasks: dict[str, Coroutine[Any, Any, None]] = {
         "availability": _refresh_status(product),
-        "sweep": _sweep(product),
         "connections": product.connections.run(),
         "webhooks": product.outbox.run(),
-        "deposits": product.deposits.run(),
+        "vector-stores": product.vector_stores.ingestion.run(),
         "embedding": product.memory_search.run(),
         "own-models": product.model_watcher.run(),
         "configuration": product.config_reloader.run(),
+        "batches": product.batch_processor.run(),
     }
+    if product.settings.process == 0:
+        tasks |= {"sweep": _sweep(product), "deposits": product.deposits.run()}
+    return tasks
 
 
 async def _refresh_status(product: Application) -> None:
@@ -333,6 +417,9 @@ async def _sweep(product: Application) -> None:
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
         with contextlib.suppress(errors.StoreFailed):
+            await product.files.sweep()
+            await product.vector_stores.stores.sweep()
+            await product.batches.sweep()
             await product.media.sweep()
             await product.database.write(credentials.delete_expired(), durable=False)
             await product.database.write(upload_paths.sweep(), durable=False)

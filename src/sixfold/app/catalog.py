@@ -20,7 +20,9 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
 from sixfold.engines import option_validation
 from sixfold.engines.availability import EngineAvailability, Probe
+from sixfold.engines.image.diffusers import folder_models
 from sixfold.engines.image.styles.names import NAMED_STYLES
+from sixfold.engines.providers.comfyui import checkpoints
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.resources import InstalledResources, Refresh
 from sixfold.net.clients import HttpClients
@@ -96,6 +98,11 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
             row["options"] = {**_options(settings, row), **shared, **row.get("options", {})}
             if row["kind"] == "graph":
                 row["free_runs"] = settings.graph_free_runs
+            if row["kind"] == "comfyui":
+                # Each server runs one task at a time.
+                row["lanes"] = row.get("lanes", 1) * max(
+                    1, len(settings.comfyui_servers or settings.probe_hosts)
+                )
             if name in overrides:
                 option_validation.check(name, row["factory"], row["options"])
     except (engine_selection.InvalidEngineConfig, option_validation.InvalidOption) as error:
@@ -119,10 +126,38 @@ def availability(
     It sets the address `comfyui` when it finds a ComfyUI server.
     """
     address = comfyui or app_graphs.comfyui_address(settings)
-    probes: dict[str, Probe] = {"comfyui": ComfyAvailability(clients.upstream, address, seconds=seconds)}
-    return EngineAvailability(
+    comfy = ComfyAvailability(clients.upstream, address, seconds=seconds)
+    probes: dict[str, Probe] = {"comfyui": comfy}
+    known = EngineAvailability(
         models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
     )
+    known.on_refreshed = _FoundModels(models, comfy, known, settings.data_dir / "weights" / "image")
+    return known
+
+
+class _FoundModels:
+    """Updates the catalog's models of ComfyUI checkpoints and folders of weights if they have changed."""
+
+    def __init__(
+        self, models: Catalog, comfy: ComfyAvailability, known: EngineAvailability, weights: Path
+    ) -> None:
+        self._models = models
+        self._comfy = comfy
+        self._known = known
+        self._weights = weights
+        self._signature: tuple[Any, ...] = ()
+
+    def __call__(self) -> None:
+        servers = tuple(self._comfy.latest.values())
+        has_weights = self._known(folder_models.ENGINE).ready
+        folders, loras = folder_models.read(self._weights) if has_weights else ((), ())
+        signature = (checkpoints.signature(servers), folders, loras)
+        if signature == self._signature:
+            return
+        documents = checkpoints.document(servers), folder_models.document(folders, loras)
+        rows = {name: row for each in documents for name, row in each["models"].items()}
+        self._models.find({"models": rows})
+        self._signature = signature
 
 
 def resources(
@@ -160,4 +195,5 @@ def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
             "limit_seconds": settings.graph_limit_seconds,
             "memory_bytes": settings.graph_memory_bytes,
         }
-    return {"url": settings.comfyui_url} if row["kind"] == "comfyui" else {}
+    urls = settings.comfyui_servers
+    return {"url": urls[0]} if row["kind"] == "comfyui" and len(urls) == 1 else {}

@@ -9,6 +9,7 @@ import argparse
 import sys
 from typing import Any
 
+from sixfold.cli.imports import parser as imports_parser
 from sixfold.cli.memory import parser as memory_parser
 from sixfold.providers import PROVIDERS
 
@@ -25,21 +26,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay)
-    for add in (
-        *serving,
-        _mcp,
-        _model,
-        _space,
-        _account,
-        _key,
-        _provider,
-        _ledger,
-        _upkeep,
-        _backup,
-        _completion,
-    ):
+    serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay, _mcp)
+    for add in (*serving, _model, _space, _account, _key, _provider, _ledger, _upkeep, _backup, _completion):
         add(commands)
+    imports_parser.add(commands, _group, _report)
     return parser
 
 
@@ -414,6 +404,16 @@ def _ledger(commands: Group) -> None:
         "--limit", type=int, default=25, metavar="N", help="maximum number of entries (default: 25)"
     )
     entries.add_argument("--cursor", metavar="CURSOR", help="continue a previous list")
+    usage = _report(
+        group,
+        "usage",
+        "ledger:usage",
+        "show requests, tokens and amounts of an account by day, model and key",
+    )
+    usage.add_argument("email", metavar="EMAIL")
+    usage.add_argument("--days", type=int, default=30, metavar="N", help="number of days (default: 30)")
+    usage.add_argument("--by", default="day,kind,model,key", metavar="A,B", help="(default: all of these)")
+    usage.add_argument("--csv", action="store_true", help="print CSV")
     costs = _report(
         group,
         "costs",

@@ -60,6 +60,10 @@ class TracedTransport(Protocol):
         """GET a URL."""
         ...
 
+    async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
+        """DELETE a URL."""
+        ...
+
     async def aclose(self) -> None:
         """Close the connections."""
         ...
@@ -247,6 +251,10 @@ class _TracedRequest:
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
         """GET without a span: only model lists are fetched."""
         return await self._inner.get(url, headers)
+
+    async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
+        """DELETE without a span: it runs no model."""
+        return await self._inner.delete(url, headers)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

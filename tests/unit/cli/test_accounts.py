@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pwdlib import PasswordHash
 
+from sixfold import settings
 from sixfold.cli import database_access
-from sixfold.core.accounts import charges, keys, ledger
+from sixfold.core.accounts import accounts, charges, keys, ledger
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.database import Transaction
 from tests.unit.cli.conftest import Commands
@@ -284,3 +285,23 @@ def test_people_get_text_without_colour_where_no_terminal_is(
     assert (done.status, done.err) == (0, "")
     assert done.out.strip()
     assert "\x1b" not in done.out
+
+
+def test_usage_is_printed_as_json_and_csv(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c", "--credit", "1")
+
+    def charge() -> Transaction[None]:
+        account = yield from accounts.by_email("a@b.c")
+        yield from ledger.hold(account.id, "hold-1", 500)
+        yield from ledger.capture("hold-1", 240, ledger.LedgerEntry("charge", "ra1", "req-1"))
+
+    database_access.write(settings.load(data_dir=sixfold.folder), charge())
+    amounts = {"requests": 1, "input_tokens": 0, "output_tokens": 0, "amount_usd": "0.00024"}
+    assert sixfold.ok("ledger", "usage", "a@b.c", "--by", "kind,model") == {
+        "days": 30,
+        "usage": [{"kind": "run", "model": "ra1", **amounts}],
+    }
+    lines = sixfold("ledger", "usage", "a@b.c", "--by", "model", "--csv").out.splitlines()
+    assert lines == ["model,requests,input_tokens,output_tokens,amount_usd", "ra1,1,0,0,0.00024"]
+    assert "--by must be" in sixfold.refused("ledger", "usage", "a@b.c", "--by", "hour")
+    assert "--days must be" in sixfold.refused("ledger", "usage", "a@b.c", "--days", "0")

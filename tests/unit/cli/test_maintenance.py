@@ -32,6 +32,9 @@ def test_the_doctor_tells_which_engine_serves_what(sixfold: Commands) -> None:
     prices = report["prices"]
     assert prices["models"] > 40
     assert "2025-11" <= prices["oldest"] <= prices["newest"]
+    limits = report["hosted_models"]
+    assert limits["models"] > 40
+    assert "2025-11" <= limits["oldest"] <= limits["newest"]
     served = {row["model"]: (row["engine"], row["quality"]) for row in report["models"]}
     assert served["ra1"] == ("scene-painter", "preview")
     assert {thing["name"] for thing in report["found"]} >= {"GPU", "ComfyUI", "Ollama", "fal", "OpenAI"}

@@ -58,6 +58,14 @@ def test_the_folder_is_free_again_after_a_kill(start: Starter, tmp_path: Path) -
     assert again.stop() == 0
 
 
+def test_scratch_of_former_processes_is_deleted(start: Starter, tmp_path: Path) -> None:
+    for name in ("scratch-1", "scratch-x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"x")
+    start(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("scratch-*")) == ["scratch-x"]
+
+
 def test_a_taken_port_is_one_sentence_and_leaves_no_account(server: Server, tmp_path: Path) -> None:
     port = server.url.rpartition(":")[2]
     done = program(tmp_path / "other", "serve", "--port", port)

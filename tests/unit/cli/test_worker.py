@@ -40,8 +40,10 @@ async def test_a_worker_that_is_told_to_stop_does_so_in_peace(tmp_path: Path) ->
     home = tmp_path / "home"
     backends.database_url(home, "postgres")
     environ = {**backends.environ(home), "SIXFOLD_BLOB_URL": f"file://{tmp_path / 'store'}"}
+    environ["SIXFOLD_PROCESSES"] = "2"  # is for servers
     worker = await work(home, environ)
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.stdout is not None
     assert b"Stopping" in await worker.process.stdout.read()
     assert await processes.gone(worker.process) == 0
+    assert not (home / "processes").exists()

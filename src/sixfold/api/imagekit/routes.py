@@ -206,12 +206,14 @@ class ImageKitRoutes:
 
     async def _put(self, prediction: Prediction, place: SaveTarget, key: str, save_path: str) -> Response:
         file, data = await self._read(prediction)
+        self._services.predictions.failpoints.hit("save.before")
         try:
             await self._services.uploads.put(key, data, content_type=file.content_type)
         except (OSError, errors.StoreFailed) as error:
             await self._services.predictions.refund(prediction, "the file could not be written to its path")
             await self._remove(key, data)
             raise errors.StoreFailed from error
+        self._services.predictions.failpoints.hit("save.after")
         await self._services.database.write(upload_paths.mark_stored(prediction.id), durable=False)
         folder = await self._folder(Tenant.of(prediction))
         url = f"{self._services.settings.base_url}/uploads/{folder}/{save_path}"

@@ -48,7 +48,8 @@ def doctor(arguments: argparse.Namespace) -> int:
         "warnings": list(current.warnings),
         "database": database,
         "disk": {"free_bytes": disk},
-        "prices": _prices(),
+        "prices": _dated_rows("gateway_prices.toml"),
+        "hosted_models": _dated_rows("hosted_models.toml"),
         "stores": [store.record() for store in stores],
         "found": current.found,
         "models": current.models,
@@ -116,9 +117,9 @@ def _database(configured: Settings) -> dict[str, Any] | None:
     }
 
 
-def _prices() -> dict[str, Any]:
-    """Return the number of bundled gateway prices, and the oldest and newest month of their sources."""
-    months = [str(row["as_of"]) for row in app_catalog.read_toml("gateway_prices.toml")["models"].values()]
+def _dated_rows(name: str) -> dict[str, Any]:
+    """Return the number of models of a bundled table, and the oldest and newest month of its sources."""
+    months = [str(row["as_of"])[:7] for row in app_catalog.read_toml(name)["models"].values()]
     return {"models": len(months), "oldest": min(months), "newest": max(months)}
 
 

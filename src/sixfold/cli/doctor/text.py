@@ -85,8 +85,12 @@ def _head(paint: TerminalStyle, document: dict[str, Any], *, everything: bool) -
         if everything or not store["writable"]
     ]
     if everything:
-        prices = "{models} of models, read {oldest} to {newest}".format(**document["prices"])
-        rows += [("python", document["python"]), ("prices", prices)]
+        dated = "{models} of models, read {oldest} to {newest}"
+        tables = [
+            (label, dated.format(**document[name]))
+            for label, name in (("prices", "prices"), ("limits", "hosted_models"))
+        ]
+        rows += [("python", document["python"]), *tables]
     width = paint.width() - (column := max(len(name) for name, _ in (*rows, *stores)) + 2) - 2
     short = rows if everything else [(name, summary.cut(text, width)) for name, text in rows]
     lines = [f"  {paint.dim(name.ljust(column))}{text}" for name, text in (*short, *stores)]

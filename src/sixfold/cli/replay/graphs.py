@@ -138,6 +138,7 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
     request = PredictionRequest(
         principal=account.owner,
         model=work.model,
+        internal="graph" in work.extras,
         inputs={**work.values, **{name: source.blob for name, source in sources.items()}},
         face="cli",
         request_id=ids.new("req"),

@@ -54,17 +54,9 @@ async def _serve(configured: Settings, source: WatchedFile, listener: serve.List
         server = serve.build_server(product)
         shutdown = serve.Shutdown(server, product)
         shutdown.listen()
-        tasks = [
-            asyncio.create_task(_announce(server), name="ready"),
-            asyncio.create_task(_follow_parent(server, shutdown), name="parent"),
-        ]
-        try:
-            await server.serve(sockets=[listener])
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await shutdown.finished()
+        ready = asyncio.create_task(_announce(server), name="ready")
+        parent = asyncio.create_task(_follow_parent(server, shutdown), name="parent")
+        await serve.run_server(server, [listener], shutdown, ready, parent)
 
 
 async def _announce(server: serve.Server) -> None:

@@ -10,6 +10,7 @@ import functools
 import gc
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -69,6 +70,7 @@ def serve(arguments: argparse.Namespace) -> int:
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(server_lock.hold(configured.data_dir))
+        _delete_scratch_of_former_processes(configured)
         listeners = [stack.enter_context(contextlib.closing(listener)) for listener in _bind_all(configured)]
         local = _local_listener(configured, stack)
         ready = configured.replace(port=listeners[0].getsockname()[1])
@@ -122,6 +124,14 @@ def _require_public_account(configured: Settings) -> None:
             f"{where}, but there is only the local account: "
             "create another with `sixfold account create EMAIL`"
         )
+
+
+def _delete_scratch_of_former_processes(configured: Settings) -> None:
+    """Delete the temporary files of processes that this server had before `processes` was lowered."""
+    for folder in configured.data_dir.glob("scratch-*"):
+        number = folder.name.removeprefix("scratch-")
+        if number.isascii() and number.isdigit() and int(number) >= configured.processes:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket.socket | None:
@@ -259,12 +269,20 @@ async def _serve(
         shutdown.listen()
         await others.start()
         banner_task = asyncio.create_task(_show(product, server, lock, welcome), name="banner")
-        try:
-            await server.serve(sockets=listeners)
-        finally:
-            banner_task.cancel()
-            await asyncio.gather(banner_task, return_exceptions=True)
-            await shutdown.finished()
+        await run_server(server, listeners, shutdown, banner_task)
+
+
+async def run_server(
+    server: Server, listeners: list[Listener], shutdown: Shutdown, *tasks: asyncio.Task[None]
+) -> None:
+    """Serve until the shutdown has finished; `tasks` are canceled with the server."""
+    try:
+        await server.serve(sockets=listeners)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await shutdown.finished()
 
 
 def build_server(product: Application, local: Listener | None = None) -> Server:

@@ -67,6 +67,7 @@ class ComfyQueue:
         order = PredictionRequest(
             principal=principal,
             model=workflows.PROMPT,
+            internal=True,
             inputs={},
             face=_FACE,
             request_id=request_id,
