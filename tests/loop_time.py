@@ -1,13 +1,22 @@
-"""How long an event loop is held: the CPU time that its thread spends between two turns."""
+"""How long an event loop is held: the CPU time that its thread spends between two turns.
+
+The time is divided by how much slower a fixed piece of work runs just then than on a quiet machine, since a
+processor that other programs share takes up to twice the CPU time for the same work.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import statistics
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+
+
+# CPU time of `_fixed_work` on a quiet machine.
+_QUIET_SECONDS = 0.0062
 
 
 @dataclass
@@ -17,13 +26,28 @@ class LoopTime:
     longest: float = 0.0
 
 
+def _fixed_work() -> float:
+    before = time.thread_time()
+    table = {str(number): [number, {"a": number}] for number in range(20_000)}
+    assert len(table) == 20_000
+    return time.thread_time() - before
+
+
+def _slowdown() -> float:
+    return max(1.0, statistics.median(_fixed_work() for _ in range(5)) / _QUIET_SECONDS)
+
+
 @contextlib.asynccontextmanager
 async def watched() -> AsyncIterator[LoopTime]:
-    """Watch the running loop within the block; what the garbage collector takes is left out."""
+    """Watch the running loop within the block; what the garbage collector takes is left out.
+
+    `longest` is complete after the block.
+    """
     seen = LoopTime()
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
+    slowdown = _slowdown()
     before = time.thread_time()
 
     async def watch() -> None:
@@ -41,5 +65,6 @@ async def watched() -> AsyncIterator[LoopTime]:
         await asyncio.sleep(0)
     finally:
         watching.cancel()
+        seen.longest /= max(slowdown, _slowdown())
         if was_enabled:
             gc.enable()
