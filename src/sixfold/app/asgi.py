@@ -150,6 +150,7 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         responses=product.gateway_runtime.responses,
         files=product.files,
         conversations=product.gateway_runtime.conversations,
+        answers=product.gateway_runtime.answers,
         document_texts=product.document_texts,
         vector_stores=product.vector_stores,
         video_stills=import_string.deferred("sixfold.engines.stills.video:render"),

@@ -37,3 +37,12 @@ def format_usd(micros: int) -> str:
 def credits_for(micros: int) -> int:
     """Return the credits displayed for a price: 1 credit is 0.01 USD, rounded up."""
     return -(-micros // MICROS_PER_CREDIT)
+
+
+def short_usd(micros: int) -> str:
+    """Format with two significant digits below a dollar, and cents above: `0.0012`, `0.53`, `9.69`."""
+    places = 2
+    while places < 6 and 0 < abs(micros) < 10 ** (7 - places):
+        places += 1
+    step = 10 ** (6 - places)
+    return format_usd(round(micros / step) * step)

@@ -22,6 +22,7 @@ from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.document_texts import DocumentTexts
 from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.stored.answers import AnswerTasks
 from sixfold.core.gateway.stored.conversations import ConversationStore
 from sixfold.core.gateway.stored.responses import ResponseStore as KeptResponses
 from sixfold.core.media.media import MEDIA_PATH, MediaService
@@ -77,6 +78,7 @@ class WebServices:
     responses: KeptResponses
     files: AccountFiles
     conversations: ConversationStore
+    answers: AnswerTasks
     document_texts: DocumentTexts
     vector_stores: VectorStoreParts
     # Makes the `thumbnail` or `spritesheet` of the video at a path; raises `UnusableInput`.

@@ -29,6 +29,7 @@ from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.gateway.stored.answers import AnswerTasks
 from sixfold.core.gateway.stored.conversations import ConversationStore
 from sixfold.core.gateway.stored.responses import ResponseStore
 from sixfold.core.gateway.usage import PriceBook
@@ -59,6 +60,7 @@ class GatewayRuntime:
         self.gateway = gateway
         self.responses = responses
         self.conversations = conversations
+        self.answers = AnswerTasks()
         self.tracing = tracing
         self.watchers = [] if tracing is None else [tracing.record_run]
         self._open_servers = open_servers
@@ -78,7 +80,8 @@ class GatewayRuntime:
                 await self._servers.refreshed.wait()
 
     async def stop(self) -> None:
-        """Settle all finished calls, and close the connections."""
+        """Store the answers of chats, settle all finished calls, and close the connections."""
+        await self.answers.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -60,7 +60,7 @@ _MONEY = {"amount", "cost"}
 _JSON = frozenset(
     {
         *("inputs", "input", "output", "tags", "document", "scope", "request", "response", "metadata"),
-        *("item", "attributes", "errors"),
+        *("item", "detail", "attributes", "errors"),
     }
 )
 _EXCLUDED_FIELDS = {"blob"}

@@ -348,7 +348,7 @@ class Gateway:
             targets = self.router.resolve_protocol(request.model, request.wire)
         else:
             targets = self.router.resolve_chat(request.model)
-        candidates = [(target, self._rates(target)) for target in targets]
+        candidates = [(target, self.rates(target)) for target in targets]
         rated_targets = tuple([(target, rates) for target, rates in candidates if rates is not None])
         if not rated_targets:
             raise errors.UnpricedModel(
@@ -362,7 +362,7 @@ class Gateway:
             self._route_cache[name] = current_time + _ROUTE_CACHE_SECONDS, rated_targets
         return rated_targets
 
-    def _rates(self, target: RouteTarget) -> TokenRates | None:
+    def rates(self, target: RouteTarget) -> TokenRates | None:
         """Return the operator's rates, zero for local servers, else the provider's or the bundled rates."""
         upstream, model = target.upstream, target.model
         if upstream.local:
@@ -453,7 +453,7 @@ class Gateway:
 
     async def _end(
         self, active: ActiveCall, response: UpstreamResponse, usage: TokenUsage | None, state: str, error: str
-    ) -> None:
+    ) -> CallOutcome:
         """Settle a finished stream; one without reported usage counts as a failure of its target."""
         if usage is None:
             self.health.record_failure(response.target.name)
@@ -461,6 +461,7 @@ class Gateway:
         else:
             outcome = _outcome(state, usage, charges.calculate(response.rates.lines(usage), active.plan.held))
         await self._settle(active, outcome)
+        return outcome
 
 
 def _check_allowed(request: GatewayRequest) -> None:

@@ -13,9 +13,10 @@ from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.attempts import ActiveCall, UpstreamResponse
 from sixfold.core.gateway.chat import Event
 from sixfold.core.gateway.ports import UpstreamFailure, UsageScanner
+from sixfold.core.gateway.request_log import CallOutcome
 from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
-OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[None]]
+OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
 
 
 class ResponseStream:
@@ -30,6 +31,8 @@ class ResponseStream:
         self._on_end = on_end
         self._active = active
         self._response = response
+        # How the call ended and what it was charged, once it is settled.
+        self.outcome: CallOutcome | None = None
 
     async def blocks(self) -> AsyncGenerator[bytes]:
         """Yield the server's bytes, for a `raw` stream; raises `EngineFailed` if the server fails."""
@@ -82,7 +85,7 @@ class ResponseStream:
     async def _close(self, scanner: UsageScanner, state: str, error: str) -> None:
         await self._response.stream.aclose()
         usage = None if state == "failed" else _usage(self._active, scanner, complete=state == "succeeded")
-        await self._on_end(self._active, self._response, usage, state, error)
+        self.outcome = await self._on_end(self._active, self._response, usage, state, error)
 
     async def _read(self) -> AsyncGenerator[bytes]:
         stream, deadline = self._response.stream, self._active.started_at + self._call_seconds

@@ -98,7 +98,7 @@ def finish(lock: ConversationLock, items: Sequence[ConversationItem]) -> Transac
     The quotas are checked before the response is made. A conversation that was deleted meanwhile stays so.
     """
     rows = yield Query("conversation_unlock", lock.row)
-    return (yield from _insert(lock.tenant, lock.conversation_id, items)) if rows else 0
+    return (yield from insert(lock.tenant, lock.conversation_id, items)) if rows else 0
 
 
 def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> Transaction[tuple[str, ...]]:
@@ -114,7 +114,7 @@ def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> 
     return tuple(str(row["item"]) for row in (yield Query("conversation_items", params)))
 
 
-def _insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationItem]) -> Transaction[int]:
+def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationItem]) -> Transaction[int]:
     """Append items, replacing ids that the conversation has already; return the place of the last item."""
     own: dict[str, Value] = {"account_id": tenant.account_id, "conversation_id": conversation_id}
     wanted = _encode([item.id for item in items]).decode()
@@ -158,14 +158,10 @@ class ConversationStore:
     def _create(
         self, tenant: Tenant, conversation_id: str, metadata: str, items: Sequence[ConversationItem]
     ) -> Transaction[ConversationRecord]:
-        used = yield from self._check_bytes(tenant, items)
-        if used >= self._policy.conversations:
-            raise errors.TooLarge(
-                f"An account may store at most {self._policy.conversations} conversations: delete some"
-            )
+        yield from self.check_quota(tenant, _size(items), new=True)
         row: dict[str, Value] = {"id": conversation_id, "metadata": metadata}
         yield Query("conversation_insert", {**tenant.row, **row})
-        yield from _insert(tenant, conversation_id, items)
+        yield from insert(tenant, conversation_id, items)
         return (yield from self._get(tenant, conversation_id))
 
     async def get(self, tenant: Tenant, conversation_id: str) -> ConversationRecord:
@@ -179,7 +175,8 @@ class ConversationStore:
         return ConversationRecord(**row)
 
     @property
-    def _life(self) -> dict[str, Value]:
+    def life(self) -> dict[str, Value]:
+        """Query parameters by which a lock is known to have ended."""
         seconds = self._policy.call_seconds + _LOCK_SECONDS
         return {"life": int(seconds * SECOND_US), "holder": self._holder()}
 
@@ -209,7 +206,7 @@ class ConversationStore:
         """Append items and return them; raises `ConversationLocked`, and `TooLarge` beyond a quota."""
 
         def transaction() -> Transaction[tuple[ConversationItem, ...]]:
-            yield from self._lock(tenant, conversation_id, "items", items)
+            yield from self.acquire(tenant, conversation_id, "items", items)
             lock = ConversationLock(tenant, conversation_id, "items")
             last = yield from finish(lock, items)
             own = {"account_id": tenant.account_id, "conversation_id": conversation_id}
@@ -296,39 +293,43 @@ class ConversationStore:
         """
 
         def transaction() -> Transaction[tuple[str, ...]]:
-            yield from self._lock(tenant, conversation_id, lock_id, items)
+            yield from self.acquire(tenant, conversation_id, lock_id, items)
             return (yield from history(tenant, conversation_id, _LAST_PLACE, max_bytes))
 
         return await self._database.write(transaction())
 
-    def _lock(
+    def acquire(
         self, tenant: Tenant, conversation_id: str, lock_id: str, items: Sequence[ConversationItem]
     ) -> Transaction[None]:
+        """Lock a conversation to add items; raises what `lock` raises."""
         record = yield from self._get(tenant, conversation_id)
-        yield from self._check_bytes(tenant, items)
+        yield from self.check_quota(tenant, _size(items))
         if record.items + len(items) > self._policy.conversation_items:
             raise errors.TooLarge(
                 f"A conversation may have at most {self._policy.conversation_items} items: "
                 "delete some or start a new one"
             )
         own = ConversationLock(tenant, conversation_id, lock_id).row
-        if not (yield Query("conversation_lock", {**own, **self._life})):
+        if not (yield Query("conversation_lock", {**own, **self.life})):
             raise ConversationLocked
 
     async def unlock(self, lock: ConversationLock) -> None:
         """Unlock a conversation if this lock still holds it."""
         await self._database.write(many("conversation_unlock", **lock.row), durable=False)
 
-    def _check_bytes(self, tenant: Tenant, items: Sequence[ConversationItem]) -> Transaction[int]:
-        """Return the number of an account's conversations; raises `TooLarge` if the items do not fit."""
+    def check_quota(self, tenant: Tenant, size: int, *, new: bool = False) -> Transaction[None]:
+        """Raise `TooLarge` if an account may not store `size` more bytes, or no `new` conversation."""
         usage = yield from one("conversation_usage", account_id=tenant.account_id)
         used = int(usage["size"]) if usage is not None else 0
-        if used + sum(item.size for item in items) > self._policy.conversations_bytes:
+        if used + size > self._policy.conversations_bytes:
             raise errors.TooLarge(
                 f"The conversations of an account may have at most {self._policy.conversations_bytes} bytes: "
                 "delete some"
             )
-        return int(usage["conversations"]) if usage is not None else 0
+        if new and usage is not None and usage["conversations"] >= self._policy.conversations:
+            raise errors.TooLarge(
+                f"An account may store at most {self._policy.conversations} conversations: delete some"
+            )
 
 
 def _item(tenant: Tenant, conversation_id: str, item_id: str) -> Transaction[Row]:
@@ -337,3 +338,7 @@ def _item(tenant: Tenant, conversation_id: str, item_id: str) -> Transaction[Row
     if row is None:
         raise ItemNotFound(item_id)
     return row
+
+
+def _size(items: Sequence[ConversationItem]) -> int:
+    return sum(item.size for item in items)

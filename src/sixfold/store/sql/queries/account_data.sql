@@ -21,11 +21,11 @@ WHERE account_id = :account_id AND id > :after AND (expires_at IS NULL OR expire
 ORDER BY id LIMIT :limit;
 
 -- name: export_conversations | Return a page of an account's conversations, oldest first.
-SELECT id, metadata, items, size, created_at FROM relay_conversation
+SELECT id, title, parent, draft, cost, metadata, items, size, created_at FROM relay_conversation
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: export_conversation_items | Return a page of the items of an account's conversations; `id` has a conversation and a place.
-SELECT conversation_id || '/' || place AS id, conversation_id, item FROM relay_conversation_item
+SELECT conversation_id || '/' || place AS id, conversation_id, item, detail FROM relay_conversation_item
 WHERE account_id = :account_id
   AND (conversation_id, place) > (substr(:after, 1, 41), CAST('0' || substr(:after, 43) AS BIGINT))
 ORDER BY conversation_id, place LIMIT :limit;

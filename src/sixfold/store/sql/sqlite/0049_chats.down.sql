@@ -1,0 +1,12 @@
+DROP INDEX relay_conversation_versions;
+DROP INDEX relay_conversation_chats;
+ALTER TABLE relay_conversation_item DROP COLUMN detail;
+ALTER TABLE relay_conversation DROP COLUMN changed_at;
+ALTER TABLE relay_conversation DROP COLUMN cost;
+ALTER TABLE relay_conversation DROP COLUMN stopping;
+ALTER TABLE relay_conversation DROP COLUMN draft;
+ALTER TABLE relay_conversation DROP COLUMN shared;
+ALTER TABLE relay_conversation DROP COLUMN parent;
+ALTER TABLE relay_conversation DROP COLUMN root;
+ALTER TABLE relay_conversation DROP COLUMN model;
+ALTER TABLE relay_conversation DROP COLUMN title;

@@ -1,0 +1,16 @@
+-- Conversations of the chat page have a title. A version of another one, `parent`, has its items up to the place
+-- `shared` and belongs to the family of `root`. `draft` is the answer that is being made or that failed, as JSON;
+-- `stopping` asks the server process that makes it to stop. `cost` is what the answers were charged, in micro-dollars.
+-- `detail` of an item is what the page shows of it beside its text, as JSON.
+ALTER TABLE relay_conversation ADD COLUMN title TEXT NOT NULL DEFAULT '';
+ALTER TABLE relay_conversation ADD COLUMN model TEXT NOT NULL DEFAULT '';
+ALTER TABLE relay_conversation ADD COLUMN root TEXT NOT NULL DEFAULT '';
+ALTER TABLE relay_conversation ADD COLUMN parent TEXT NOT NULL DEFAULT '';
+ALTER TABLE relay_conversation ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE relay_conversation ADD COLUMN draft TEXT NOT NULL DEFAULT '';
+ALTER TABLE relay_conversation ADD COLUMN stopping INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE relay_conversation ADD COLUMN cost INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE relay_conversation ADD COLUMN changed_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE relay_conversation_item ADD COLUMN detail TEXT NOT NULL DEFAULT '{}';
+CREATE INDEX relay_conversation_chats ON relay_conversation (account_id, changed_at) WHERE title <> '';
+CREATE INDEX relay_conversation_versions ON relay_conversation (account_id, root) WHERE root <> '';
