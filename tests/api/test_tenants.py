@@ -53,6 +53,7 @@ OTHERS = {
     "/v1/batches": "test_batches",
     "/v1/messages/batches": "test_batches",
     "/v1/conversations": "test_conversations",
+    "/chat": "test_chat_pages",
     "/v1/vector_stores": "test_vector_stores",
     "/v1/videos": "test_openai_videos",
     "/fal/": "test_fal",

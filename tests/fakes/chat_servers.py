@@ -54,6 +54,8 @@ class ModelServer:
     forgotten: list[str] = field(default_factory=list[str])
     # Items of a native response before its message.
     items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    # What chat completions answer, if not what they are asked for.
+    answer: str = ""
     # Whether a stream ends with its usage although the request does not ask for it.
     always_usage: bool = False
 
@@ -82,6 +84,8 @@ class ModelServer:
         if fault is not None:
             return fault
         reply = _chat_reply(document)
+        if self.answer:
+            reply |= {"text": self.answer, "tokens": len(self.answer.split())}
         usage = self.usage(document, reply)
         shared = {"id": "chatcmpl-1", "created": 1, "model": document["model"]}
         if not document.get("stream"):
@@ -302,8 +306,7 @@ def _chat_chunks(shared: dict[str, Any], reply: dict[str, Any], usage: dict[str,
         return b"data: " + json.dumps({**document, "usage": None} if usage else document).encode() + b"\n\n"
 
     events = [chunk({"role": "assistant", "content": ""})]
-    for index, word in enumerate((reply["text"] or "").split()):
-        events.append(chunk({"content": f" {word}" if index else word}))
+    events += [chunk({"content": piece}) for piece in re.findall(r"\s*\S+", reply["text"] or "")]
     for call in reply["calls"]:
         function = call["function"]
         begun = {**call, "index": 0, "function": {"name": function["name"], "arguments": ""}}

@@ -18,6 +18,7 @@ from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
 from sixfold.ui.catalog import pages as catalog
 from sixfold.ui.catalog import session_page
+from sixfold.ui.chat import routes as chat
 from sixfold.ui.docs import routes as docs
 from sixfold.ui.login import oauth_consent, passkeys
 from sixfold.ui.login import oidc as oidc_login
@@ -81,9 +82,12 @@ def build_apis(
             *workflows.script_routes(workflow_pages),
         ),
     )
+    groups = [pages, scripts]
+    if "gateway" in apis:
+        groups.append(chat.build_api(services, apis))
     if "memory" in apis:
-        return (pages, scripts, memory.build_api(services, apis)), start.show
-    return (pages, scripts), start.show
+        groups.append(memory.build_api(services, apis))
+    return tuple(groups), start.show
 
 
 def build_not_found(services: WebServices) -> ApiGroup:

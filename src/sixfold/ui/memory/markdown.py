@@ -240,7 +240,7 @@ def _highlight(state: StateInline, silent: bool) -> bool:
     return True
 
 
-class _PageRenderer(render_limits.BoundedRenderer):
+class PageRenderer(render_limits.BoundedRenderer):
     """The renderer for wiki links, and for tokens whose content must be checked."""
 
     def wiki(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -362,7 +362,7 @@ def _missing_page_link(target: str, context: RenderContext) -> str:
 
 
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_PageRenderer)
+    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=PageRenderer)
     parser.enable(["table", "strikethrough"])
     parser.validateLink = is_allowed_url
     parser.inline.ruler.before("link", "wiki", _wiki)

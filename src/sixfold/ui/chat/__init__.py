@@ -1,0 +1,1 @@
+"""The chat page: threads with models, streamed, stored as conversations and charged by the gateway."""

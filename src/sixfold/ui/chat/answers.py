@@ -1,0 +1,290 @@
+"""Answers that are being made: they go on without the page, which shows them from their beginning.
+
+An answer is stored about every second and at its end. It is charged by the gateway: after a stop for what was
+delivered, after a failure not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.chat import ChatRequest, MessageEnd, TextDelta
+from sixfold.core.gateway.request_log import CallOutcome
+from sixfold.core.gateway.stored.chats import ChatStore, ChatTurn
+from sixfold.ui.chat import messages
+from sixfold.ui.chat.messages import AnswerDetail, Draft, RequestBuilder
+from sixfold.ui.chat.rendering import GrowingText
+from sixfold.web.services import WebServices
+
+_LOG = logging.getLogger("sixfold.chat")
+_CHECKPOINT_SECONDS = 1.0
+_KEEP_ALIVE_SECONDS = 15.0
+# How often another process's answer is read.
+_POLL_SECONDS = 0.3
+_MAX_CHARS = 400_000
+_FAILED = "The answer failed on this server. Nothing was charged; the server's log has the reason."
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOrder:
+    """What is to be answered: by whom it is paid, the id of the call, and the model's name."""
+
+    principal: Principal
+    request_id: str
+    model: str
+
+
+class Answer:
+    """An answer to one chat. Pages read it by `events`."""
+
+    def __init__(self, store: ChatStore, turn: ChatTurn, order: AnswerOrder) -> None:
+        self.order = order
+        self.turn = turn
+        self.status = ""
+        self.error = ""
+        self.detail = AnswerDetail(request=order.request_id)
+        self.done = asyncio.Event()
+        self._store = store
+        self._text = GrowingText()
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """End the answer early; what was delivered is kept and charged."""
+        self._stopping.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the answer is to end early."""
+        return self._stopping.is_set()
+
+    async def stopped(self) -> None:
+        """Wait until the answer is to end early."""
+        await self._stopping.wait()
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return self._text.text
+
+    @property
+    def html(self) -> str:
+        """The complete blocks so far, and the growing one, as HTML."""
+        return "".join(self._text.blocks) + self._text.growing
+
+    @property
+    def open_text(self) -> str:
+        """The end of the text, which has no layout yet."""
+        return self._text.open
+
+    def tell(self, status: str) -> None:
+        """Show what is being done."""
+        self.status = status
+        self._notify()
+
+    async def add(self, piece: str) -> None:
+        """Add a piece of text; raises `TooLarge` at the limit of an answer."""
+        if len(self._text.text) + len(piece) > _MAX_CHARS:
+            raise errors.TooLarge(f"An answer may have at most {_MAX_CHARS:,} characters")
+        self.status = ""
+        self._text.push(piece)
+        # Pages show the piece before its block is laid out.
+        self._notify()
+        if await self._text.update(piece):
+            self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Store the answer so far, about every second, until it ends; a stop from elsewhere ends it."""
+        while not self.done.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CHECKPOINT_SECONDS):
+                    await self.done.wait()
+                    return
+            draft = messages.write(Draft(self.text, self.status, model=self.order.model))
+            with contextlib.suppress(errors.StoreFailed):
+                if not await self._store.checkpoint(self.turn.lock, draft):
+                    self.stop()
+
+    async def finish(self) -> None:
+        """Store the whole answer, or what is left of a failed one."""
+        text, draft = self.text, ""
+        if not text and not self.error:
+            stopped = self.detail.end == "stopped"
+            self.error = "Stopped before the first word." if stopped else "The model returned no text."
+        kept = bool(text) and not self.error
+        if not kept:
+            draft = messages.write(Draft(text, error=self.error, model=self.order.model))
+        item = messages.answer(text, complete=self.detail.end != "stopped") if kept else None
+        detail, cost = messages.write(self.detail), self.detail.cost
+        try:
+            await self._store.finish(self.turn.lock, item, detail, draft, cost)
+        finally:
+            self.done.set()
+            self._notify()
+
+    async def events(self) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+        """Yield the events of a page from the beginning: blocks, text, status, and the end."""
+        blocks, growing, opened, status = -1, "", 0, ""
+        while True:
+            changed, text = self._changed, self._text
+            if blocks != len(text.blocks) or growing != text.growing:
+                new = "".join(text.blocks[max(blocks, 0) :])
+                event = {"html": new, "growing": text.growing, "open": text.open}
+                blocks, growing, opened = len(text.blocks), text.growing, len(text.text)
+                yield "block", event
+            elif opened < len(text.text):
+                event = {"text": text.text[opened:]}
+                opened = len(text.text)
+                yield "text", event
+            if self.status != status:
+                status = self.status
+                yield "status", {"text": status}
+            if self.done.is_set():
+                return
+            try:
+                async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                    await changed.wait()
+            except TimeoutError:
+                yield "", {}
+
+
+class AnswerWriter:
+    """Makes answers."""
+
+    def __init__(self, services: WebServices, store: ChatStore) -> None:
+        self._services = services
+        self._store = store
+        self._builder = RequestBuilder(services)
+
+    def start(self, turn: ChatTurn, order: AnswerOrder) -> Answer:
+        """Start to answer a question that was stored."""
+        answer = Answer(self._store, turn, order)
+        lock = turn.lock
+        self._services.answers.start(
+            lock.tenant.account_id, lock.conversation_id, answer, self._write(answer)
+        )
+        return answer
+
+    def running(self, account_id: str, chat_id: str) -> Answer | None:
+        """Return the answer to a chat that this process makes."""
+        found = self._services.answers.get(account_id, chat_id)
+        return found if isinstance(found, Answer) else None
+
+    async def _write(self, answer: Answer) -> None:
+        started = time.monotonic()
+        keeping = asyncio.create_task(answer.keep())
+        try:
+            await self._make(answer)
+        except errors.SixfoldError as error:
+            answer.error = error.message
+        except Exception:  # noqa: BLE001 - the page says that it failed
+            _LOG.exception("An answer failed")
+            answer.error = _FAILED
+        finally:
+            milliseconds = round((time.monotonic() - started) * 1000)
+            answer.detail = msgspec.structs.replace(answer.detail, milliseconds=milliseconds)
+            try:
+                await answer.finish()
+            finally:
+                await keeping
+
+    async def _make(self, answer: Answer) -> None:
+        chat = await self._builder.build(answer.turn.lock.tenant, answer.turn.items)
+        await self._complete(answer, chat)
+
+    async def _complete(self, answer: Answer, chat: ChatRequest) -> None:
+        """Stream the answer of a model until it ends or is stopped."""
+        order = answer.order
+        reading = asyncio.create_task(self._read(answer, chat))
+        stopping = asyncio.create_task(answer.stopped())
+        try:
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                reading.cancel()
+            outcome = await _result(reading)
+        finally:
+            stopping.cancel()
+        end = "stopped" if answer.stopping and outcome is not None and outcome.state != "succeeded" else ""
+        if outcome is None:
+            answer.detail = msgspec.structs.replace(answer.detail, end="stopped", model=order.model)
+            return
+        answer.detail = msgspec.structs.replace(
+            answer.detail,
+            cost=outcome.cost,
+            charge=outcome.charge,
+            input=outcome.usage.input,
+            output=outcome.usage.output,
+            end=end or answer.detail.end,
+        )
+
+    async def _read(self, answer: Answer, chat: ChatRequest) -> CallOutcome | None:
+        order = answer.order
+        gateway = self._services.gateway
+        stream = await gateway.stream_chat(order.principal, order.request_id, chat, order.model, "chat")
+        answer.detail = msgspec.structs.replace(answer.detail, model=stream.target)
+        try:
+            async with contextlib.aclosing(stream.events()) as events:
+                async for event in events:
+                    match event:
+                        case TextDelta(text):
+                            await answer.add(text)
+                        case MessageEnd(stop, _):
+                            answer.detail = msgspec.structs.replace(answer.detail, end=stop)
+                        case _:
+                            # Reasoning and calls of tools, of which none were offered.
+                            if not answer.text and not answer.status:
+                                answer.tell("Thinking …")
+        except asyncio.CancelledError:
+            if not answer.stopping:
+                raise
+        return stream.outcome
+
+
+async def _result(reading: asyncio.Task[CallOutcome | None]) -> CallOutcome | None:
+    """Return how the call ended; None if it was stopped before its response began."""
+    try:
+        return await reading
+    except asyncio.CancelledError:
+        if reading.cancelled():
+            return None
+        raise
+
+
+async def stored_events(
+    store: ChatStore, tenant: Tenant, chat_id: str
+) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+    """Yield the events of an answer that another server process makes, until it has ended."""
+    sent, status = "", ""
+    while (chat := await store.get(tenant, chat_id)).busy:
+        draft = messages.read_draft(chat.draft) or Draft()
+        if draft.text.startswith(sent) and draft.text != sent:
+            yield "text", {"text": draft.text[len(sent) :]}
+            sent = draft.text
+        if draft.status != status:
+            status = draft.status
+            yield "status", {"text": status}
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def server_events(
+    events: AsyncIterator[tuple[str, dict[str, Any]]],
+) -> AsyncIterator[bytes]:
+    """Yield events in the form of an event stream."""
+    async for name, data in events:
+        yield b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(data)) if name else b": wait\n\n"

@@ -1,0 +1,90 @@
+"""Files of chats: stored with a message, and shown to their account."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.files.files import AccountFile, FileDetails
+from sixfold.core.provenance.formats import media_types
+from sixfold.ui.auth import PageUser
+from sixfold.ui.chat import messages
+from sixfold.ui.chat.messages import IMAGE_BYTES, IMAGE_TYPES
+from sixfold.web import requests
+from sixfold.web.services import WebServices
+
+_PURPOSE = "user_data"
+_NAME_CHARS = 200
+# What is not an image is downloaded, so that no document of a stranger is a page of this server.
+_HEADERS = {
+    "Cache-Control": "private, max-age=86400",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class ChatFiles:
+    """Stores and serves the files of chats."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._files = services.files
+
+    async def store(self, tenant: Tenant, uploads: Sequence[UploadFile]) -> tuple[AccountFile, ...]:
+        """Store the files of a form; raises `BadRequest` for one that no model can read, and `TooLarge`."""
+        stored: list[AccountFile] = []
+        try:
+            for upload in uploads:
+                stored.append(await self._store(tenant, upload))
+        except errors.SixfoldError:
+            await self.discard(tenant, stored)
+            raise
+        return tuple(stored)
+
+    async def _store(self, tenant: Tenant, upload: UploadFile) -> AccountFile:
+        name = " ".join((upload.filename or "").split())[-_NAME_CHARS:] or "file"
+        head = await upload.read(media_types.HEAD_BYTES)
+        await upload.seek(0)
+        kind = media_types.sniff(head, upload.content_type or "")
+        if kind in IMAGE_TYPES and (upload.size or 0) > IMAGE_BYTES:
+            raise errors.TooLarge(
+                f"{name} has {(upload.size or 0) >> 20} MiB; an image may have {IMAGE_BYTES >> 20} MiB"
+            )
+        if not messages.can_attach(name, kind):
+            raise errors.BadRequest(
+                f"{name} cannot be attached: attach images (PNG, JPEG, WebP, GIF), "
+                "PDF, DOCX, EPUB or text files"
+            )
+        path = await asyncio.to_thread(self._files.new_path)
+        try:
+            await asyncio.to_thread(_save, upload.file, path)
+            return await self._files.create(tenant, FileDetails(name, _PURPOSE, kind), path)
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def discard(self, tenant: Tenant, stored: Sequence[AccountFile]) -> None:
+        """Delete the files of a message that was refused."""
+        for file in stored:
+            await self._files.delete(tenant, file.id)
+
+    async def show(self, request: Request, user: PageUser) -> Response:
+        """Return an attached image, or another file as a download; raises `NotFound`."""
+        file = await self._files.get(user.tenant, requests.path_value(request, "file_id"))
+        is_image = file.content_type in IMAGE_TYPES
+        disposition = f"{'inline' if is_image else 'attachment'}; filename*=UTF-8''{quote(file.filename)}"
+        headers = {**_HEADERS, "Content-Disposition": disposition, "Content-Length": str(file.size)}
+        return StreamingResponse(self._files.read(file), 200, headers, file.content_type)
+
+
+def _save(source: BinaryIO, path: Path) -> None:
+    with path.open("xb") as target:
+        shutil.copyfileobj(source, target)

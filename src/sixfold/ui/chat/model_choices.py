@@ -1,0 +1,89 @@
+"""The chat models that a person can choose, with their prices and context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sixfold.core.accounts.keys import Principal, covers
+from sixfold.core.gateway.capabilities import ServedModel
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.routing import RouteTarget
+from sixfold.core.gateway.usage import TokenRates
+from sixfold.core.money import short_usd
+
+_MAX_MODELS = 500
+_THOUSAND, _MILLION = 1000, 1_000_000
+# Without a price the gateway refuses them.
+_UNPRICED = "no price"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model by its name in requests; `price` and `context` in words, empty if unknown."""
+
+    name: str
+    title: str
+    price: str
+    context: str
+    vision: bool | None
+    usable: bool
+
+    @property
+    def label(self) -> str:
+        """The name with price and context."""
+        return " · ".join(part for part in (self.title, self.context, self.price) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelGroup:
+    """The models of one server."""
+
+    title: str
+    models: list[ModelChoice] = field(default_factory=list[ModelChoice])
+
+
+def groups(gateway: Gateway, principal: Principal) -> tuple[ModelGroup, ...]:
+    """Return the chat models by server: local servers first, at most 500 models."""
+    found: dict[str, ModelGroup] = {}
+    count = 0
+    allowed = principal.scope.services
+    for upstream in sorted(gateway.router.servers(), key=lambda each: not each.local):
+        for model in upstream.listing():
+            name = f"{upstream.name}/{model.name}"
+            if not model.chat or (allowed and not covers(allowed, (name,))) or count >= _MAX_MODELS:
+                continue
+            count += 1
+            title = f"{upstream.name} (this network)" if upstream.local else upstream.name
+            group = found.setdefault(upstream.name, ModelGroup(title))
+            group.models.append(_choice(name, model, gateway.rates(RouteTarget(upstream, model.name))))
+    return tuple(found.values())
+
+
+def names(choices: Sequence[ModelGroup]) -> Mapping[str, ModelChoice]:
+    """Return the choices by name."""
+    return {choice.name: choice for group in choices for choice in group.models}
+
+
+def first(choices: Sequence[ModelGroup]) -> str:
+    """Return the name of the first model that can be used, or an empty string."""
+    return next((each.name for group in choices for each in group.models if each.usable), "")
+
+
+def _choice(name: str, model: ServedModel, rates: TokenRates | None) -> ModelChoice:
+    price = _UNPRICED if rates is None else _price(rates)
+    context = f"{_tokens(model.context)} context" if model.context else ""
+    return ModelChoice(name, model.name, price, context, model.vision, rates is not None)
+
+
+def _price(rates: TokenRates) -> str:
+    shown = rates.listed or rates
+    if not (shown.input or shown.output) or rates.listed is not None:
+        return "free"
+    return f"${short_usd(shown.input)} in, ${short_usd(shown.output)} out per million tokens"
+
+
+def _tokens(count: int) -> str:
+    if count >= _MILLION:
+        return f"{count / _MILLION:.3g}M"
+    return f"{round(count / _THOUSAND)}k" if count >= _THOUSAND else str(count)

@@ -1,0 +1,122 @@
+"""The pages of chats: a new one, a thread with its messages, and the forms that change it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.gateway.stored.chats import TITLE_CHARS, ChatStore
+from sixfold.core.gateway.stored.conversations import ConversationNotFound
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.chat import model_choices
+from sixfold.ui.chat.thread_view import ThreadReader, ThreadView
+from sixfold.ui.templating import PageTemplates
+from sixfold.web import requests
+from sixfold.web.services import WebServices
+
+_CHATS = 100
+_MAX_TEXT = 200
+
+
+def path_of(chat_id: str, anchor: str = "") -> str:
+    """Return the path of a chat's page."""
+    return f"/chat/{quote(chat_id)}{f'#{anchor}' if anchor else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Composer:
+    """The form of a message: what it has, and why it was refused."""
+
+    model: str = ""
+    text: str = ""
+    edited: str = ""
+    problem: str = ""
+
+
+class ChatPages:
+    """The pages, and the forms of a whole chat."""
+
+    def __init__(
+        self,
+        services: WebServices,
+        templates: PageTemplates,
+        auth: PageAuth,
+        store: ChatStore,
+        reader: ThreadReader,
+    ) -> None:
+        self._services = services
+        self._templates = templates
+        self._auth = auth
+        self._store = store
+        self._reader = reader
+
+    async def new(self, request: Request, user: PageUser) -> Response:
+        """Show the form of a new chat."""
+        return await self.render(user, None, Composer(requests.query_text(request, "model", _MAX_TEXT)))
+
+    async def show(self, request: Request, user: PageUser) -> Response:
+        """Show a chat: its last messages, or the ones before a place."""
+        before = request.query_params.get("before", "")
+        place = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+        thread = await self._reader.read(user.tenant, requests.path_value(request, "conversation_id"), place)
+        edited = requests.query_text(request, "edit", _MAX_TEXT)
+        text = next((view.message.text for view in thread.messages if view.message.id == edited), "")
+        return await self.render(user, thread, Composer(text=text, edited=edited if text else ""))
+
+    async def render(
+        self,
+        user: PageUser,
+        thread: ThreadView | None = None,
+        composer: Composer | None = None,
+        status: int = 200,
+    ) -> Response:
+        """Return the page of a chat, or of a new one."""
+        groups = model_choices.groups(self._services.gateway, user.principal)
+        names = model_choices.names(groups)
+        composer = composer or Composer()
+        wanted = composer.model or (thread.chat.model if thread is not None else "")
+        values: dict[str, Any] = {
+            "user": user,
+            "chats": await self._store.summaries(user.tenant, _CHATS),
+            "thread": thread,
+            "groups": groups,
+            "model": wanted if wanted in names else model_choices.first(groups),
+            "composer": composer,
+        }
+        return self._templates.render("chat/page.html", user.session, status=status, **values)
+
+    async def rename(self, request: Request, user: PageUser) -> Response:
+        """Rename a chat."""
+        form = await self._auth.read_form(request, user)
+        chat_id = requests.path_value(request, "conversation_id")
+        title = " ".join(form.get("title", "").split())
+        if not 0 < len(title) <= TITLE_CHARS:
+            raise errors.BadRequest(f"The title must have 1 to {TITLE_CHARS} characters")
+        await self._store.rename(user.tenant, chat_id, title)
+        return RedirectResponse(path_of(chat_id), 303)
+
+    async def delete(self, request: Request, user: PageUser) -> Response:
+        """Delete a chat with its versions."""
+        await self._auth.read_form(request, user)
+        chat_id = requests.path_value(request, "conversation_id")
+        running = self._services.answers.get(user.account_id, chat_id)
+        if running is not None:
+            running.stop()
+        await self._store.delete(user.tenant, chat_id)
+        return RedirectResponse("/chat", 303)
+
+    async def branch(self, request: Request, user: PageUser) -> Response:
+        """Copy a chat up to one of its messages as a new chat."""
+        form = await self._auth.read_form(request, user)
+        chat_id, item = requests.path_value(request, "conversation_id"), form.get("item", "")
+        if not item:
+            raise ConversationNotFound(chat_id)
+        chat = await self._store.get(user.tenant, chat_id)
+        title = f"{chat.title[: TITLE_CHARS - 9]} (branch)"
+        copy = await self._store.copy(user.tenant, chat_id, item, title=title)
+        return RedirectResponse(path_of(copy), 303)

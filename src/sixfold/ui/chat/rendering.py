@@ -1,0 +1,200 @@
+"""Rendering of a model's Markdown to safe HTML, whole or while it is still being written.
+
+Links and images follow the rules of the memory's pages: no raw HTML, and images of other hosts are links.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from sixfold.core.single_thread import SingleThread
+from sixfold.ui.chat import code_blocks, formulas
+from sixfold.ui.memory import render_limits
+from sixfold.ui.memory.markdown import PageRenderer, RenderContext, is_allowed_url
+
+MAX_CHARS = 200_000
+_CACHE_CHARS = 16 * 2**20
+# A text that takes less than 20 ms.
+_LOOP_CHARS = 2_000
+_CONTEXT = RenderContext()
+_TOP = "top"
+# Blocks that end at an empty line; lists go on after it.
+_SIMPLE = frozenset({"paragraph_open", "heading_open", "hr", "table_open", "formula"})
+# Blocks that are shown with their layout while they grow.
+_GROWING = frozenset({"bullet_list_open", "ordered_list_open", "table_open", "blockquote_open"})
+_RENDERER = SingleThread("chat-text")
+
+
+class _ChatRenderer(PageRenderer):
+    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        token = tokens[idx]
+        language = token.info.strip().partition(" ")[0][:40]
+        label = f' data-language="{html.escape(language)}"' if language else ""
+        code = code_blocks.highlight(token.content, language)
+        return f'<pre tabindex="0"{label}><code>{code}</code></pre>\n'
+
+    def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return formulas.to_mathml(tokens[idx].content, block=tokens[idx].block)
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<{_heading(tokens[idx], env)}>"
+
+    def heading_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"</{_heading(tokens[idx], env)}>\n"
+
+
+def _heading(token: Token, env: Any) -> str:
+    """Return the tag of a heading: the highest ones of a text are below that of its message, of level 2."""
+    return f"h{min(6, int(token.tag[1]) - env[_TOP] + 3)}"
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_ChatRenderer)
+    parser.enable(["table", "strikethrough"])
+    parser.validateLink = is_allowed_url
+    formulas.add_rules(parser)
+    render_limits.limit(parser)
+    return parser
+
+
+def _block_parser() -> MarkdownIt:
+    """Return a parser that finds blocks only."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    formulas.add_rules(parser)
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+_PARSER, _BLOCKS = _parser(), _block_parser()
+
+
+def render(text: str) -> str:
+    """Return a text as HTML; one that exceeds a limit is shown as plain text."""
+    if len(text) > MAX_CHARS:
+        return _plain(text, f"it has {len(text)} characters (limit {MAX_CHARS})")
+    env = render_limits.environment(len(text), context=_CONTEXT)
+    try:
+        tokens = _PARSER.parse(text, env)
+        env[_TOP] = min((int(each.tag[1]) for each in tokens if each.type == "heading_open"), default=1)
+        return _PARSER.renderer.render(tokens, _PARSER.options, env)
+    except render_limits.RenderTooLarge as error:
+        return _plain(text, str(error))
+    except RecursionError:
+        return _plain(text, "its parts are nested too deeply")
+
+
+def _plain(text: str, reason: str) -> str:
+    note = f'<p class="note">This text is shown without layout because {html.escape(reason)}.</p>'
+    return f'{note}<pre class="plain" tabindex="0"><code>{html.escape(text)}</code></pre>'
+
+
+class RenderedTexts:
+    """Renders texts, and keeps the HTML of the last ones."""
+
+    def __init__(self) -> None:
+        self._html: OrderedDict[str, str] = OrderedDict()
+        self._chars = 0
+
+    async def html(self, text: str) -> str:
+        """Return a text as HTML."""
+        known = self._html.get(text)
+        if known is not None:
+            self._html.move_to_end(text)
+            return known
+        made = await rendered(text)
+        if text not in self._html:
+            self._html[text] = made
+            self._chars += len(text) + len(made)
+        while self._chars > _CACHE_CHARS:
+            old_text, old_html = self._html.popitem(last=False)
+            self._chars -= len(old_text) + len(old_html)
+        return made
+
+
+async def rendered(text: str) -> str:
+    """Return a text as HTML; a long one is rendered outside of the event loop."""
+    return render(text) if len(text) <= _LOOP_CHARS else await _RENDERER.run(render, text)
+
+
+class TextGrowth(NamedTuple):
+    """How far a growing text can be rendered: its complete blocks, and the complete lines of the open one."""
+
+    complete: int
+    lines: int
+
+
+def growth(text: str) -> TextGrowth:
+    """Return how many characters are complete blocks, and with the complete lines of a list or table."""
+    try:
+        tokens = [
+            each
+            for each in _BLOCKS.parse(text, {formulas.GROWING: True})
+            if each.level == 0 and each.map is not None
+        ]
+    except RecursionError:
+        return TextGrowth(0, 0)
+    if not tokens:
+        return TextGrowth(0, 0)
+    last = tokens[-1]
+    starts = _line_starts(text)
+    first, end = last.map or (0, 0)
+    complete = starts[min(first, len(starts) - 1)] if len(tokens) > 1 else 0
+    is_closed = last.type in _SIMPLE or (last.type == "fence" and end - first == last.content.count("\n") + 2)
+    if is_closed and text.endswith("\n\n"):
+        return TextGrowth(len(text), len(text))
+    grown = text.rfind("\n") + 1 if last.type in _GROWING else 0
+    return TextGrowth(complete, max(complete, grown))
+
+
+def _line_starts(text: str) -> list[int]:
+    starts = [0]
+    while (found := text.find("\n", starts[-1])) >= 0:
+        starts.append(found + 1)
+    return starts
+
+
+class GrowingText:
+    """The HTML of a text that is being written: complete blocks, a growing list or table, and open text."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.blocks: list[str] = []
+        self.growing = ""
+        # Where the text begins that is shown as it is.
+        self.shown = 0
+        self._complete = 0
+        self._next = 0.0
+
+    @property
+    def open(self) -> str:
+        """The end of the text that has no layout yet."""
+        return self.text[self.shown :]
+
+    def push(self, piece: str) -> None:
+        """Add a piece of text, without layout."""
+        self.text += piece
+
+    async def update(self, piece: str) -> bool:
+        """Lay out what is complete after a piece was added; return whether the HTML has changed."""
+        if "\n" not in piece or time.monotonic() < self._next:
+            return False
+        started = time.monotonic()
+        rest = self.text[self._complete :]
+        grown = growth(rest) if len(rest) <= _LOOP_CHARS else await _RENDERER.run(growth, rest)
+        complete, shown = self._complete + grown.complete, self._complete + grown.lines
+        block = await rendered(self.text[self._complete : complete]) if grown.complete else ""
+        growing = await rendered(self.text[complete:shown]) if complete < shown else ""
+        changed = bool(block) or shown != self.shown
+        if block:
+            self.blocks.append(block)
+        self.growing, self.shown, self._complete = growing, shown, complete
+        # Long blocks are looked at less often, so that all takes a fraction of the time.
+        self._next = time.monotonic() + max(0.05, 20 * (time.monotonic() - started))
+        return changed

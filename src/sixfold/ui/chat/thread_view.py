@@ -1,0 +1,124 @@
+"""What the page shows of a chat: its messages as HTML, with their versions and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.stored.chats import ChatItem, ChatRecord, ChatStore
+from sixfold.ui.chat import messages, versions
+from sixfold.ui.chat.messages import Draft, StoredMessage
+from sixfold.ui.chat.rendering import RenderedTexts
+from sixfold.ui.chat.versions import MessageVersions
+from sixfold.ui.templating import PageTemplates
+
+MESSAGES = 40
+_ENDS = {
+    "length": "The model's limit was reached: ask it to continue.",
+    "filter": "The model's content filter ended the answer.",
+    "stopped": "Stopped.",
+}
+_NO_VERSIONS: Mapping[int, MessageVersions] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A message with its HTML, which is empty for a question."""
+
+    message: StoredMessage
+    html: str
+    versions: MessageVersions | None
+
+    @property
+    def note(self) -> str:
+        """How an answer ended, if it did not end by itself."""
+        return _ENDS.get(self.message.detail.end, "")
+
+    @property
+    def cost(self) -> str:
+        """What the answer was charged, in USD with two significant digits."""
+        return money.short_usd(self.message.detail.cost)
+
+    @property
+    def calculation(self) -> str:
+        """How the charge was calculated."""
+        charge = charges.decode(self.message.detail.charge or None)
+        return charges.in_words(charge) or "" if charge is not None and charge.lines else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadView:
+    """A part of a chat; `earlier` is the place before which there are more messages, or 0."""
+
+    chat: ChatRecord
+    messages: tuple[MessageView, ...]
+    draft: Draft | None
+    draft_html: str
+    earlier: int
+    cost: int
+
+    @property
+    def total(self) -> str:
+        """What all answers of the chat and of its versions were charged, in USD."""
+        return money.short_usd(self.cost)
+
+    @property
+    def question(self) -> str:
+        """The id of the last question if its answer failed, or an empty string."""
+        last = self.messages[-1].message if self.messages else None
+        return last.id if last is not None and last.role == "user" and not self.chat.busy else ""
+
+
+class ThreadReader:
+    """Reads chats for the page."""
+
+    def __init__(self, store: ChatStore, templates: PageTemplates) -> None:
+        self._store = store
+        self._templates = templates
+        self._texts = RenderedTexts()
+
+    async def read(self, tenant: Tenant, chat_id: str, before: int | None = None) -> ThreadView:
+        """Return the last messages of a chat, or the last before a place; raises `ConversationNotFound`."""
+        chat = await self._store.get(tenant, chat_id)
+        place = chat.last_place + 1 if before is None else before
+        items = await self._store.items(tenant, chat_id, MESSAGES + 1, place)
+        family = await self._store.versions(tenant, chat)
+        known = versions.by_place(chat_id, family) if len(family) > 1 else _NO_VERSIONS
+        shown = items[-MESSAGES:]
+        views = [view for item in shown if (view := await self._view(item, known)) is not None]
+        draft = messages.read_draft(chat.draft) if before is None else None
+        return ThreadView(
+            chat,
+            tuple(views),
+            draft,
+            await self._texts.html(draft.text) if draft is not None and draft.text else "",
+            shown[0].place if len(items) > MESSAGES else 0,
+            sum(version.cost for version in family),
+        )
+
+    async def fragment(self, tenant: Tenant, chat_id: str, item_id: str) -> str:
+        """Return one message as HTML."""
+        item = await self._store.item(tenant, chat_id, item_id)
+        return self.text(chat_id, await self._view(item, _NO_VERSIONS))
+
+    async def ending(self, tenant: Tenant, chat_id: str) -> tuple[str, str]:
+        """Return the last answer, or why there is none, as HTML, and the cost of the chat."""
+        thread = await self.read(tenant, chat_id)
+        last = thread.messages[-1] if thread.messages else None
+        if last is not None and last.message.role == "assistant":
+            return self.text(chat_id, last), thread.total
+        return self._templates.text("chat/failure.html", thread=thread), thread.total
+
+    def text(self, chat_id: str, view: MessageView | None) -> str:
+        """Return a message as HTML."""
+        return "" if view is None else self._templates.text("chat/message.html", chat_id=chat_id, view=view)
+
+    async def _view(self, item: ChatItem, known: Mapping[int, MessageVersions]) -> MessageView | None:
+        message = messages.parse(item.id, item.place, item.item, item.detail)
+        if message is None:
+            return None
+        html = await self._texts.html(message.text) if message.role == "assistant" else ""
+        return MessageView(message, html, known.get(message.place))

@@ -1,0 +1,204 @@
+"use strict";
+// The chat page: sends messages, shows answers while they are written, and keeps the end in view.
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const thread = document.querySelector(".thread"), composer = byId("composer"), last = byId("last"), messages = byId("messages");
+  if (!composer) return;
+  const text = byId("text"), files = byId("file"), chosen = byId("chosen"), problem = byId("problem"), send = byId("send");
+  const stopButton = byId("stop-button"), csrf = composer.elements.csrf.value;
+  const headers = { Accept: "application/json", "X-CSRF-Token": csrf };
+  document.documentElement.classList.add("scripted");
+  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
+  if (matchMedia("(min-width: 56rem)").matches) document.querySelector(".threads .list")?.setAttribute("open", "");
+
+  // -- the end of the page, which is kept in view unless the reader has scrolled away from it --------
+
+  let follow = true;
+  const page = document.scrollingElement;
+  const atEnd = () => page.scrollHeight - page.scrollTop - innerHeight < 120;
+  addEventListener("scroll", () => { follow = atEnd(); }, { passive: true });
+  const toEnd = () => { if (follow) page.scrollTop = page.scrollHeight; };
+
+  function show(error, action) {
+    problem.hidden = !error;
+    problem.textContent = error ?? "";
+    if (!action) return;
+    const link = Object.assign(document.createElement("a"), { href: action.href, textContent: action.title });
+    problem.append(" ", link);
+  }
+
+  function setBusy(busy) {
+    composer.toggleAttribute("data-busy", busy);
+    if (stopButton) stopButton.hidden = !busy;
+    send.disabled = busy;
+  }
+
+  // -- an answer that is being written ----------------------------------------------------------------
+
+  const skeleton = `<article class="message answer" id="active" aria-labelledby="h-active">
+    <h2 class="hidden" id="h-active">Answer</h2><div class="content" data-blocks></div><div class="content" data-growing></div>
+    <p class="open" data-open></p><p class="note" data-status>Waiting for the model …</p></article>`;
+
+  function listen() {
+    if (!byId("active")) last.innerHTML = skeleton;
+    const active = byId("active"), part = (name) => active.querySelector(`[data-${name}]`);
+    const blocks = part("blocks"), growing = part("growing"), open = part("open"), status = part("status");
+    const events = new EventSource(`/chat/${thread.dataset.chat}/events`);
+    const on = (name, handle) => events.addEventListener(name, (event) => { handle(JSON.parse(event.data)); toEnd(); });
+    let tail = null;
+    setBusy(true);
+    // A connection, also a new one after a loss, begins with all that there is.
+    on("begin", () => { blocks.replaceChildren(); growing.replaceChildren(); open.textContent = ""; tail = null; status.textContent = "Waiting for the model …"; });
+    on("status", (data) => { status.textContent = data.text; });
+    on("text", (data) => {
+      status.textContent = "";
+      if (tail) tail.appendData(data.text);
+      else open.append(tail = document.createTextNode(data.text));
+    });
+    on("block", (data) => {
+      if (data.html || data.open) status.textContent = "";
+      if (data.html) blocks.insertAdjacentHTML("beforeend", data.html);
+      growing.innerHTML = data.growing;
+      open.replaceChildren(tail = document.createTextNode(data.open));
+    });
+    on("end", (data) => {
+      events.close();
+      active.outerHTML = data.html;
+      for (const button of last.querySelectorAll("[data-copy]")) button.hidden = false;
+      if (byId("total")) byId("total").textContent = data.total;
+      const answer = last.querySelector(".content");
+      byId("spoken").textContent = answer ? `Answer: ${answer.textContent.slice(0, 1000)}` : "No answer";
+      setBusy(false);
+    });
+    events.onerror = () => {
+      if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+      status.textContent = "Connection lost. The answer continues on the server; reconnecting …";
+    };
+  }
+
+  // -- sending ----------------------------------------------------------------------------------------
+
+  async function ask(action, body) {
+    setBusy(true);
+    show();
+    let response, data;
+    try {
+      response = await fetch(action, { method: "POST", headers, body });
+      data = await response.json();
+    } catch {
+      setBusy(false);
+      show("Can't reach the server. Your message is still here: send it again.");
+      return false;
+    }
+    if (!response.ok) {
+      setBusy(false);
+      show(data.error, data.action);
+      return false;
+    }
+    if (!data.html) {
+      location.assign(data.location);
+      return true;
+    }
+    follow = true;
+    messages.append(...last.childNodes);
+    messages.insertAdjacentHTML("beforeend", data.html);
+    listen();
+    toEnd();
+    return true;
+  }
+
+  composer.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (composer.hasAttribute("data-busy")) return;
+    if (!text.value.trim() && !files.files.length) return text.focus();
+    if (await ask(composer.action, new FormData(composer))) {
+      text.value = "";
+      files.value = "";
+      list();
+      text.focus();
+    }
+  });
+  text.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    composer.requestSubmit(send);
+  });
+
+  // -- files ------------------------------------------------------------------------------------------
+
+  function list() {
+    chosen.hidden = !files.files.length;
+    chosen.replaceChildren(...[...files.files].map((file, index) => {
+      const remove = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: "Remove" });
+      remove.setAttribute("aria-label", `Remove ${file.name}`);
+      remove.addEventListener("click", () => choose([...files.files].filter((_, each) => each !== index)));
+      const item = document.createElement("li");
+      item.append(`${file.name} `, remove);
+      return item;
+    }));
+  }
+
+  function choose(wanted) {
+    const transfer = new DataTransfer();
+    for (const file of wanted) transfer.items.add(file);
+    files.files = transfer.files;
+    list();
+  }
+
+  files.addEventListener("change", list);
+  text.addEventListener("paste", (event) => {
+    const pasted = [...event.clipboardData.files];
+    if (!pasted.length) return;
+    event.preventDefault();
+    choose([...files.files, ...pasted]);
+  });
+  // Files dropped here are attached; elsewhere a dropped file opens its form.
+  addEventListener("drop", (event) => {
+    document.body.classList.remove("dropping");
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    choose([...files.files, ...event.dataTransfer.files]);
+  }, { capture: true });
+
+  // -- the buttons of messages ------------------------------------------------------------------------
+
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (form.id === "stop") {
+      event.preventDefault();
+      stopButton.disabled = true;
+      await fetch(form.action, { method: "POST", headers: { ...headers, "Content-Type": "application/x-www-form-urlencoded" }, body: "" }).catch(() => {});
+      stopButton.disabled = false;
+    } else if (form.id === "again") {
+      event.preventDefault();
+      const body = new URLSearchParams({ item: event.submitter.value, model: byId("model").value });
+      last.querySelector(".problem")?.closest("article").remove();
+      await ask(form.action, body);
+    }
+  });
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    await navigator.clipboard?.writeText(button.closest(".answer").querySelector(".content").innerText);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  byId("earlier")?.addEventListener("click", async (event) => {
+    event.preventDefault();
+    let link = event.currentTarget;
+    link.textContent = "Loading …";
+    const found = new DOMParser().parseFromString(await (await fetch(link.href)).text(), "text/html");
+    const height = page.scrollHeight;
+    const next = found.getElementById("earlier");
+    link.textContent = "Earlier messages";
+    link.closest("p").after(...[...found.querySelectorAll("#messages > article")].map((each) => document.adoptNode(each)));
+    if (next) link.href = next.getAttribute("href");
+    else link.closest("p").remove();
+    page.scrollTop += page.scrollHeight - height;
+  });
+
+  if (byId("active")) listen();
+  else setBusy(false);
+  if (thread.dataset.chat && !location.search) requestAnimationFrame(() => { page.scrollTop = page.scrollHeight; });
+})();

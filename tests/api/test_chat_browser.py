@@ -1,0 +1,124 @@
+"""The chat page in a real browser: streaming, reload, stop, a lost connection; layout and axe."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api import browser
+from tests.api.browser import Look
+from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_memory_browser import RULES
+from tests.api.test_page_details_browser import SHIFT
+from tests.mcp.loopback import served
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed]
+DONE = "#last .answer .cost"
+ANSWER = """## Plan
+
+1. one
+2. **two**
+
+```python
+def f():
+    return 1
+```
+
+$$
+\\frac{a}{b}
+$$
+
+The end."""
+
+
+@pytest.fixture
+async def chatting(tmp_path: Path) -> AsyncIterator[tuple[Gateway, str, Any]]:
+    """A server with two model servers, its address, a browser."""
+    async with (
+        running_gateway(tmp_path) as gateway,
+        served(gateway.app.asgi) as url,
+        browser.browser() as chromium,
+    ):
+        yield gateway, url, chromium
+
+
+async def _ask(page: Any, text: str) -> None:
+    await page.fill("#text", text)
+    await page.keyboard.press("Enter")
+
+
+async def test_answer_grows_survives_a_reload_and_is_stopped(chatting: tuple[Gateway, str, Any]) -> None:
+    gateway, url, chromium = chatting
+    gateway.acme.answer = ANSWER
+    async with browser.tab(chromium, gateway.app, url, Look(width=1440)) as tab:
+        page = tab.page
+        await tab.open("/chat")
+        await _ask(page, "Plan it")
+        await page.wait_for_selector(DONE)
+        assert await page.locator("#last h3, #messages h3").inner_text() == "Plan"
+        assert await page.locator(".content pre .k").first.inner_text() == "def"
+        assert await page.locator(".content math mfrac").count() == 1
+        gateway.acme.mode, gateway.acme.answer = "trickle", "one two three four five six"
+        await _ask(page, "Count")
+        await page.wait_for_selector("#active [data-open]:has-text('one two')")
+        await page.reload()
+        await page.wait_for_selector("#active:has-text('one two')")
+        gateway.acme.go_on.set()
+        await page.wait_for_selector(f"{DONE}, #messages :text('four five six')")
+        gateway.acme.go_on.clear()
+        gateway.acme.left.clear()
+        await _ask(page, "Again")
+        await page.wait_for_selector("#active [data-open]:has-text('one two')")
+        await page.click("#stop-button")
+        await page.wait_for_selector("#last :text('Stopped.')")
+        await gateway.acme.left.wait()
+        assert not await page.is_visible("#stop-button")
+
+
+async def test_a_lost_connection_is_named_and_recovers(chatting: tuple[Gateway, str, Any]) -> None:
+    gateway, url, chromium = chatting
+    async with browser.tab(chromium, gateway.app, url) as tab:
+        page = tab.page
+        await tab.open("/chat")
+        await _ask(page, "say 1 words")
+        await page.wait_for_selector("#messages .cost, #last .cost")
+        await page.route("**/events", lambda route: route.abort())
+        await _ask(page, "say 3 words")
+        await page.wait_for_selector("[data-status]:has-text('Connection lost')")
+        await page.unroute("**/events")
+        await page.wait_for_selector("#last :text('word word word')")
+        await page.route("**/chat/conv_*", lambda route: route.abort())
+        await _ask(page, "say 4 words")
+        await page.wait_for_selector("#problem:has-text('Can\\'t reach the server')")
+        assert await page.input_value("#text") == "say 4 words"
+        tab.wrong = [text for text in tab.wrong if "ERR_FAILED" not in text]
+
+
+@pytest.mark.parametrize("width", [1440, 834, 390])
+async def test_chat_fits_the_window_without_shifts_or_faults(
+    chatting: tuple[Gateway, str, Any], width: int
+) -> None:
+    gateway, url, chromium = chatting
+    gateway.acme.answer = ANSWER
+    async with browser.tab(chromium, gateway.app, url, Look(width=width)) as tab:
+        page = tab.page
+        await tab.open("/chat")
+        found = [await axe.Axe().run(page, options=RULES)]
+        await _ask(page, "Plan it")
+        await page.wait_for_selector("#messages .cost, #last .cost")
+        await page.reload()
+        assert await page.evaluate(SHIFT) < 0.05
+        found.append(await axe.Axe().run(page, options=RULES))
+        said = [
+            (rule["id"], [node["html"][:120] for node in rule["nodes"]])
+            for each in found
+            for rule in each.response["violations"]
+        ]
+        assert said == []
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        box = await page.locator("#composer").bounding_box()
+        assert box["y"] + box["height"] <= 901

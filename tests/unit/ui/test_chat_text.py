@@ -1,0 +1,101 @@
+"""The text of answers: formulas, code, blocks that grow, hostile text; and the versions of messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from sixfold.core.gateway.stored.chats import ChatVersion
+from sixfold.ui.chat import formulas, rendering, versions
+from sixfold.ui.chat.rendering import GrowingText
+
+ANSWER = """Here is *what* you asked.
+
+# A heading
+
+1. one **bold**
+2. two
+
+   - inner
+
+```python
+def f(x):
+
+    return "<b>"
+```
+
+$$
+\\frac{a}{b}
+
+= c
+$$
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+The end costs $5 or $6, with $x^2$.
+"""
+
+
+async def grown(text: str, size: int) -> GrowingText:
+    """A text that came in pieces."""
+    growing = GrowingText()
+    for at in range(0, len(text), size):
+        growing.push(text[at : at + size])
+        growing._next = 0.0  # whatever the time
+        await growing.update(text[at : at + size])
+    return growing
+
+
+@pytest.mark.parametrize("size", [1, 3, 40, 1000])
+async def test_pieces_give_the_same_html_as_the_whole(size: int) -> None:
+    growing = await grown(ANSWER, size)
+    pieces = "".join(growing.blocks) + rendering.render(growing.text[growing._complete :])
+    assert pieces == rendering.render(ANSWER)
+    assert growing.text == ANSWER
+
+
+async def test_a_growing_list_has_its_layout_and_its_last_line_is_text() -> None:
+    growing = await grown("Two:\n\n- **a**\n- b\n- and", 1)
+    assert growing.blocks == ["<p>Two:</p>\n"]
+    assert growing.growing == "<ul>\n<li><strong>a</strong></li>\n<li>b</li>\n</ul>\n"
+    assert growing.open == "- and"
+
+
+def test_code_has_colors_and_formulas_are_mathml() -> None:
+    html = rendering.render(ANSWER)
+    assert '<span class="k">def</span> <span class="f">f</span>' in html
+    assert "&lt;b&gt;" in html
+    assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"><mrow><mfrac>' in html
+    assert "costs $5 or $6, with <math" in html
+    assert "<h3>A heading</h3>" in html
+
+
+@pytest.mark.parametrize(
+    "latex", ["\\href{javascript:alert(1)}{x}", "\\style{color:red}{x}", "\\text{<b>}", "{" * 900, "x_1_2"]
+)
+def test_a_formula_has_no_links_styles_or_markup(latex: str) -> None:
+    html = formulas.to_mathml(latex, block=False)
+    assert not any(text in html for text in ("href", "style=", "<b>", 'javascript:alert(1)}{x}"'))
+
+
+@pytest.mark.parametrize("text", ["$a", "\\(", "$$\n", "```\n", "- ", "> ", "| a ", "[[", "==a ", "*_`"])
+def test_the_html_of_hostile_answers_is_bounded(text: str) -> None:
+    body = (text * 100_000)[: rendering.MAX_CHARS]
+    assert len(rendering.render(body)) < 20 * len(body)
+    assert rendering.growth(body[:20_000]).complete <= 20_000
+
+
+def test_versions_of_nested_edits_are_found_by_place() -> None:
+    family = [
+        ChatVersion("first", "", 0, 0),
+        ChatVersion("second", "first", 2, 0),  # another third message
+        ChatVersion("third", "first", 2, 0),
+        ChatVersion("fourth", "second", 4, 0),  # another fifth message of the second
+    ]
+    of = versions.by_place
+    assert of("first", family) == {3: (("first", "second", "third"), 1)}
+    assert of("second", family) == {3: (("first", "second", "third"), 2), 5: (("second", "fourth"), 1)}
+    assert of("fourth", family) == {3: (("first", "second", "third"), 2), 5: (("second", "fourth"), 2)}
+    shown = of("second", family)[3]
+    assert (shown.previous, shown.next) == ("first", "third")
