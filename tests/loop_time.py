@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-
 # CPU time of `_fixed_work` on a quiet machine.
 _QUIET_SECONDS = 0.0062
 
