@@ -141,7 +141,7 @@ async def test_server_that_reads_documents_gets_them_as_they_are(
     await chat(gateway, part)
     assert gateway.acme.seen[-1].document["messages"][0]["content"] == [part]
     file = await gateway.openai().files.create(file=("report.pdf", REPORT), purpose="user_data")
-    # An id of this server means nothing to the provider, and one of the provider nothing here.
+    # An id of this server means nothing to the provider; only the operator may name the provider's own.
     await chat(gateway, {"type": "file", "file": {"file_id": file.id}})
     assert gateway.acme.seen[-1].document["messages"][0]["content"] == [part]
     await message(gateway, {"type": "document", "source": {"type": "file", "file_id": file.id}})
@@ -150,8 +150,12 @@ async def test_server_that_reads_documents_gets_them_as_they_are(
         {"type": "document", "source": source}
     ]
     theirs = {"type": "file", "file": {"file_id": "file-theirs"}}
-    await chat(gateway, theirs)
-    assert gateway.acme.seen[-1].document["messages"][0]["content"] == [theirs]
+    with pytest.raises(openai.NotFoundError, match="file-theirs"):
+        await chat(gateway, theirs)
+    operator = gateway.openai(await gateway.app.operator_key())
+    messages: Any = [{"role": "user", "content": [theirs]}]
+    await operator.chat.completions.create(model="acme/small", messages=messages)
+    assert gateway.acme.seen[-1].document["messages"] == messages
 
 
 async def test_result_of_a_tool_may_have_documents(gateway: Gateway) -> None:

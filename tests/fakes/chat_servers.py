@@ -56,6 +56,8 @@ class ModelServer:
     items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     # What chat completions answer, if not what they are asked for.
     answer: str = ""
+    # Fields of a chat's message and of an Anthropic message that name objects it stores.
+    stored: dict[str, Any] = field(default_factory=dict[str, Any])
     # Whether a stream ends with its usage although the request does not ask for it.
     always_usage: bool = False
 
@@ -90,6 +92,7 @@ class ModelServer:
         shared = {"id": "chatcmpl-1", "created": 1, "model": document["model"]}
         if not document.get("stream"):
             message = {"role": "assistant", "content": reply["text"], "tool_calls": reply["calls"]}
+            message |= self.stored
             if not reply["calls"]:
                 del message["tool_calls"]
             choice = {"index": 0, "message": message, "finish_reason": reply["stop"]}
@@ -98,9 +101,11 @@ class ModelServer:
                 del answer["usage"]
             return self._whole(answer, mode)
         wanted = self.always_usage or (document.get("stream_options") or {}).get("include_usage")
-        return self._stream(
-            _chat_chunks(shared, reply, usage if wanted and mode != "nousage" else None), mode
-        )
+        chunks = _chat_chunks(shared, reply, usage if wanted and mode != "nousage" else None)
+        if self.stored:
+            choice = {"index": 0, "delta": self.stored, "finish_reason": None}
+            chunks.insert(1, b"data: " + json.dumps({**shared, "choices": [choice]}).encode() + b"\n\n")
+        return self._stream(chunks, mode)
 
     async def complete(self, request: Request) -> Response:
         """Continue each prompt `n` times with the words that it names."""
@@ -202,6 +207,7 @@ class ModelServer:
             "stop_reason": reply["stop"],
             "stop_sequence": None,
             "usage": usage,
+            **self.stored,
         }
         if not document.get("stream"):
             if mode == "nousage":
@@ -346,7 +352,13 @@ def _message_reply(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message_events(answer: dict[str, Any]) -> list[bytes]:
-    blank = {**answer, "content": [], "stop_reason": None, "usage": {**answer["usage"], "output_tokens": 1}}
+    blank = {
+        **answer,
+        "container": None,
+        "content": [],
+        "stop_reason": None,
+        "usage": {**answer["usage"], "output_tokens": 1},
+    }
     events: list[dict[str, Any]] = [{"type": "message_start", "message": blank}, {"type": "ping"}]
     for index, block in enumerate(answer["content"]):
         text = block["type"] == "text"
@@ -360,6 +372,7 @@ def _message_events(answer: dict[str, Any]) -> list[bytes]:
         events.append({"type": "content_block_stop", "index": index})
     usage = {"output_tokens": answer["usage"]["output_tokens"]}
     delta = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
+    delta |= {"container": answer["container"]} if "container" in answer else {}
     events += [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
     return [_named(event) for event in events]
 

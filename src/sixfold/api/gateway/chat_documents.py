@@ -1,6 +1,7 @@
 """Documents in chats of all APIs: replaced with their text, unless every server of the model reads them.
 
 OpenAI's `file` and `input_file` parts and Anthropic's `document` blocks hold base64, a URL or a file id.
+Images with the id of a file of this server get its bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from sixfold import errors
 from sixfold.core import documents
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.inputs import Descriptor
-from sixfold.core.files.files import FileNotFound
+from sixfold.core.files.files import AccountFile, FileNotFound
 from sixfold.core.gateway.document_texts import DocumentTexts
 from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.provenance.formats import media_types
 from sixfold.web import bodies
 from sixfold.web.services import WebServices
 
 MAX_DOCUMENTS = 16
-_MAY_HAVE_DOCUMENTS = re.compile(rb'"type"\s*:\s*"(?:document|file|input_file)"')
+_MAY_HAVE_DOCUMENTS = re.compile(rb'"type"\s*:\s*"(?:document|file|input_file)"|"file_id"')
 _KINDS = frozenset({"document", "file", "input_file"})
+_IMAGE_KINDS = frozenset({"image", "input_image"})
 _encode = msgspec.json.Encoder().encode
 _DEFAULT_TYPE = "application/pdf"
 _NAME = re.compile(r'[\x00-\x1f\x7f<>"]+')
@@ -66,16 +69,25 @@ class ChatDocuments:
         if _MAY_HAVE_DOCUMENTS.search(raw) is None:
             return raw
         body = await bodies.parse(bodies.parse_object, raw)
-        parts = [_parse(part) for part in _document_parts(body)]
-        if not parts:
+        found = _parts(body)
+        parts = [_parse(part) for part in found if part["type"] in _KINDS]
+        images = [part for part in found if part["type"] in _IMAGE_KINDS]
+        if not parts and not images:
             return raw
+        if len(images) > MAX_DOCUMENTS:
+            raise errors.BadRequest(
+                f"A request may have at most {MAX_DOCUMENTS} images with a file_id (got {len(images)})"
+            )
+        inlined = [await self._inline_image(principal, part) for part in images]
+        if not parts:
+            return await asyncio.to_thread(_encode, body) if any(inlined) else raw
         if len(parts) > MAX_DOCUMENTS:
             raise errors.BadRequest(
                 f"A request may have at most {MAX_DOCUMENTS} documents (got {len(parts)})"
             )
         if self._router.reads_documents(str(body.get("model", "")), wire):
             changed = [await self._inline_file(principal, part) for part in parts if part.file_id]
-            return await asyncio.to_thread(_encode, body) if any(changed) else raw
+            return await asyncio.to_thread(_encode, body) if any(changed) or any(inlined) else raw
         chars = 0
         for part in parts:
             text = part.text if part.text is not None else await self._text(principal, part)
@@ -95,16 +107,38 @@ class ChatDocuments:
         if part.data:
             return _named(part.name, part.media_type), await asyncio.to_thread(_decoded, part.data)
         if part.file_id:
-            file = await self._services.files.get(principal.tenant, part.file_id)
-            if file.size > self._texts.file_bytes:
-                raise errors.TooLarge(f"{file.filename} must have at most {self._texts.file_bytes:,} bytes")
-            blocks = [block async for block in self._services.files.read(file)]
-            return _named(file.filename, file.content_type), b"".join(blocks)
+            file, data = await self._read(principal, part.file_id)
+            return _named(file.filename, file.content_type), data
         if not part.url.startswith(("https://", "http://")):
             raise errors.BadRequest("A document needs its data in base64, an http(s) URL or the id of a file")
         source = await self._services.media.resolve(principal.tenant, Descriptor("url", "file"), part.url)
         name = part.name or unquote(urlsplit(part.url).path.rpartition("/")[2])
         return _named(name, source.content_type), await self._services.blobs.get(source.blob)
+
+    async def _read(self, principal: Principal, file_id: str) -> tuple[AccountFile, bytes]:
+        file = await self._services.files.get(principal.tenant, file_id)
+        if file.size > self._texts.file_bytes:
+            raise errors.TooLarge(f"{file.filename} must have at most {self._texts.file_bytes:,} bytes")
+        return file, b"".join([block async for block in self._services.files.read(file)])
+
+    async def _inline_image(self, principal: Principal, part: dict[str, Any]) -> bool:
+        """Put an image file of this server into the request; other ids are those of the provider."""
+        is_block = part["type"] == "image"
+        fields = _mapping(part.get("source"), "source") if is_block else part
+        try:
+            _, data = await self._read(principal, _string(fields, "file_id"))
+        except FileNotFound:
+            return False
+        kind = media_types.sniff(data[: media_types.HEAD_BYTES])
+        if not kind.startswith("image/"):
+            raise errors.BadRequest(f"{_string(fields, 'file_id')[:100]} is not an image")
+        encoded = await asyncio.to_thread(documents.to_base64, data)
+        if is_block:
+            part["source"] = {"type": "base64", "media_type": kind, "data": encoded}
+        else:
+            del part["file_id"]
+            part["image_url"] = f"data:{kind};base64,{encoded}"
+        return True
 
     async def _inline_file(self, principal: Principal, part: DocumentPart) -> bool:
         """Put a file of this server into the request; other ids are those of the provider."""
@@ -124,8 +158,8 @@ class ChatDocuments:
         return True
 
 
-def _document_parts(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of messages and items that are documents, in order."""
+def _parts(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of messages and items that are documents, or images with a file id, in order."""
     found: list[dict[str, Any]] = []
     pending: list[Any] = [body.get("input"), body.get("messages")]
     while pending:
@@ -134,11 +168,18 @@ def _document_parts(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             pending += reversed(cast("list[Any]", value))
         elif isinstance(value, dict):
             part = cast("dict[str, Any]", value)
-            if part.get("type") in _KINDS and "role" not in part:
+            if (part.get("type") in _KINDS and "role" not in part) or (
+                part.get("type") in _IMAGE_KINDS and _file_id(part)
+            ):
                 found.append(part)
             else:
                 pending += [part.get("output"), part.get("content")]
     return found
+
+
+def _file_id(image: Mapping[str, Any]) -> str:
+    source = image.get("source") if image["type"] == "image" else image
+    return _string(cast("dict[str, Any]", source), "file_id") if isinstance(source, dict) else ""
 
 
 def _parse(part: dict[str, Any]) -> DocumentPart:

@@ -39,6 +39,7 @@ from sixfold.api.gateway.openai.responses import dialect
 from sixfold.api.gateway.openai.responses.stored import ResponseStorage, StoredResponseRoutes
 from sixfold.api.gateway.openai.videos import models as video_models
 from sixfold.api.gateway.openai.videos import routes as videos
+from sixfold.api.gateway.provider_objects import ObjectGuard
 from sixfold.api.gateway.vector_stores import routes as vector_stores
 from sixfold.api.gateway.vector_stores.file_search import FileSearchTool
 from sixfold.core.accounts import rights
@@ -174,8 +175,11 @@ def _row(name: str, owner: str, model: ServedModel | None) -> ModelSchema:
 class ChatRoutes:
     """The chat endpoints."""
 
-    def __init__(self, services: WebServices, auth: CachedKeyAuth, gateway: Gateway) -> None:
+    def __init__(
+        self, services: WebServices, auth: CachedKeyAuth, gateway: Gateway, objects: ObjectGuard
+    ) -> None:
         self._auth = auth
+        self._objects = objects
         self._gateway = gateway
         self._storage = ResponseStorage(
             services.responses, services.conversations, gateway.router, services.settings.inline_body_bytes
@@ -191,8 +195,11 @@ class ChatRoutes:
     async def chat(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/chat/completions`."""
         principal = await self._auth.admit(request.headers)
-        raw = await self._documents.inline(principal, await request.body(), "chat")
-        return await self._chat.answer(request, principal, await bodies.parse(chat.parse_call, raw), raw)
+        sent = await request.body()
+        raw = await self._documents.inline(principal, sent, "chat")
+        call = await bodies.parse(chat.parse_call, raw)
+        call = await self._objects.admit(principal, call, raw, "chat")
+        return await self._chat.answer(request, principal, call, raw, sent=sent)
 
     async def complete(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/completions`."""
@@ -243,16 +250,18 @@ class ChatRoutes:
     async def messages(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/messages`."""
         principal = await self._auth.admit(request.headers)
-        raw = await self._documents.inline(principal, await request.body(), "messages")
-        return await self._messages.answer(
-            request, principal, await bodies.parse(messages.parse_call, raw), raw
-        )
+        sent = await request.body()
+        raw = await self._documents.inline(principal, sent, "messages")
+        call = await bodies.parse(messages.parse_call, raw)
+        call = await self._objects.admit(principal, call, raw, "messages")
+        return await self._messages.answer(request, principal, call, raw, sent=sent)
 
     async def count(self, request: Request) -> Response:
         """`POST /v1/messages/count_tokens`; free of charge."""
         principal = await self._auth.enter(request)
         raw = await self._documents.inline(principal, await request.body(), "messages")
         chat_call = await bodies.parse(functools.partial(messages.parse_call, counting=True), raw)
+        await self._objects.check(principal, chat_call.model, raw, "messages")
         gateway_request = GatewayRequest(
             account_id=principal.account_id,
             request_id=requests.request_id(request),
@@ -274,10 +283,13 @@ class ChatRoutes:
 def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     """Return the routes of the gateway."""
     gateway, auth = services.gateway, CachedKeyAuth(services)
-    chat_routes, models = ChatRoutes(services, auth, gateway), ModelRoutes(services, auth)
+    objects = ObjectGuard(services.responses, gateway.router)
+    chat_routes, models = ChatRoutes(services, auth, gateway, objects), ModelRoutes(services, auth)
     body = services.settings.inline_body_bytes
     runner = MediaJobRunner(services, auth)
-    forwarding = UpstreamPassthrough(gateway, functools.partial(image_sizes.is_name, services.catalog))
+    forwarding = UpstreamPassthrough(
+        gateway, objects, functools.partial(image_sizes.is_name, services.catalog)
+    )
     images, audio = ImageRoutes(services, runner, forwarding), AudioRoutes(runner, forwarding)
     embeddings = EmbeddingRoutes(runner, forwarding)
     moderations = ModerationRoutes(runner, forwarding)

@@ -13,9 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.api.gateway import provider_objects
 from sixfold.api.gateway.chat_handler import EventStreamResponse, reply_headers
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs
+from sixfold.api.gateway.provider_objects import ObjectGuard
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest
@@ -52,8 +54,14 @@ class ForwardedCall:
 class UpstreamPassthrough:
     """Forwards requests for models that are not served here; `is_image` names local text-to-image models."""
 
-    def __init__(self, gateway: Gateway, is_image: Callable[[object], bool] = lambda _name: False) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        objects: ObjectGuard,
+        is_image: Callable[[object], bool] = lambda _name: False,
+    ) -> None:
         self._gateway = gateway
+        self._objects = objects
         self._is_image = is_image
 
     def serves(self, wire: str, model: Any) -> bool:
@@ -80,6 +88,7 @@ class UpstreamPassthrough:
         self, request: Request, principal: Principal, call: ForwardedCall, scope: str | None
     ) -> GatewayReply:
         """Return the server's complete response, which is paid once for an `Idempotency-Key`."""
+        await self._check_objects(principal, call)
         payer, gateway_request = limits.payer_of(principal), _gateway_request(request, principal, call)
         paid_cost = (
             None if scope is None else await self._gateway.paid_before(scope, gateway_request.request_id)
@@ -94,6 +103,7 @@ class UpstreamPassthrough:
     ) -> Response:
         """Return the server's response; with an `Idempotency-Key` it is never streamed."""
         if call.stream and scope is None:
+            await self._check_objects(principal, call)
             gateway_request = msgspec.structs.replace(_gateway_request(request, principal, call), stream=True)
             stream = await self._gateway.stream(gateway_request, limits.payer_of(principal))
             headers = {"X-Sixfold-Engine": stream.target, "X-Sixfold-Quality": "full"}
@@ -104,6 +114,11 @@ class UpstreamPassthrough:
         response = Response(reply.raw or b"", 200, media_type=call.kind)
         response.raw_headers += reply_headers(reply)
         return response
+
+    async def _check_objects(self, principal: Principal, call: ForwardedCall) -> None:
+        # A form, which has a content type, was checked when it was rebuilt.
+        if not call.content_type:
+            await self._objects.check(principal, call.model, call.body, call.wire)
 
 
 def _gateway_request(request: Request, principal: Principal, call: ForwardedCall) -> GatewayRequest:
@@ -147,8 +162,9 @@ def is_stream(values: Mapping[str, Any]) -> bool:
 def form(parts: Sequence[FormPart]) -> tuple[bytes, str]:
     """Rebuild a form without `model` and fields of routing; return its bytes and content type.
 
-    Equal forms give equal bytes.
+    Equal forms give equal bytes. Raises `InvalidRequest` for a part with the id of a provider's object.
     """
+    provider_objects.check_form(part.name for part in parts)
     fields = [
         (_head(part), part.data) for part in parts if part.name != "model" and not is_routing_field(part.name)
     ]

@@ -1,9 +1,8 @@
 """References of a request to objects that are stored elsewhere: items, files, containers, vector stores.
 
-A model server knows only the operator's key, so it would give any account what another one has stored there.
-A reference is passed on if the account owns the object (`relay_object`), or for the operator. Items of stored
-responses replace their references where the model server does not have them. Items that are sent in full get
-ids of their own, as a server might look them up by their ids.
+A reference is passed on if the account owns the object, or for the operator; see `provider_objects`. Items of
+stored responses replace their references where the model server does not have them. Items that are sent in
+full get ids of their own, as a server might look them up by their ids.
 
 Ids of our own items contain the id of their response (`msg_<response>_<number>`).
 """
@@ -12,38 +11,37 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
 
 from sixfold import errors
+from sixfold.api.gateway import provider_objects
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.responses import dialect
 from sixfold.api.gateway.openai.responses import items as item_forms
+from sixfold.api.gateway.provider_objects import ObjectPolicy
 from sixfold.core import json_decoding
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.stored.responses import OwnedObjects, ResponseNotFound, ResponseStore
 from sixfold.web import bodies
 
-# Fields, at any depth, whose values are ids of objects that a model server stores.
-_ID_FIELDS = frozenset(
-    {"container", "container_id", "file_id", "file_ids", "skill_id", "vector_store_id", "vector_store_ids"}
-)
-# Fields whose values are the caller's own, or are only shown to the model.
-_OPAQUE_FIELDS = frozenset({"annotations", "logprobs", "metadata", "parameters", "results", "schema"})
 # Items that are left out if only the model server could complete them: a request is complete without them.
 _OMITTED_ITEMS = dialect.PROVIDER_TOOL_ITEMS | {"reasoning"}
 # Fields of a request without references.
 _PLAIN_FIELDS = frozenset({"input", "instructions", "metadata", "model", "text"})
 # A name of a reference, or an escaped letter or underscore that may be part of one.
 _MARK = re.compile(
-    rb'"(?:id|approval_request_id|prompt|' + "|".join(sorted(_ID_FIELDS)).encode() + rb')"|\\u00[4-7]'
+    rb'"(?:id|approval_request_id|prompt|'
+    + "|".join(sorted(provider_objects.ID_FIELDS)).encode()
+    + rb')"|\\u00[4-7]'
 )
 _MAX_REFERENCES, _MAX_OBJECTS = 5000, 1000
 _ID_DIGITS = 48
+_WIRE = "responses"
 _encode = parsing.encode
 _decode = msgspec.json.Decoder(Any, float_hook=json_decoding.number).decode
 
@@ -58,18 +56,6 @@ class _ItemId(msgspec.Struct):
 
 _parse_response = msgspec.json.Decoder(_ReferencedItems).decode
 _item_id = msgspec.json.Decoder(_ItemId).decode
-
-
-@dataclass(frozen=True, slots=True)
-class ReferencePolicy:
-    """Whose references a request may have: the tenant's, and with `trusted` (the operator) any.
-
-    `server` is the name of the only model server that may receive the request unchanged, or empty.
-    """
-
-    tenant: Tenant
-    trusted: bool
-    server: str
 
 
 @dataclass(slots=True)
@@ -90,7 +76,7 @@ def may_refer(raw: bytes) -> bool:
     return _MARK.search(raw) is not None
 
 
-async def resolve(store: ResponseStore, policy: ReferencePolicy, raw: bytes, max_bytes: int) -> bytes:
+async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_bytes: int) -> bytes:
     """Return the request without references that the policy does not allow.
 
     Raises `InvalidRequest` for an object that is not the tenant's, as for an unknown one, and `TooLong` if
@@ -109,9 +95,7 @@ async def resolve(store: ResponseStore, policy: ReferencePolicy, raw: bytes, max
     if len(wanted) > _MAX_REFERENCES:
         raise InvalidRequest(f"input may refer to at most {_MAX_REFERENCES} objects", param="input")
     owned = await store.owned(policy.tenant, wanted)
-    for object_id, param in found.objects.items():
-        if object_id not in owned and not policy.trusted:
-            raise InvalidRequest(f"Object with id '{object_id[:200]}' not found.", status=404, param=param)
+    provider_objects.check(policy, found.objects, owned)
     kept = {each for each, row in owned.items() if row.server.partition("/")[0] == policy.server}
     stored = await _stored_items(store, policy, found, owned, kept, max_bytes)
     changed: dict[int, msgspec.Raw | None] = {
@@ -134,7 +118,7 @@ def _find(raw: bytes) -> _References:
             if name not in _PLAIN_FIELDS and may_refer(b'"%s":' % name.encode() + bytes(field_value)):
                 decoded = _decode(field_value)
                 found.has_prompt |= name == "prompt" and bool(decoded)
-                found.objects |= dict.fromkeys(_object_ids({name: decoded}, _OPAQUE_FIELDS), name)
+                found.objects |= dict.fromkeys(provider_objects.named({name: decoded}, _WIRE), name)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(bodies.INVALID_JSON) from error
     return found
@@ -145,7 +129,7 @@ def _find_in_item(found: _References, index: int, item: Any) -> None:
         # The parser of the request reports the error.
         return
     fields = cast("dict[str, Any]", item)
-    found.objects |= dict.fromkeys(_object_ids(fields, _OPAQUE_FIELDS), f"input[{index}]")
+    found.objects |= dict.fromkeys(provider_objects.named(fields, _WIRE), f"input[{index}]")
     own_ids = _own_ids(fields)
     if fields.get("type") == "item_reference" or ("id" in own_ids and _is_bare(fields)):
         found.bare[index] = own_ids.get("id", "")
@@ -179,27 +163,9 @@ def _is_complete(item: Mapping[str, Any]) -> bool:
     return bool(item.get("encrypted_content")) if item.get("type") == "reasoning" else _has_content(item)
 
 
-def _object_ids(value: Any, opaque: Container[str] = ()) -> Iterator[str]:
-    """Yield the values of all fields that have ids of objects, except within `opaque` fields."""
-    stack = [value]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, list):
-            stack += cast("list[Any]", each)
-        elif isinstance(each, dict):
-            for name, inner in cast("dict[str, Any]", each).items():
-                if name in opaque:
-                    continue
-                if name in _ID_FIELDS:
-                    values = cast("list[Any]", inner) if isinstance(inner, list) else [inner]
-                    yield from (text for text in values if isinstance(text, str) and text)
-                if isinstance(inner, dict | list):
-                    stack.append(inner)
-
-
 async def _stored_items(
     store: ResponseStore,
-    policy: ReferencePolicy,
+    policy: ObjectPolicy,
     found: _References,
     owned: Mapping[str, OwnedObjects],
     kept: set[str],
@@ -274,5 +240,5 @@ def created(output: Iterable[msgspec.Raw], *, stored: bool) -> tuple[str, ...]:
         if stored:
             object_ids |= dict.fromkeys([_item_id(item).id or ""])
         if may_refer(bytes(item)):
-            object_ids |= dict.fromkeys(_object_ids(_decode(item)))
+            object_ids |= dict.fromkeys(provider_objects.made_in_item(_decode(item)))
     return tuple(each for each in object_ids if each)[:_MAX_OBJECTS]

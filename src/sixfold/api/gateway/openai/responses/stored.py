@@ -17,6 +17,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.api.gateway import provider_objects
 from sixfold.api.gateway.chat_handler import CachedKeyAuth, EventStreamResponse
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import PreviousResponseNotFound
@@ -24,7 +25,6 @@ from sixfold.api.gateway.openai.responses import dialect, references
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.api.gateway.openai.responses.capture import CapturePlan, ResponseCapture, parse_output
 from sixfold.api.gateway.openai.responses.dialect import ResponsesRequest
-from sixfold.api.gateway.openai.responses.references import ReferencePolicy
 from sixfold.core import json_decoding
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
@@ -132,7 +132,8 @@ class ResponseStorage:
         if chain is None:
             # The operator may continue what a model server stores.
             return request, raw
-        if chain.turns[-1].server and chain.turns[-1].server.partition("/")[0] == self._server(request.model):
+        server = provider_objects.policy(self._router, principal, request.model, "responses").server
+        if chain.turns[-1].server and chain.turns[-1].server.partition("/")[0] == server:
             body = await self._resolved(principal, request, raw)
             parse = functools.partial(_parse, chain, body)
             return replace(request, parse=parse, stored_tokens=_stored_tokens(chain)), body
@@ -170,18 +171,8 @@ class ResponseStorage:
     async def _resolved(self, principal: Principal, request: ResponsesRequest, raw: bytes) -> bytes:
         if not await bodies.parse(references.may_refer, raw):
             return raw
-        policy = ReferencePolicy(principal.tenant, principal.is_operator, self._server(request.model))
+        policy = provider_objects.policy(self._router, principal, request.model, "responses")
         return await references.resolve(self._store, policy, raw, self._max_bytes - len(raw))
-
-    def _server(self, model: str) -> str:
-        """Return the only model server of this name that receives requests unchanged, or an empty string."""
-        try:
-            targets = self._router.resolve(model)
-        except errors.SixfoldError:
-            # The gateway reports it.
-            return ""
-        servers = {target.upstream.name for target in targets if target.accepts("responses")}
-        return servers.pop() if len(servers) == 1 else ""
 
 
 def _stored_tokens(chain: ResponseChain) -> int:

@@ -1,0 +1,288 @@
+"""Objects that model servers store: which fields of all APIs have their ids, and which ids are accepted.
+
+A model server knows only the operator's key, so it would give any account what another one has stored there.
+The id of an object is passed on for the account that made the object through this server (`relay_object`), to
+the server that has it, and for the operator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from sixfold import errors
+from sixfold.api.gateway.chat_handler import ChatCall
+from sixfold.core import json_decoding
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.gateway.stored.responses import OwnedObjects, ResponseStore
+from sixfold.web import bodies
+
+# Fields, at any depth, whose values are ids of objects that a model server stores.
+ID_FIELDS = frozenset(
+    {"container", "container_id", "file_id", "file_ids", "skill_id", "vector_store_id", "vector_store_ids"}
+)
+# Fields, at any depth, whose values are objects with such an `id`.
+_OBJECT_FIELDS = frozenset({"audio", "container", "voice"})
+# Fields by API whose values are the caller's own, or are only shown to the model.
+_OPAQUE_FIELDS: Mapping[str, frozenset[str]] = {
+    "chat": frozenset({"annotations", "logprobs", "metadata", "parameters", "schema"}),
+    "responses": frozenset({"annotations", "logprobs", "metadata", "parameters", "results", "schema"}),
+    "messages": frozenset({"citations", "input", "input_schema", "metadata", "schema"}),
+}
+# Skills that the provider offers to everybody.
+_PUBLIC_SKILL = "anthropic"
+# A name of such a field, or an escaped letter or underscore that may be part of one.
+_MARK = re.compile(rb'"(?:' + "|".join(sorted(ID_FIELDS | _OBJECT_FIELDS)).encode() + rb')"|\\u00[4-7]')
+# Requests, by API, after which a server may store an object.
+_MAKES = {
+    "chat": re.compile(rb"audio|\\u00[4-7]"),
+    "messages": re.compile(rb'"tools"|"container"|\\u00[4-7]'),
+}
+_MADE = {
+    "chat": re.compile(rb'"audio"'),
+    "messages": re.compile(rb'"container"|"file_id"'),
+}
+_MAX_REFERENCES, _MAX_OBJECTS = 5000, 1000
+_MAX_ID = 200
+_FORM_NAME = re.compile(r"[^\[\].]+")
+_decode = msgspec.json.Decoder(Any, float_hook=json_decoding.number).decode
+
+
+class InvalidReference(errors.UpstreamRefused):
+    """The request names an object that is not the caller's, or names it where no object may be named."""
+
+    code = "invalid_value"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPolicy:
+    """Whose objects a request may name: the tenant's, and with `trusted` (the operator) any.
+
+    `servers` are the names of the model servers that may receive the request unchanged.
+    """
+
+    tenant: Tenant
+    trusted: bool
+    servers: frozenset[str]
+
+    @property
+    def server(self) -> str:
+        """The only model server that may receive the request unchanged, or an empty string."""
+        return next(iter(self.servers)) if len(self.servers) == 1 else ""
+
+    def owns(self, objects: OwnedObjects | None) -> bool:
+        """Return whether an object is the tenant's and one of the servers has it."""
+        return objects is not None and objects.server.partition("/")[0] in self.servers
+
+
+def policy(router: ModelRouter, principal: Principal, model: str, wire: str) -> ObjectPolicy:
+    """Return the policy of a request."""
+    try:
+        targets = router.resolve(model)
+    except errors.SixfoldError:
+        # The gateway reports it.
+        targets = ()
+    servers = frozenset(target.upstream.name for target in targets if target.accepts(wire))
+    return ObjectPolicy(principal.tenant, principal.is_operator, servers)
+
+
+def check_form(names: Iterable[str]) -> None:
+    """Raise `InvalidReference` if a part of a form has the id of an object: forms have files themselves."""
+    for name in names:
+        words = {*_FORM_NAME.findall(name)}
+        if words & ID_FIELDS or (words & _OBJECT_FIELDS and "id" in words):
+            raise InvalidReference(
+                f"{name[:_MAX_ID]} must be sent as JSON, not in a form", param=name[:_MAX_ID]
+            )
+
+
+def may_refer(raw: bytes) -> bool:
+    """Return whether a body may name an object; False is certain."""
+    return _MARK.search(raw) is not None
+
+
+def named(value: Any, wire: str) -> Iterator[str]:
+    """Yield the ids of objects in a part of a request, except within fields of the caller's own."""
+    opaque: Container[str] = _OPAQUE_FIELDS.get(wire, ())
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, list):
+            stack += cast("list[Any]", each)
+        elif isinstance(each, dict):
+            fields = cast("dict[str, Any]", each)
+            for name, inner in fields.items():
+                if name in opaque:
+                    continue
+                if name in ID_FIELDS and not (name == "skill_id" and fields.get("type") == _PUBLIC_SKILL):
+                    yield from _texts(inner)
+                if name in _OBJECT_FIELDS and isinstance(inner, dict):
+                    yield from _texts(cast("dict[str, Any]", inner).get("id"))
+                if isinstance(inner, dict | list):
+                    stack.append(inner)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    yield from (text for text in values if isinstance(text, str) and text)
+
+
+def check(policy: ObjectPolicy, objects: Mapping[str, str], owned: Mapping[str, OwnedObjects]) -> None:
+    """Raise `InvalidReference` for an object, with its parameter, that is not the tenant's."""
+    for object_id, param in objects.items():
+        if not policy.trusted and not policy.owns(owned.get(object_id)):
+            # The same as for an unknown one.
+            message = f"Object with id '{object_id[:_MAX_ID]}' not found."
+            raise InvalidReference(message, status=404, param=param)
+
+
+def made(wire: str, document: Any) -> Iterator[str]:
+    """Yield the ids of objects that a server states that it has stored, in a response or one of its events.
+
+    Only fields that a server fills by itself count: neither a model nor a tool of the caller chooses them.
+    """
+    yield from _MADE_IN[wire](document)
+
+
+def _made_in_chat(document: Any) -> Iterator[str]:
+    for choice in _list(document, "choices"):
+        for name in ("message", "delta"):
+            yield from _texts(_field(_field(_field(choice, name), "audio"), "id"))
+
+
+def _made_in_message(document: Any) -> Iterator[str]:
+    for part in (document, _field(document, "message"), _field(document, "delta")):
+        yield from _texts(_field(_field(part, "container"), "id"))
+        for block in _list(part, "content"):
+            yield from _made_in_block(block)
+    yield from _made_in_block(_field(document, "content_block"))
+
+
+def _made_in_block(block: Any) -> Iterator[str]:
+    """Yield the files that code has written, from the result of a tool that the server ran."""
+    if str(_field(block, "type")).endswith("code_execution_tool_result"):
+        for output in _list(_field(block, "content"), "content"):
+            yield from _texts(_field(output, "file_id"))
+
+
+def made_in_item(item: Any) -> Iterator[str]:
+    """Yield the ids of objects that an output item of a response shows to be stored at its server."""
+    match _field(item, "type"):
+        case "code_interpreter_call":
+            yield from _texts(_field(item, "container_id"))
+        case "shell_call":
+            yield from _texts(_field(_field(item, "environment"), "container_id"))
+        case "message":
+            for part in _list(item, "content"):
+                for note in _list(part, "annotations"):
+                    if _field(note, "type") == "container_file_citation":
+                        yield from _texts(_field(note, "container_id"))
+                        yield from _texts(_field(note, "file_id"))
+        case _:
+            return
+
+
+_MADE_IN: Mapping[str, Callable[[Any], Iterator[str]]] = {
+    "chat": _made_in_chat,
+    "messages": _made_in_message,
+}
+
+
+def _field(value: Any, name: str) -> Any:
+    return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    found = _field(value, name)
+    return cast("list[Any]", found) if isinstance(found, list) else []
+
+
+class ObjectGuard:
+    """Refuses requests that name objects of other accounts, and records the objects of responses."""
+
+    def __init__(self, store: ResponseStore, router: ModelRouter) -> None:
+        self._store = store
+        self._router = router
+
+    async def admit(self, principal: Principal, call: ChatCall, raw: bytes, wire: str) -> ChatCall:
+        """Return a chat call that records what its response stores; raises `InvalidReference`."""
+        await self.check(principal, call.model, raw, wire)
+        if _MAKES[wire].search(raw) is None:
+            return call
+        return replace(call, recorder=ObjectRecorder(self._store, principal.tenant, wire))
+
+    async def check(self, principal: Principal, model: str, raw: bytes, wire: str) -> None:
+        """Raise `InvalidReference` if a request names an object that its principal does not own."""
+        if not await bodies.parse(may_refer, raw):
+            return
+        found = await bodies.parse(lambda body: _find(body, wire), raw)
+        if not found:
+            return
+        if len(found) > _MAX_REFERENCES:
+            raise InvalidReference(f"A request may refer to at most {_MAX_REFERENCES} objects")
+        owned = await self._store.owned(principal.tenant, found)
+        check(policy(self._router, principal, model, wire), found, owned)
+
+
+def _find(raw: bytes, wire: str) -> Mapping[str, str]:
+    """Return the ids of objects in a request with their parameters."""
+    try:
+        body = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise errors.BadRequest(bodies.INVALID_JSON) from error
+    found: dict[str, str] = {}
+    for name, value in cast("dict[str, Any]", body if isinstance(body, dict) else {}).items():
+        rows = cast("list[Any]", value) if name == "messages" and isinstance(value, list) else None
+        if rows is None:
+            found |= dict.fromkeys(named({name: value}, wire), name)
+        else:
+            for index, row in enumerate(rows):
+                found |= dict.fromkeys(named(row, wire), f"messages[{index}]")
+    return found
+
+
+class ObjectRecorder:
+    """Records the objects of one response for its tenant, before the caller receives their ids."""
+
+    def __init__(self, store: ResponseStore, tenant: Tenant, wire: str) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._wire = wire
+        self._known: set[str] = set()
+
+    async def record(self, body: bytes, server: str) -> bytes:
+        """Record the objects of a complete response."""
+        if server and _MADE[self._wire].search(body) is not None:
+            await self._keep(await bodies.parse(self._made, body), server)
+        return body
+
+    async def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
+        """Yield the blocks of a stream, recording the objects of each before it."""
+        async with contextlib.aclosing(blocks):
+            async for block in blocks:
+                if server and _MADE[self._wire].search(block) is not None:
+                    for line in block.splitlines():
+                        if line.startswith(b"data:"):
+                            await self._keep(self._made(line.removeprefix(b"data:")), server)
+                yield block
+
+    def _made(self, raw: bytes) -> tuple[str, ...]:
+        try:
+            return tuple(dict.fromkeys(made(self._wire, _decode(raw))))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            # A model server sent something else.
+            return ()
+
+    async def _keep(self, object_ids: Iterable[str], server: str) -> None:
+        new = [each for each in object_ids if each not in self._known][: _MAX_OBJECTS - len(self._known)]
+        if new:
+            self._known.update(new)
+            await self._store.record(self._tenant, None, OwnedObjects(server, "", tuple(new)))
