@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold.clients.chat import anthropic_models, sse
+from sixfold.clients.chat.message_usage import MessagesUsage
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
@@ -39,7 +40,7 @@ from sixfold.core.gateway.chat import (
 from sixfold.core.gateway.needs import provider_tools
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, Units, parse_token_count
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, Units
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -60,45 +61,6 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-class _CacheCreation(msgspec.Struct):
-    ephemeral_1h_input_tokens: Any = None
-
-
-class _ToolUses(msgspec.Struct):
-    web_search_requests: Any = None
-
-
-class _MessagesUsage(msgspec.Struct):
-    input_tokens: Any = None
-    output_tokens: Any = None
-    cache_read_input_tokens: Any = None
-    cache_creation_input_tokens: Any = None
-    cache_creation: _CacheCreation | None = None
-    server_tool_use: _ToolUses | None = None
-
-    def read(self) -> TokenUsage:
-        cached = parse_token_count(self.cache_read_input_tokens) or 0
-        cache_writes = parse_token_count(self.cache_creation_input_tokens) or 0
-        creation = self.cache_creation or _CacheCreation()
-        long_cache_writes = parse_token_count(creation.ephemeral_1h_input_tokens) or 0
-        searches = parse_token_count((self.server_tool_use or _ToolUses()).web_search_requests) or 0
-        return TokenUsage(
-            input=(parse_token_count(self.input_tokens) or 0) + cached + cache_writes,
-            output=parse_token_count(self.output_tokens) or 0,
-            cached=cached,
-            cache_write=cache_writes - long_cache_writes,
-            cache_write_long=long_cache_writes,
-            units=Units(web_searches=searches) if searches else None,
-        )
-
-    def merge(self, older: _MessagesUsage | None) -> _MessagesUsage:
-        """Return the newer numbers, else the older: the end of a stream need not repeat all."""
-        if older is None:
-            return self
-        pairs = {name: (getattr(self, name), getattr(older, name)) for name in self.__struct_fields__}
-        return _MessagesUsage(**{name: old if new is None else new for name, (new, old) in pairs.items()})
-
-
 class _ContentBlock(msgspec.Struct):
     type: str = ""
     text: str | None = None
@@ -109,6 +71,13 @@ class _ContentBlock(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw()
     partial_json: str | None = None
     stop_reason: str | None = None
+    container: Any = None
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether it names a container, or is the call of a tool by which the server runs code."""
+        is_call = self.type == "server_tool_use" and (self.name or "").endswith("code_execution")
+        return is_call or self.container is not None
 
     @property
     def is_foreign(self) -> bool:
@@ -137,12 +106,23 @@ class _MessagesDocument(msgspec.Struct):
     model: str | None = None
     content: list[_ContentBlock] | None = None
     stop_reason: str | None = None
-    usage: _MessagesUsage | None = None
+    usage: MessagesUsage | None = None
+    container: Any = None
     index: int = 0
     message: Any = None
     content_block: _ContentBlock | None = None
     delta: _ContentBlock | None = None
     error: Any = None
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether the server has run code in a container."""
+        blocks = (*(self.content or ()), self.content_block, self.delta)
+        return self.container is not None or any(each is not None and each.runs_code for each in blocks)
+
+    def read_usage(self) -> TokenUsage | None:
+        """Return the usage of a complete message."""
+        return None if self.usage is None else self.usage.read(runs_code=self.runs_code)
 
 
 _decode_document = msgspec.json.Decoder(_MessagesDocument).decode
@@ -197,7 +177,7 @@ class Messages(WireProtocol):
         chars = sum(
             len(block.text or block.thinking or bytes(block.input)) for block in document.content or ()
         )
-        return document.usage.read() if document.usage is not None else None, chars
+        return document.read_usage(), chars
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         document, as_tool = _document(body), json_as_tool(chat)
@@ -208,7 +188,7 @@ class Messages(WireProtocol):
             document.model or "",
             tuple(part for part in parts if part is not None),
             "end" if as_tool and stop == "tool" else stop,
-            document.usage.read() if document.usage is not None else NOTHING,
+            document.read_usage() or NOTHING,
         )
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
@@ -228,20 +208,24 @@ class MessagesParser:
         self.chars = 0
         self.complete = False
         self.error = ""
-        self._reported: _MessagesUsage | None = None
+        self._reported: MessagesUsage | None = None
         self._stop: Stop = "end"
         self._as_tool = as_tool
         self._splitter = sse.EventSplitter()
         self._calls: dict[int, int] = {}
         self._searches = 0
+        self._runs_code = False
 
     @property
     def usage(self) -> TokenUsage | None:
-        usage = self._reported.read() if self._reported is not None else None
+        if self._reported is None:
+            return None
+        usage = self._reported.read(runs_code=self._runs_code)
         # The number is reported at the end, which a caller that disconnects does not wait for.
-        if usage is None or self.complete or not self._searches:
+        if self.complete or not self._searches:
             return usage
-        return msgspec.structs.replace(usage, units=Units(web_searches=self._searches))
+        units = Units(web_searches=self._searches, code_executions=int(self._runs_code))
+        return msgspec.structs.replace(usage, units=units)
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()
@@ -283,10 +267,11 @@ class MessagesParser:
             self.complete = True
         elif event.type == "message_start" and isinstance(event.message, dict):
             usage = cast("dict[str, Any]", event.message).get("usage")
-            self._reported = msgspec.convert(usage, _MessagesUsage) if isinstance(usage, dict) else None
+            self._reported = msgspec.convert(usage, MessagesUsage) if isinstance(usage, dict) else None
         block = event.content_block
         if block is not None and (block.type, block.name) == ("server_tool_use", "web_search"):
             self._searches += 1
+        self._runs_code = self._runs_code or event.runs_code
         if event.usage is not None:
             self._reported = event.usage.merge(self._reported)
         if event.delta is not None:

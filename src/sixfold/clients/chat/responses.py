@@ -6,7 +6,7 @@ Source: https://platform.openai.com/docs/api-reference/responses and …/respons
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -47,25 +47,37 @@ class _ResponsesUsage(msgspec.Struct):
         )
 
 
-class _Action(msgspec.Struct):
-    type: Any = None
-
-
 class _OutputItem(msgspec.Struct):
     """An item of the output; those of tools that are charged for by use count."""
 
     type: Any = None
-    action: _Action | None = None
+    action: Any = None
     container_id: Any = None
+    environment: Any = None
+
+    @property
+    def container(self) -> str:
+        """The id of the container that ran code."""
+        place = self.environment
+        found = cast("dict[str, Any]", place).get("container_id") if isinstance(place, dict) else None
+        return str(found or self.container_id or "")
+
+    @property
+    def is_search(self) -> bool:
+        """Whether a call of web search searched: it may open a page instead, which costs nothing."""
+        action = self.action
+        kind = cast("dict[str, Any]", action).get("type") if isinstance(action, dict) else None
+        return kind in (None, "search")
 
     def units(self) -> Units | None:
         match self.type:
-            # A search may be followed by actions that open a page, which cost nothing.
-            case "web_search_call" if self.action is None or self.action.type in (None, "search"):
+            case "web_search_call" if self.is_search:
                 return Units(web_searches=1)
             case "file_search_call":
                 return Units(file_searches=1)
             case "code_interpreter_call":
+                return Units(code_containers=1)
+            case "shell_call" if self.container:
                 return Units(code_containers=1)
             case _:
                 return None
@@ -137,7 +149,7 @@ def _usage(response: _Response) -> TokenUsage | None:
 def _units(items: Iterable[msgspec.Raw]) -> Units | None:
     """Return the uses of tools in the output; the calls of an interpreter share their container."""
     found: list[Units] = []
-    containers: set[Any] = set()
+    containers: set[str] = set()
     for raw in items:
         # Most items are long messages.
         if b'_call"' not in bytes(raw):
@@ -147,9 +159,10 @@ def _units(items: Iterable[msgspec.Raw]) -> Units | None:
         except (msgspec.MsgspecError, UnicodeError):
             continue
         units = item.units()
-        if units is not None and (not units.code_containers or str(item.container_id) not in containers):
+        if units is not None and (not units.code_containers or item.container not in containers):
             found.append(units)
-            containers.add(str(item.container_id) if units.code_containers else "")
+            if units.code_containers:
+                containers.add(item.container)
     if not found:
         return None
     return Units(*(sum(counts) for counts in zip(*map(msgspec.structs.astuple, found), strict=True)))

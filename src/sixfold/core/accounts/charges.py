@@ -157,6 +157,8 @@ _FORMATS: Mapping[tuple[str, int], _Format] = {
     ("web_searches", 1): _Format(1, " searches", "search"),
     ("file_searches", 1): _Format(1, " file searches", "search"),
     ("code_containers", 1): _Format(1, " containers", "container"),
+    ("preview_searches", 1): _Format(1, " preview searches", "search"),
+    ("code_executions", 1): _Format(1, " code executions", "execution"),
     ("audio_seconds", MINUTE_MS): _Format(1000, " s", "min"),
     ("billed_usd", money.MICROS_PER_USD): _Format(money.MICROS_PER_USD, " USD billed", "USD"),
     ("run_ms", HOUR_US): _Format(1000, " ms", "h"),

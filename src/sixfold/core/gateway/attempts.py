@@ -18,6 +18,7 @@ from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.deadlines import Deadlines
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.media_inlining import MediaInliner
+from sixfold.core.gateway.needs.provider_tools import RequestTools
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import (
     TEXT_COMPLETIONS,
@@ -28,7 +29,7 @@ from sixfold.core.gateway.ports import (
 )
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.routing import RouteTarget
-from sixfold.core.gateway.usage import TokenRates, TokenUsage
+from sixfold.core.gateway.usage import TokenRates, TokenUsage, Units
 from sixfold.core.single_thread import PARSER
 
 _LOG = logging.getLogger("sixfold.gateway")
@@ -51,11 +52,21 @@ ReadResponse = Callable[[UpstreamStream, WireProtocol], Awaitable[tuple[bytes, U
 
 
 class RoutePlan(msgspec.Struct, frozen=True):
-    """Targets of a request with their rates, in order, and the amount held for it (micro-dollars)."""
+    """Targets of a request with their rates, in order, and the amount held for it (micro-dollars).
+
+    `tools` are those that a provider runs, of a chat.
+    """
 
     targets: tuple[tuple[RouteTarget, TokenRates], ...]
     input_tokens: int
     held: int
+    tools: RequestTools | None = None
+
+    def tool_units(self, request: GatewayRequest, target: RouteTarget) -> Units | None:
+        """Return the most uses of tools by a target; servers of other protocols get functions only."""
+        if self.tools is None or not target.accepts(request.wire):
+            return None
+        return self.tools.most(target.model)
 
 
 class ActiveCall(msgspec.Struct):
@@ -72,6 +83,13 @@ class ActiveCall(msgspec.Struct):
         if self.chat is None:
             self.chat = self.request.parse()
         return self.chat
+
+    def billable(self, usage: TokenUsage, target: RouteTarget) -> TokenUsage:
+        """Return the usage to charge, with the uses of tools at the prices of the request."""
+        tools = self.plan.tools
+        if tools is None or not target.accepts(self.request.wire):
+            return usage
+        return tools.used(target.model, usage)
 
 
 def _build_body(active: ActiveCall, target: RouteTarget, wire: WireProtocol) -> bytes:

@@ -325,15 +325,18 @@ class Gateway:
         request = needs.request
         rated_targets = meeting(self._priced_targets(request), needs)
         output_tokens = (request.max_tokens or self.policy.max_tokens) * request.answers
-        max_usage = request.expected_usage or TokenUsage(
-            needs.input_tokens, output_tokens, units=needs.tool_units
-        )
-        hold = (
-            max([rates.cost(max_usage) for _, rates in rated_targets])
-            if request.prepaid_hold is None
-            else request.prepaid_hold
-        )
-        return RoutePlan(rated_targets, needs.input_tokens, hold)
+        tools = None if request.expected_usage is not None else needs.provider_tools
+        plan = RoutePlan(rated_targets, needs.input_tokens, request.prepaid_hold or 0, tools)
+        if request.prepaid_hold is not None:
+            return plan
+        max_usage = request.expected_usage or TokenUsage(needs.input_tokens, output_tokens)
+        costs = [
+            rates.cost(
+                max_usage if tools is None else replace(max_usage, units=plan.tool_units(request, target))
+            )
+            for target, rates in rated_targets
+        ]
+        return replace(plan, held=max(costs))
 
     def _priced_targets(self, request: GatewayRequest) -> tuple[tuple[RouteTarget, TokenRates], ...]:
         """Return the targets of a model name with their rates, cached briefly while all targets are
@@ -382,6 +385,7 @@ class Gateway:
             usage = merge_usage(usage, active.request.expected_usage)
         elif usage is None:
             usage = TokenUsage(active.plan.input_tokens, chats.tokens_of(chars), reported=False)
+        usage = active.billable(usage, response.target)
         answer = None
         if wire.name != active.request.wire:
             try:
@@ -459,6 +463,7 @@ class Gateway:
             self.health.record_failure(response.target.name)
             outcome = CallOutcome(state, error=error)
         else:
+            usage = active.billable(usage, response.target)
             outcome = _outcome(state, usage, charges.calculate(response.rates.lines(usage), active.plan.held))
         await self._settle(active, outcome)
         return outcome

@@ -32,6 +32,8 @@ class Units(msgspec.Struct, frozen=True):
     web_searches: int = 0
     file_searches: int = 0
     code_containers: int = 0
+    preview_searches: int = 0
+    code_executions: int = 0
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
@@ -116,6 +118,8 @@ class TokenRates:
     per_web_search: int | None = None
     per_file_search: int | None = None
     per_code_container: int | None = None
+    per_preview_search: int | None = None
+    per_code_execution: int | None = None
     long_input: int | None = None
     long_output: int | None = None
     long_tokens: int = 0
@@ -197,6 +201,8 @@ class TokenRates:
             ("web_searches", units.web_searches, self.per_web_search or 0, 1),
             ("file_searches", units.file_searches, self.per_file_search or 0, 1),
             ("code_containers", units.code_containers, self.per_code_container or 0, 1),
+            ("preview_searches", units.preview_searches, self.per_preview_search or 0, 1),
+            ("code_executions", units.code_executions, self.per_code_execution or 0, 1),
         )
         return [LineItem(unit, count, rate, per) for unit, count, rate, per in items if count > 0]
 
@@ -213,6 +219,8 @@ _TOOL_PRICES = {
     "per_web_search_usd": "per_web_search",
     "per_file_search_usd": "per_file_search",
     "per_code_container_usd": "per_code_container",
+    "per_preview_search_usd": "per_preview_search",
+    "per_code_execution_usd": "per_code_execution",
 }
 _UNIT_PRICES = _MODEL_PRICES | _TOOL_PRICES
 _NAMES = frozenset(field.name for field in fields(TokenRates)) - {

@@ -15,10 +15,10 @@ from sixfold import errors
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.capabilities import EMBEDDINGS, TOOLS, ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ImagePart
-from sixfold.core.gateway.needs import provider_tools
+from sixfold.core.gateway.needs.provider_tools import RequestTools
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.gateway.routing import RatedTargets, RouteTarget
-from sixfold.core.gateway.usage import TokenRates, Units
+from sixfold.core.gateway.usage import TokenRates
 
 # An image in the body of a request of any protocol; in text, the quotation marks would be escaped.
 _IMAGE = re.compile(rb'"type"\s*:\s*"(?:image_url|image|input_image)"')
@@ -76,14 +76,14 @@ class RequestNeeds:
         return bool(fields.tools or fields.functions)
 
     @functools.cached_property
-    def tool_units(self) -> Units | None:
-        """The most uses of tools that the provider charges for."""
-        return provider_tools.most_units(self.request.wire, self.request.body)
+    def provider_tools(self) -> RequestTools:
+        """The tools that the provider charges for."""
+        return RequestTools(self.request.wire, self.request.body, self.request.answers)
 
     @functools.cached_property
     def unpriced_tool(self) -> errors.SixfoldError | None:
         """The error for a tool of the provider whose price is not known."""
-        return provider_tools.unpriced(self.request.wire, self.request.body)
+        return self.provider_tools.unpriced
 
     @functools.cached_property
     def least_tokens(self) -> int:
@@ -100,7 +100,7 @@ class RequestNeeds:
     def determine(self) -> None:
         """Determine everything now: for a large body in another thread."""
         _ = self.input_tokens, self.images, self.tools, self.least_tokens
-        _ = self.tool_units, self.unpriced_tool
+        _ = self.unpriced_tool
 
 
 def meeting(targets: RatedTargets, needs: RequestNeeds) -> RatedTargets:
