@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.account_data import deletion
 from sixfold.core.database import Query, Transaction, many
-from sixfold.core.vector_stores import attributes, chunking
+from sixfold.core.vector_stores import attributes, chunking, stores
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import documents as fakes
 
@@ -179,14 +179,34 @@ def _forget_use(store: str) -> Transaction[None]:
     yield Query("vector_store_active", {"id": store, "at": 0})
 
 
-async def test_deleted_file_leaves_its_stores(gateway: Gateway) -> None:
-    client = gateway.openai()
+def _lose(files: Sequence[str]) -> Transaction[None]:
+    for file in files:
+        yield Query("file_drop", {"file_id": file})
+
+
+async def test_sweep_removes_lost_files_page_by_page(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, product = gateway.openai(), gateway.app.product
+    files = [await uploaded(client, f"{number}.txt") for number in range(5)]
+    found = await client.vector_stores.create(file_ids=files)
+    await until_read(client, found.id)
+    await product.database.write(_lose([files[1], files[4]]))
+    monkeypatch.setattr(stores, "_SWEPT_FILES", 2)
+    left: list[int] = []
+    for _ in range(3):
+        await product.vector_stores.stores.sweep()
+        left.append((await client.vector_stores.retrieve(found.id)).file_counts.total)
+    assert left == [4, 4, 3]
+
+
+async def test_deleted_file_leaves_its_stores(any_database_gateway: Gateway) -> None:
+    client = any_database_gateway.openai()
     file = await uploaded(client)
     store = await client.vector_stores.create(file_ids=[file])
     await until_read(client, store.id)
     assert (await client.vector_stores.search(store.id, query="quagga")).data
     await client.files.delete(file)
-    await gateway.app.product.vector_stores.stores.sweep()
     assert not (await client.vector_stores.search(store.id, query="quagga")).data
     assert (await client.vector_stores.retrieve(store.id)).file_counts.total == 0
 

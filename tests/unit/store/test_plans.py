@@ -47,7 +47,15 @@ UNATTENDED = {
         "batch_lines_page",
         "batch_lines_delete",
     ),
-    "assembly: files": ("files_sweep", "file_parts_sweep", "file_uploads_sweep"),
+    "assembly: files": (
+        "files_expired",
+        "file_drop",
+        "file_stores_changed",
+        "file_chunks_delete",
+        "file_stores_leave",
+        "file_parts_sweep",
+        "file_uploads_sweep",
+    ),
     "assembly: closed accounts": (
         "account_deletion_plans",
         "account_deletion_due",
@@ -111,7 +119,7 @@ UNATTENDED = {
     ),
     "own models": ("custom_models_after", "custom_models_sizes", "account_operator", "custom_models_page"),
     "deposits": ("deposit_addresses", "deposit_scan", "deposit_scan_set"),
-    "vector stores": ("vector_store_claim", "vector_stores_expired", "vector_store_files_lost"),
+    "vector stores": ("vector_store_claim", "vector_stores_expired", "vector_store_files_after"),
     "/metrics": ("prediction_states", "ledger_held"),
 }
 
@@ -122,8 +130,6 @@ WHOLE = {
     "key_rate_sweep": "a row for each key that asked within the hour; an index would be written by each call",
     "memory_in_use": "reads one row",
     "oauth_sweep_spent": "used refresh tokens of programs with access: one an hour for 30 days",
-    "vector_stores_expired": "an index of the stores that expire some day",
-    "vector_store_files_lost": "a row for each file of a vector store, looked up by the key of the file",
     "predictions_refunded_in_place": "an index that holds refunds only, which are few beside transfers",
 }
 

@@ -169,6 +169,7 @@ class BatchService:
                 row = yield from one("file_delete", **tenant.whole.row, id=batch.output_file_id)
                 if row is not None:
                     yield Query("file_media_expire", {"name": row["media"]})
+                    yield from files.leave_stores(batch.output_file_id)
 
         await self._database.write(delete())
 

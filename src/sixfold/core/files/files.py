@@ -16,7 +16,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Database, Query, Row, Transaction, now, one
+from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.media import media
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import BlobStore, OutputFile
@@ -25,6 +25,8 @@ MAX_FILENAME_CHARS = 255
 _CONTENT_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SECOND_US = 1_000_000
+# Expired files that one sweep deletes.
+_SWEPT_FILES = 500
 _LAST_ID = "~"
 ANY_TYPE = "application/octet-stream"
 
@@ -128,6 +130,13 @@ def delete(tenant: Tenant, file_id: str) -> Transaction[None]:
     if row is None:
         raise FileNotFound(file_id)
     yield Query("file_media_expire", {"name": row["media"]})
+    yield from leave_stores(file_id)
+
+
+def leave_stores(file_id: str) -> Transaction[None]:
+    """Remove a deleted file, with its text, from all vector stores."""
+    for name in ("file_stores_changed", "file_chunks_delete", "file_stores_leave"):
+        yield Query(name, {"file_id": file_id})
 
 
 def _page(
@@ -217,5 +226,8 @@ class AccountFiles:
 
 
 def _sweep() -> Transaction[None]:
-    for name in ("files_sweep", "file_parts_sweep", "file_uploads_sweep"):
+    for row in (yield from many("files_expired", limit=_SWEPT_FILES)):
+        yield from leave_stores(row["id"])
+        yield Query("file_drop", {"file_id": row["id"]})
+    for name in ("file_parts_sweep", "file_uploads_sweep"):
         yield Query(name, {})

@@ -17,6 +17,8 @@ from sixfold.core.vector_stores.attributes import Attributes
 
 LAST_ID = "~"
 STATUSES = ("in_progress", "completed", "failed", "cancelled")
+# Files of stores that one sweep looks at.
+_SWEPT_FILES = 500
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -111,6 +113,8 @@ class VectorStores:
     def __init__(self, database: Database, limits: VectorStoreLimits) -> None:
         self._database = database
         self.limits = limits
+        # The last file that a sweep has looked at.
+        self._swept = ""
 
     async def create(
         self, tenant: Tenant, details: VectorStoreDetails, files: Sequence[VectorStoreFileSpec]
@@ -175,8 +179,8 @@ class VectorStores:
         return await self._database.write(_cancel(tenant, store_id, batch_id))
 
     async def sweep(self) -> None:
-        """Expire unused stores, and remove files that were deleted."""
-        await self._database.write(_sweep(), durable=False)
+        """Expire unused stores, and remove files that were deleted while they were added."""
+        self._swept = await self._database.write(_sweep(self._swept), durable=False)
 
 
 def find(tenant: Tenant, store_id: str) -> Transaction[VectorStore]:
@@ -367,9 +371,12 @@ def _cancel(tenant: Tenant, store_id: str, batch_id: str) -> Transaction[VectorS
     return (yield from _batch(tenant, store_id, batch_id))
 
 
-def _sweep() -> Transaction[None]:
+def _sweep(after: str) -> Transaction[str]:
+    """Sweep the next files after an id; return the last one, or an empty string at the end."""
     for row in (yield from many("vector_stores_expired")):
         yield from _clear(row["id"])
         yield Query("vector_store_expire", {"id": row["id"]})
-    for row in (yield from many("vector_store_files_lost")):
-        yield from _forget(row["store_id"], row["file_id"])
+    rows = yield from many("vector_store_files_after", after=after, limit=_SWEPT_FILES)
+    for file_id in dict.fromkeys(row["file_id"] for row in rows if not row["existing"]):
+        yield from account_files.leave_stores(file_id)
+    return rows[-1]["file_id"] if len(rows) == _SWEPT_FILES else ""

@@ -36,8 +36,22 @@ RETURNING media;
 -- name: file_media_expire | Let a media file of a file or a part expire now.
 UPDATE media SET expires_at = :now WHERE name = :name;
 
--- name: files_sweep | Delete expired files.
-DELETE FROM account_file WHERE expires_at <= :now;
+-- name: files_expired | Return some expired files.
+SELECT id FROM account_file WHERE expires_at <= :now LIMIT :limit;
+
+-- name: file_drop | Delete an expired file.
+DELETE FROM account_file WHERE id = :file_id;
+
+-- name: file_stores_changed | Number a change of the chunks of the vector stores that have a file.
+UPDATE vector_store SET version = version + 1
+WHERE id IN (SELECT store_id FROM vector_store_file WHERE file_id = :file_id);
+
+-- name: file_chunks_delete | Delete the chunks of a file in all vector stores.
+DELETE FROM vector_store_chunk
+WHERE file_id = :file_id AND store_id IN (SELECT store_id FROM vector_store_file WHERE file_id = :file_id);
+
+-- name: file_stores_leave | Remove a file from all vector stores.
+DELETE FROM vector_store_file WHERE file_id = :file_id;
 
 -- name: file_upload_insert | Insert an upload in parts.
 INSERT INTO file_upload (id, account_id, credential_id, filename, purpose, content_type, size, state, file_seconds,

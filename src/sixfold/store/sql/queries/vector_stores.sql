@@ -125,14 +125,16 @@ WHERE store_id = :id AND batch_id = :batch_id AND status = 'in_progress';
 
 -- name: vector_stores_expired | Return vector stores that were unused for longer than their life.
 SELECT id FROM vector_store
-WHERE expires_days IS NOT NULL AND expired = 0 AND last_active_at < :now - expires_days * 86400000000 LIMIT 20;
+WHERE expires_days IS NOT NULL AND expired = 0 AND last_active_at < :now - 86400000000
+  AND last_active_at < :now - expires_days * 86400000000 LIMIT 20;
 
 -- name: vector_store_expire | Mark a vector store as expired.
 UPDATE vector_store SET expired = 1, version = version + 1 WHERE id = :id;
 
--- name: vector_store_files_lost | Return files of vector stores that were deleted or have expired.
-SELECT v.store_id, v.file_id FROM vector_store_file v
-WHERE NOT EXISTS (SELECT 1 FROM account_file f WHERE f.id = v.file_id) LIMIT 100;
+-- name: vector_store_files_after | Return the next files of vector stores by their ids, and whether each still exists.
+SELECT v.file_id, CASE WHEN f.id IS NULL THEN 0 ELSE 1 END AS existing FROM vector_store_file v
+LEFT JOIN account_file f ON f.id = v.file_id
+WHERE v.file_id > :after ORDER BY v.file_id LIMIT :limit;
 
 -- name: export_vector_stores | Return a page of an account's vector stores, ordered by id.
 SELECT id, name, description, metadata, expires_days, last_active_at, created_at FROM vector_store
