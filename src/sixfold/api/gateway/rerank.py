@@ -22,7 +22,6 @@ from sixfold.api.gateway.openai import media_jobs, parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassthrough
-from sixfold.api.gateway.provider_objects import ObjectGuard
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.capabilities import RERANK
@@ -266,8 +265,7 @@ def _render(
 
 def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
     """Return the routes of reranking."""
-    objects = ObjectGuard(services.responses, services.gateway.router)
-    routes = RerankRoutes(MediaJobRunner(services, auth), UpstreamPassthrough(services.gateway, objects))
+    routes = RerankRoutes(MediaJobRunner(services, auth), UpstreamPassthrough(services))
     body = services.settings.inline_body_bytes
     return ApiGroup(
         "rerank",

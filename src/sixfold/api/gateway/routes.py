@@ -175,11 +175,9 @@ def _row(name: str, owner: str, model: ServedModel | None) -> ModelSchema:
 class ChatRoutes:
     """The chat endpoints."""
 
-    def __init__(
-        self, services: WebServices, auth: CachedKeyAuth, gateway: Gateway, objects: ObjectGuard
-    ) -> None:
+    def __init__(self, services: WebServices, auth: CachedKeyAuth, gateway: Gateway) -> None:
         self._auth = auth
-        self._objects = objects
+        self._objects = ObjectGuard(services.responses, gateway.router)
         self._gateway = gateway
         self._storage = ResponseStorage(
             services.responses, services.conversations, gateway.router, services.settings.inline_body_bytes
@@ -283,16 +281,12 @@ class ChatRoutes:
 def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     """Return the routes of the gateway."""
     gateway, auth = services.gateway, CachedKeyAuth(services)
-    objects = ObjectGuard(services.responses, gateway.router)
-    chat_routes, models = ChatRoutes(services, auth, gateway, objects), ModelRoutes(services, auth)
+    chat_routes, models = ChatRoutes(services, auth, gateway), ModelRoutes(services, auth)
     body = services.settings.inline_body_bytes
     runner = MediaJobRunner(services, auth)
-    forwarding = UpstreamPassthrough(
-        gateway, objects, functools.partial(image_sizes.is_name, services.catalog)
-    )
+    forwarding = UpstreamPassthrough(services, functools.partial(image_sizes.is_name, services.catalog))
     images, audio = ImageRoutes(services, runner, forwarding), AudioRoutes(runner, forwarding)
-    embeddings = EmbeddingRoutes(runner, forwarding)
-    moderations = ModerationRoutes(runner, forwarding)
+    embeddings, moderations = EmbeddingRoutes(runner, forwarding), ModerationRoutes(runner, forwarding)
     stored = StoredResponseRoutes(auth, services.responses, gateway, body)
     openai = ApiGroup(
         "openai",

@@ -21,13 +21,13 @@ from sixfold.api.gateway.provider_objects import ObjectGuard
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest
-from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import is_routing_field
 from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import requests
 from sixfold.web.bodies import FormPart
+from sixfold.web.services import WebServices
 
 LOCAL_NAMES = frozenset({*media_jobs.MODEL_ALIASES, "default", "style-transfer", "inpaint-cleaner"})
 EVENTS = "text/event-stream"
@@ -55,13 +55,10 @@ class UpstreamPassthrough:
     """Forwards requests for models that are not served here; `is_image` names local text-to-image models."""
 
     def __init__(
-        self,
-        gateway: Gateway,
-        objects: ObjectGuard,
-        is_image: Callable[[object], bool] = lambda _name: False,
+        self, services: WebServices, is_image: Callable[[object], bool] = lambda _name: False
     ) -> None:
-        self._gateway = gateway
-        self._objects = objects
+        self._gateway = services.gateway
+        self._objects = ObjectGuard(services.responses, services.gateway.router)
         self._is_image = is_image
 
     def serves(self, wire: str, model: Any) -> bool:
