@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 
 RUN = {"type": "code_execution_20250825", "name": "code_execution"}
@@ -42,6 +44,23 @@ async def test_code_of_a_message_is_charged(gateway: Gateway, stream: bool) -> N
     after = (await gateway.settled(2))[0]
     assert "code_executions" in str(after["charge"])
     assert await gateway.app.faults() == ()
+
+
+async def test_output_without_a_limit_is_held_or_limited(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as first:
+        row = {"kind": "openai", "api_key": "k", "base_url": first.acme.url, "models": ["gpt-5-mini"]}
+        prices = {"far/gpt-5-mini": {"input_per_million_usd": "1", "output_per_million_usd": "2"}}
+        async with running_gateway(tmp_path / "b", upstreams={"far": row}, prices=prices) as gateway:
+            assert (await gateway.chat(model="far/gpt-5-mini")).status_code == 200
+            assert "max_completion_tokens" not in first.acme.seen[-1].document
+            assert float((await gateway.settled())[0]["held_usd"]) > 128_000 * 2 / 1_000_000
+            # What 4,096 tokens cost, which the budget still has.
+            poor = bearer(await gateway.app.limited_key(Scope(budget_day=10_000)))
+            body = {"model": "far/gpt-5-mini", "messages": [USER]}
+            answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=poor)
+            assert answer.status_code == 200
+            assert first.acme.seen[-1].document["max_completion_tokens"] == 4096
+            assert await gateway.app.faults() == ()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from sixfold.core.gateway.ports import (
 )
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.routing import RouteTarget
-from sixfold.core.gateway.usage import TokenRates, TokenUsage, Units
+from sixfold.core.gateway.usage import TokenRates, TokenUsage
 from sixfold.core.single_thread import PARSER
 
 _LOG = logging.getLogger("sixfold.gateway")
@@ -61,12 +61,6 @@ class RoutePlan(msgspec.Struct, frozen=True):
     input_tokens: int
     held: int
     tools: RequestTools | None = None
-
-    def tool_units(self, request: GatewayRequest, target: RouteTarget) -> Units | None:
-        """Return the most uses of tools by a target; servers of other protocols get functions only."""
-        if self.tools is None or not target.accepts(request.wire):
-            return None
-        return self.tools.most(target.model)
 
 
 class ActiveCall(msgspec.Struct):

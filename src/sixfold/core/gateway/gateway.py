@@ -38,6 +38,7 @@ from sixfold.core.gateway.attempts import (
 from sixfold.core.gateway.billing import BillingBatcher
 from sixfold.core.gateway.cache import ResponseCache
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse
+from sixfold.core.gateway.needs import output_limits
 from sixfold.core.gateway.needs.requirements import RequestNeeds, meeting
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, UpstreamFailure
@@ -318,25 +319,26 @@ class Gateway:
         if self.policy.log_bodies:
             call.request = request.body[:_MAX_LOG_CHARS].decode("utf-8", "replace")
         if call.held:
-            await self._billing.hold(call, payer)
+            try:
+                await self._billing.hold(call, payer)
+            except (errors.InsufficientCredits, errors.BudgetExceeded):
+                smaller = output_limits.limited(request, self.policy.max_tokens)
+                if smaller is None:
+                    raise
+                request, plan = smaller, self._plan(RequestNeeds(smaller))
+                call.held = plan.held
+                await self._billing.hold(call, payer)
         return ActiveCall(request, plan, call, time.perf_counter())
 
     def _plan(self, needs: RequestNeeds) -> RoutePlan:
         request = needs.request
         rated_targets = meeting(self._priced_targets(request), needs)
-        output_tokens = (request.max_tokens or self.policy.max_tokens) * request.answers
         tools = None if request.expected_usage is not None else needs.provider_tools
         plan = RoutePlan(rated_targets, needs.input_tokens, request.prepaid_hold or 0, tools)
         if request.prepaid_hold is not None:
             return plan
-        max_usage = request.expected_usage or TokenUsage(needs.input_tokens, output_tokens)
-        costs = [
-            rates.cost(
-                max_usage if tools is None else replace(max_usage, units=plan.tool_units(request, target))
-            )
-            for target, rates in rated_targets
-        ]
-        return replace(plan, held=max(costs))
+        most = [(rates, needs.most_usage(target, self.policy.max_tokens)) for target, rates in rated_targets]
+        return replace(plan, held=max([rates.cost(usage) for rates, usage in most]))
 
     def _priced_targets(self, request: GatewayRequest) -> tuple[tuple[RouteTarget, TokenRates], ...]:
         """Return the targets of a model name with their rates, cached briefly while all targets are

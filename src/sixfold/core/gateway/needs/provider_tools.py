@@ -16,7 +16,13 @@ from sixfold import errors
 from sixfold.core.gateway.usage import TokenUsage, Units
 
 MAX_USES = 10
-_WEB_SEARCH, _PREVIEW, _CODE_EXECUTION = "web_search", "web_search_preview", "code_execution"
+_WEB_SEARCH, _PREVIEW, _WEB_FETCH = "web_search", "web_search_preview", "web_fetch"
+_CODE_EXECUTION = "code_execution"
+# Tools whose results may be of any size.
+_UNLIMITED = frozenset({"mcp", "mcp_toolset"})
+# Tokens that one use adds to the input at most: of a search (OpenAI charges some models for just so many), of
+# a search in files with 20 chunks, of a page unless the request has a limit, and of all that code prints.
+_SEARCHED_TOKENS, _FOUND_TOKENS, _FETCHED_TOKENS, _PRINTED_TOKENS = 8_000, 16_000, 8_000, 10_000
 # OpenAI asks more for a container with more memory.
 _PRICED_MEMORY = (None, "1g")
 # Models whose searches with the preview tool cost as much as those with the current one.
@@ -47,7 +53,7 @@ _UNPRICED_FIELDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 }
 # A field of a request that is read here, or an escape sequence that may write its name.
 _MARK = re.compile(
-    rb'"(?:tools|web_search_options|enable_search|search_parameters|web_search|speed|inference_geo)"|\\u'
+    rb'"(?:tools|web_search_options|enable_search|search_parameters|web_search|speed|inference_geo|mcp_servers)"|\\u'
 )
 _encode = msgspec.json.Encoder().encode
 
@@ -55,6 +61,7 @@ _encode = msgspec.json.Encoder().encode
 class _Tool(msgspec.Struct, omit_defaults=True):
     type: Any = None
     max_uses: Any = None
+    max_content_tokens: Any = None
     container: Any = None
     environment: Any = None
 
@@ -83,11 +90,13 @@ class _Request(msgspec.Struct):
     web_search: Any = None
     speed: Any = None
     inference_geo: Any = None
+    mcp_servers: Any = None
 
 
 _request = msgspec.json.Decoder(_Request).decode
 _tool = msgspec.json.Decoder(_Tool).decode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _EMPTY = _Request()
 
 
@@ -112,6 +121,21 @@ class RequestTools:
             case _:
                 return None
         return units if any(msgspec.structs.astuple(units)) else None
+
+    def most_tokens(self, model: str, most: int) -> int:
+        """Return the most tokens that results of tools add to the input; `most` for tools without a limit."""
+        units = self.most(model) or Units()
+        if self._request.mcp_servers or any(str(tool.type) in _UNLIMITED for tool in self._tools):
+            return most
+        fetched = sum(
+            _limit(tool.max_uses) * _limit(tool.max_content_tokens, _FETCHED_TOKENS, most)
+            for tool in self._tools
+            if tool.is_kind(_WEB_FETCH)
+        )
+        searches = units.web_searches + units.preview_searches
+        runs = units.code_containers + sum(tool.is_kind(_CODE_EXECUTION) for tool in self._tools)
+        files = _FOUND_TOKENS * units.file_searches
+        return fetched + _SEARCHED_TOKENS * searches + files + _PRINTED_TOKENS * runs
 
     def used(self, model: str, usage: TokenUsage) -> TokenUsage:
         """Return the usage with the uses to charge: those that are reported, at the prices of the request."""
@@ -200,10 +224,10 @@ def _tools_of(request: _Request) -> list[_Tool]:
         return []
 
 
-def _limit(value: Any) -> int:
+def _limit(value: Any, default: int = MAX_USES, most: int = 1000) -> int:
     """Return the caller's limit if it is valid; the provider rejects others."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and 0 < value <= 1000 else MAX_USES
+    return value if is_number and 0 < value <= most else default
 
 
 def limit_responses(fields: dict[str, msgspec.Raw]) -> None:
@@ -215,15 +239,24 @@ def limit_responses(fields: dict[str, msgspec.Raw]) -> None:
 
 
 def limit_messages(fields: dict[str, msgspec.Raw]) -> None:
-    """Set `max_uses` of each web search tool that has no limit."""
-    if "tools" not in fields:
+    """Set `max_uses` of each tool of the web, and `max_content_tokens` of one that fetches pages.
+
+    Limits of the caller's stay.
+    """
+    if b'"web_' not in bytes(fields.get("tools", b"")) and b"\\u" not in bytes(fields.get("tools", b"")):
         return
-    most = RequestTools("messages", _encode({"tools": fields["tools"]})).most("")
-    if most is None or not most.web_searches:
+    try:
+        tools = _list(fields["tools"])
+        rows = [_tool(raw) for raw in tools]
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        # The server reports it.
         return
-    tools = msgspec.json.decode(fields["tools"], type=list[msgspec.Raw])
-    for index, raw in enumerate(tools):
-        tool = _tool(raw)
-        if tool.is_kind(_WEB_SEARCH) and tool.max_uses is None:
-            tools[index] = msgspec.Raw(_encode({**_raws(raw), "max_uses": MAX_USES}))
+    for index, tool in enumerate(rows):
+        limits: dict[str, int] = {}
+        if tool.is_kind(_WEB_SEARCH) or tool.is_kind(_WEB_FETCH):
+            limits = {"max_uses": MAX_USES} if tool.max_uses is None else {}
+        if tool.is_kind(_WEB_FETCH) and tool.max_content_tokens is None:
+            limits["max_content_tokens"] = _FETCHED_TOKENS
+        if limits:
+            tools[index] = msgspec.Raw(_encode({**_raws(tools[index]), **limits}))
     fields["tools"] = msgspec.Raw(_encode(tools))

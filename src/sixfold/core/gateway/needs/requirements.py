@@ -15,10 +15,12 @@ from sixfold import errors
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.capabilities import EMBEDDINGS, TOOLS, ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ImagePart
+from sixfold.core.gateway.needs import output_limits
+from sixfold.core.gateway.needs.most_usage import Contents, most_usage
 from sixfold.core.gateway.needs.provider_tools import RequestTools
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.gateway.routing import RatedTargets, RouteTarget
-from sixfold.core.gateway.usage import TokenRates
+from sixfold.core.gateway.usage import TokenRates, TokenUsage
 
 # An image in the body of a request of any protocol; in text, the quotation marks would be escaped.
 _IMAGE = re.compile(rb'"type"\s*:\s*"(?:image_url|image|input_image)"')
@@ -81,6 +83,24 @@ class RequestNeeds:
         return RequestTools(self.request.wire, self.request.body, self.request.answers)
 
     @functools.cached_property
+    def contents(self) -> Contents:
+        """What the body contains besides text."""
+        return Contents(self.request.body)
+
+    def most_usage(self, target: RouteTarget, max_tokens: int) -> TokenUsage:
+        """Return the most usage by a target, with `max_tokens` of output if there is no other limit.
+
+        Servers of other protocols get text, images and functions.
+        """
+        if self.request.expected_usage is not None:
+            return self.request.expected_usage
+        output = output_limits.output_tokens(self.request, target, max_tokens)
+        text, context = TokenUsage(self.input_tokens, output), target.model_info().context
+        if not self.request.body or not target.accepts(self.request.wire):
+            return text
+        return most_usage(self.contents, text, self.provider_tools, target.model, context)
+
+    @functools.cached_property
     def unpriced_tool(self) -> errors.SixfoldError | None:
         """The error for a tool of the provider whose price is not known."""
         return self.provider_tools.unpriced
@@ -100,7 +120,7 @@ class RequestNeeds:
     def determine(self) -> None:
         """Determine everything now: for a large body in another thread."""
         _ = self.input_tokens, self.images, self.tools, self.least_tokens
-        _ = self.unpriced_tool
+        _ = self.unpriced_tool, self.contents
 
 
 def meeting(targets: RatedTargets, needs: RequestNeeds) -> RatedTargets:

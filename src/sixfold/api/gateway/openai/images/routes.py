@@ -9,7 +9,7 @@ import base64
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -105,9 +105,7 @@ class ImageRoutes:
                 raw, content_type = (
                     passthrough.form(fields.parts) if fields.is_form else (await request.body(), "")
                 )
-                forwarded_call = _forwarded_call(
-                    "edits", fields.values, raw, content_type, len(fields.files) or 1
-                )
+                forwarded_call = _forwarded_call("edits", fields.values, raw, content_type, _uploads(fields))
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             if not fields.is_form:
                 raise InvalidRequest("The image must be sent as multipart/form-data", param="image")
@@ -211,6 +209,12 @@ def _forwarded_call(
     return ForwardedCall(
         wire, MODEL, values["model"], raw, usage, response_type, stream=stream, content_type=content_type
     )
+
+
+def _uploads(fields: bodies.BodyFields) -> int:
+    """Return the number of images to edit: files of a form, or those that JSON names."""
+    named = fields.values.get("images")
+    return len(fields.files) or (len(cast("list[Any]", named)) if isinstance(named, list) else 1)
 
 
 def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> None:

@@ -1,0 +1,49 @@
+"""Output tokens of requests that set no limit: as many as the model can give, or as the credit pays for.
+
+A call is never charged more than its hold, so a server must not answer with more than was held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.ports import TEXT_COMPLETIONS, GatewayRequest
+from sixfold.core.gateway.routing import RouteTarget
+
+# The field of the limit, by protocol; Anthropic's requests always have one.
+_FIELDS = {
+    "chat": "max_completion_tokens",
+    "responses": "max_output_tokens",
+    TEXT_COMPLETIONS: "max_tokens",
+}
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def output_tokens(request: GatewayRequest, target: RouteTarget, default: int) -> int:
+    """Return the most output tokens of a target; `default` if the request and the model have no limit."""
+    if request.max_tokens:
+        return request.max_tokens * request.answers
+    most = target.model_info().max_output if request.body else 0
+    return max(default, most) * request.answers
+
+
+def limited(request: GatewayRequest, tokens: int) -> GatewayRequest | None:
+    """Return a request with a limit of output tokens, or None if it has one or its protocol has none."""
+    field = _FIELDS.get(request.wire)
+    if field is None or request.max_tokens or request.expected_usage is not None or not request.body:
+        return None
+    try:
+        fields = _raws(request.body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    fields[field] = msgspec.Raw(str(tokens).encode())
+    parse = request.parse
+
+    def parse_limited() -> ChatRequest:
+        return dataclasses.replace(parse(), max_tokens=tokens)
+
+    return msgspec.structs.replace(request, body=_encode(fields), max_tokens=tokens, parse=parse_limited)
