@@ -40,10 +40,10 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.architecture import source
 from tests.harness.processes import PATIENCE_SECONDS
 
-AREAS = ("media", "gateway", "image", "hosting", "replicate", "fal", "memory", "platform")
+AREAS = ("media", "gateway", "image", "hosting", "replicate", "fal", "memory", "workflows", "platform")
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 DOCUMENTED = frozenset({502, 503})
-UNDESCRIBED = frozenset({"ui", "memory-pages", "mcp", "workflows", "comfyui"})  # pages, and other protocols
+UNDESCRIBED = frozenset({"ui", "memory-pages", "mcp", "comfyui"})  # pages, and other protocols
 STANDARDS = ("/.well-known/", "/oauth/")  # RFC 8414, 9728, 7591 and 7009 describe these
 CASES = 50
 WRONG_CASES = 15

@@ -25,6 +25,7 @@ from sixfold.api.memory import openapi as memory_description
 from sixfold.api.memory import routes as memory
 from sixfold.api.platform import openapi as platform_description
 from sixfold.api.platform import routes as platform
+from sixfold.api.workflows import openapi as workflows_openapi
 from sixfold.api.workflows import routes as workflows
 from sixfold.api.workflows.page_views import WorkflowView
 from sixfold.app import storage
@@ -108,6 +109,8 @@ def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> Op
         builders["fal"] = fal_openapi.document
     if "memory" in enabled:
         builders["memory"] = memory_description.document
+    if "workflows" in enabled:
+        builders["workflows"] = workflows_openapi.document
     return OpenApiDocuments(builders, routes)
 
 
