@@ -7,7 +7,6 @@ import contextlib
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -16,7 +15,6 @@ import jsonschema_rs
 import pytest
 import requests
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, Phase
 from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
@@ -30,13 +28,13 @@ from starlette.requests import Request
 
 from sixfold.api.platform.openapi_documents import OpenApiRoutes
 from sixfold.app.asgi import documents
-from sixfold.core.accounts import accounts
 from sixfold.errors import SixfoldError
 from sixfold.web.app import WebApp
 from sixfold.web.openapi import documented
 from sixfold.web.routing import Entry
 from tests.api import described as answers
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import AppFixture
+from tests.api.served_app import ServedApp, served_app
 from tests.architecture import source
 from tests.harness.processes import PATIENCE_SECONDS
 
@@ -152,61 +150,38 @@ async def test_each_area_describes_itself(app: AppFixture) -> None:
         assert (await app.client.get(f"/openapi/{name}")).status_code == 404
 
 
-class Served:
-    """An app on a port, in a thread with its own event loop, because schemathesis is synchronous."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.ready = threading.Event()
-        self.server: uvicorn.Server | None = None
-        self.url = self.key = ""
-        self.session = requests.Session()
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-
-    async def _serve(self) -> None:
-        async with running_app(self._folder, inline_seconds=5, queue_limit=100_000) as app:
-            await app.product.database.write(accounts.credit(app.account.email, 1_000_000_000))
-            config = uvicorn.Config(app.asgi, port=0, log_config=None, lifespan="off", ws="none")
-            self.server = uvicorn.Server(config)
-            serving = asyncio.create_task(self.server.serve())
-            while not self.server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-                await asyncio.sleep(0.01)
-            port = self.server.servers[0].sockets[0].getsockname()[1]
-            self.url, self.key = f"http://127.0.0.1:{port}", app.key
-            self.ready.set()
-            await serving
-            assert await app.faults() == ()
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApp]:
+    """One server for all operations."""
+    with served_app(tmp_path_factory.mktemp("served"), inline_seconds=5, queue_limit=100_000) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for all operations."""
-    found = Served(tmp_path_factory.mktemp("served"))
-    found.thread.start()
-    assert found.ready.wait(PATIENCE_SECONDS)
-    yield found
-    found.session.close()
-    assert found.server is not None
-    found.server.should_exit = True
-    found.thread.join(PATIENCE_SECONDS)
+def session() -> Iterator[requests.Session]:
+    """One session for all requests."""
+    with requests.Session() as found:
+        yield found
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(360)
 @pytest.mark.parametrize("area", AREAS)
-def test_no_request_of_an_operation_breaks_its_description(served: Served, area: str) -> None:
+def test_no_request_of_an_operation_breaks_its_description(
+    served: ServedApp, session: requests.Session, area: str
+) -> None:
     """Fifty cases and more of each operation, keyed and not: no undocumented 5xx, answers as described."""
     schema: Any = schemathesis.openapi.from_url(f"{served.url}/openapi/{area}.json")
     asked = {
-        operation.label: sum(probe(served, operation, mode) for mode in GenerationMode)
+        operation.label: sum(probe(served, session, operation, mode) for mode in GenerationMode)
         for operation in (found.ok() for found in schema.get_all_operations())
     }
     assert asked
     assert all(count >= CASES or parameterless(schema, label) for label, count in asked.items()), asked
 
 
-def probe(served: Served, operation: Any, mode: GenerationMode) -> int:
+def probe(served: ServedApp, session: requests.Session, operation: Any, mode: GenerationMode) -> int:
     """Ask one operation many ways, as its description has it or against it; gives how many."""
     asked = 0
 
@@ -223,7 +198,7 @@ def probe(served: Served, operation: Any, mode: GenerationMode) -> int:
         nonlocal asked
         asked += 1
         headers = {"Authorization": f"Bearer {served.key}"} if asked % 5 else {}
-        how = {"headers": headers, "session": served.session, "timeout": PATIENCE_SECONDS}
+        how = {"headers": headers, "session": session, "timeout": PATIENCE_SECONDS}
         answer = case.call(base_url=served.url, **how)
         case.validate_response(answer, checks=CHECKS)
         if answer.status_code not in DOCUMENTED:

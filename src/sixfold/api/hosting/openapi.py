@@ -86,7 +86,7 @@ def _runs() -> dict[str, OperationSpec]:
 
 def _predictions() -> dict[str, OperationSpec]:
     one = {200: openapi.response("The prediction", PredictionSchema)}
-    listed = openapi.response("Newest first", openapi.page("Page", predictions=PredictionSchema))
+    listed = openapi.response("Newest first", openapi.page("Predictions", predictions=PredictionSchema))
     stream = openapi.response("Server-sent events", _TEXT, "text/event-stream")
     filters = (
         openapi.limit(200, 50),

@@ -1,0 +1,157 @@
+"""Requests and responses of the client without input or output: what both clients share."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import random
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, urljoin, urlsplit
+
+import httpx
+
+from sixfold.client.errors import ClientError, retry_after
+
+DEFAULT_URL = "http://127.0.0.1:8600"
+ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
+# Seconds for a response beyond the time that a request asks the server to wait.
+TIMEOUT_SECONDS = 60.0
+POLL_SECONDS = 600.0
+_RETRIED = frozenset({409, 429, 502, 503, 504})
+_LONGEST_PAUSE = 30.0
+
+FileInput = Path | bytes | IO[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One request to the server. `seconds` is the time that the server may wait before it responds."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    document: Mapping[str, Any] | None = None
+    file: tuple[str, IO[bytes] | bytes, str] | None = None
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    idempotency_key: str | None = None
+    seconds: float = 0.0
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of httpx's `request`."""
+        result: dict[str, Any] = {
+            "params": {name: _text(value) for name, value in self.query.items() if value is not None},
+            "timeout": httpx.Timeout(TIMEOUT_SECONDS, read=TIMEOUT_SECONDS + self.seconds),
+        }
+        if self.document is not None:
+            result["json"] = {name: value for name, value in self.document.items() if value is not None}
+        if self.file is not None:
+            result["files"], result["data"] = {"file": self.file}, dict(self.fields)
+        if self.idempotency_key is not None:
+            result["headers"] = {"Idempotency-Key": self.idempotency_key}
+        return result
+
+    def rewind(self) -> bool:
+        """Return whether the body can be sent again, and prepare that."""
+        if self.file is None or isinstance(self.file[1], bytes):
+            return True
+        if not self.file[1].seekable():
+            return False
+        self.file[1].seek(0)
+        return True
+
+
+def path(template: str, **parts: str) -> str:
+    """Return a path with its parameters escaped; slashes in a parameter stay."""
+    for name, value in parts.items():
+        if not value:
+            raise ClientError(f"{name} is empty; pass the name or the id of an object")
+    return template.format(**{name: quote(value, safe="/:@") for name, value in parts.items()})
+
+
+def new_idempotency_key() -> str:
+    """Return a key that makes a repeated request return the first response."""
+    return uuid.uuid4().hex
+
+
+def pause(response: httpx.Response | None, attempt: int) -> float | None:
+    """Return the seconds before the next try of a failed request, or None to stop."""
+    if response is not None:
+        if response.status_code not in _RETRIED or response.headers.get("x-should-retry") == "false":
+            return None
+        if response.status_code == 409 and "retry-after" not in response.headers:
+            return None
+        asked = retry_after(response)
+        if asked is not None:
+            return asked if asked <= _LONGEST_PAUSE else None
+    return min(0.5 * 2**attempt, 8.0) * random.uniform(0.75, 1.0)  # noqa: S311 - spreads retries, guards nothing
+
+
+def base_url(url: str) -> str:
+    """Return the address of a server without a slash at its end; raises `ClientError`."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ClientError(f"base_url {url!r} is not a URL such as {DEFAULT_URL}")
+    return url.rstrip("/")
+
+
+def is_own(url: str, server: str) -> bool:
+    """Return whether a URL belongs to the server, so that the key may be sent to it."""
+    one, other = urlsplit(urljoin(f"{server}/", url)), urlsplit(server)
+    return (one.scheme, one.netloc) == (other.scheme, other.netloc)
+
+
+def file_part(source: FileInput, name: str | None = None) -> tuple[str, IO[bytes] | bytes, str]:
+    """Return the name, content and media type of a file to upload; the caller closes what is opened here."""
+    found = name or Path(str(getattr(source, "name", ""))).name
+    kind = mimetypes.guess_type(found)[0] or "application/octet-stream"
+    return found or "file", source.open("rb") if isinstance(source, Path) else source, kind
+
+
+def is_file(value: object) -> bool:
+    """Return whether an input is a file to upload rather than JSON."""
+    return isinstance(value, Path | bytes) or hasattr(value, "read")
+
+
+def output_url(prediction: Mapping[str, Any]) -> str:
+    """Return the URL of a prediction's output, or of the first one of several; raises `ClientError`."""
+    output = prediction["output"]
+    first = output[0] if isinstance(output, list) and output else output
+    url = first.get("url") if isinstance(first, dict) else None
+    if isinstance(url, str):
+        return url
+    raise ClientError(f"The output of {prediction['id']} is not a file; read prediction['output']")
+
+
+class EventParser:
+    """Parses the lines of a stream of server-sent events."""
+
+    def __init__(self) -> None:
+        self._name, self._lines = "message", list[str]()
+        self.last_id = ""
+
+    def feed(self, line: str) -> Iterator[tuple[str, Any]]:
+        """Yield the event that a line ends, as its name and its JSON."""
+        if not line:
+            if self._lines:
+                text = "\n".join(self._lines)
+                yield self._name, json.loads(text) if text[:1] in '{["' else text
+            self._name, self._lines = "message", []
+            return
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._name = value
+        elif name == "data":
+            self._lines.append(value)
+        elif name == "id":
+            self.last_id = value
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
