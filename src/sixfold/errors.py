@@ -32,6 +32,7 @@
     │   └── TooLong              any  context_length_exceeded
     ├── NotSupported             501  not_supported        (a resource of a standard API that is not here)
     ├── EngineUnavailable        503  engine_unavailable
+    ├── GpuBusy                  503  gpu_busy             (retry_after; other models use the GPU)
     ├── NotConfigured            503  not_configured
     ├── ShuttingDown             503  shutting_down
     ├── TooManyConnections       503  too_many_connections
@@ -300,6 +301,13 @@ class EngineUnavailable(SixfoldError):
     status = 503
     permanent = True
     code = "engine_unavailable"
+
+
+class GpuBusy(SixfoldError):
+    """The GPU is in use by other models: try again later."""
+
+    status = 503
+    code = "gpu_busy"
 
 
 class NotConfigured(SixfoldError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ def _boolean(value: Any) -> bool:
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
     raise ValueError(value)
+
+
+def is_ipv6(host: str) -> bool:
+    """Return whether a host is an IPv6 address without a zone."""
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return "%" not in host
 
 
 def noun(kind: str) -> str:

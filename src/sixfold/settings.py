@@ -7,7 +7,6 @@ environment and `queue_limit` in `sixfold.toml`; `docs/reference/settings.md` li
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import math
 import os
 import re
@@ -91,6 +90,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "fetch_seconds": (_MIN_DURATION, math.inf),
     "fetch_film_seconds": (_MIN_DURATION, math.inf),
     "blob_seconds": (_MIN_DURATION, math.inf),
+    "gpu_wait_seconds": (_MIN_DURATION, math.inf),
 }
 
 
@@ -214,6 +214,11 @@ class Settings(_ProviderSettings):
     # Hosts that are probed for model servers, besides this machine.
     probe_hosts: tuple[str, ...] = ()
 
+    # Programs that share a GPU.
+    gpu_groups: tuple[str, ...] = ()
+    gpu_turn_seconds: float = 20
+    gpu_wait_seconds: float = 1800
+
     # Payments.
     prices_own_hardware: Literal["", "list", "free"] = ""
     stripe_secret_key: str = field(default="", repr=False)
@@ -290,7 +295,7 @@ class Settings(_ProviderSettings):
                 f"probe_hosts must have at most {_MAX_PROBE_HOSTS} entries (got {len(self.probe_hosts)})"
             )
         for host in self.probe_hosts:
-            if len(host) > 253 or not (_HOST.fullmatch(host) or _is_ipv6(host)):
+            if len(host) > 253 or not (_HOST.fullmatch(host) or setting_values.is_ipv6(host)):
                 raise InvalidSetting(
                     f"probe_hosts must be names or addresses of hosts such as gpu-box or 10.0.0.5, without a "
                     f"scheme or a port; got {host[:100]!r} (for another port, use [gateway.upstreams])"
@@ -394,14 +399,6 @@ class Settings(_ProviderSettings):
     def replace(self, **changes: Any) -> Settings:
         """Return a copy with changed fields."""
         return dataclasses.replace(self, **changes)
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        ipaddress.IPv6Address(host)
-    except ValueError:
-        return False
-    return "%" not in host
 
 
 def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:

@@ -10,7 +10,7 @@ route is also under `/api`. What a test may turn:
 - `hold("KSampler")` stops a run at that class's next step, until it is let go;
 - `raises["KSampler"] = ("OutOfMemoryError", "…")` makes a class fail;
 - `answers["/view"] = …` puts bytes, or a whole application, in a route's place; `silent` routes never answer;
-- `memory` is how many pictures it can sample at once;
+- `memory` is how many pictures it can sample at once, `vram` the memory of its GPU;
 - `sockets = False` refuses websockets, `drop_sockets()` cuts those that are open;
 - `old = True` leaves out what later versions brought: own prompt ids, `execution_success`, aimed interrupts;
 - `forget()` is a restart, `stop()` the end of the process.
@@ -42,6 +42,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tests.fakes import comfyui_nodes, comfyui_rules
 from tests.fakes.comfyui_nodes import InstalledFiles
+from tests.fakes.shared_gpu import ComfyMemory
 
 VERSION = "0.8.0"
 
@@ -88,6 +89,7 @@ class Comfy:
         self.old = False
         self.sockets = True
         self.memory = 64
+        self.vram = ComfyMemory()
         self.raises: dict[str, tuple[str, str]] = {}
         self.answers: dict[str, bytes | ASGIApp] = {}
         self.silent: set[str] = set()
@@ -184,6 +186,7 @@ class Comfy:
             Route("/prompt", self._prompt, methods=["POST"]),
             Route("/queue", self._queue, methods=["GET", "POST"]),
             Route("/interrupt", self._interrupt, methods=["POST"]),
+            Route("/free", self._free, methods=["POST"]),
             Route("/history", self._history),
             Route("/history/{prompt_id}", self._history),
             WebSocketRoute("/ws", self._socket),
@@ -206,10 +209,8 @@ class Comfy:
         return outer
 
     async def _stats(self, _request: Request) -> Response:
-        device = {"name": "cuda:0 Fake GPU : native", "type": "cuda", "index": 0}
-        memory = {"vram_total": 24 * 2**30, "vram_free": 20 * 2**30}
         system = {"os": "linux", "comfyui_version": VERSION, "argv": ["main.py"]}
-        return JSONResponse({"system": system, "devices": [{**device, **memory}]})
+        return JSONResponse({"system": system, "devices": [self.vram.stats()]})
 
     async def _object_info(self, request: Request) -> Response:
         known = comfyui_nodes.schemas(self.installed)
@@ -276,6 +277,10 @@ class Comfy:
             self.running.interrupted = True
         return Response()
 
+    async def _free(self, _request: Request) -> Response:
+        self._kept = {} if self.vram.free(runs=self.running is not None) else self._kept
+        return Response()
+
     async def _history(self, request: Request) -> Response:
         wanted = request.path_params.get("prompt_id")
         if wanted is None:
@@ -322,6 +327,7 @@ class Comfy:
                 run = _Run(self, item)
                 entry = await run.whole()
                 self.running = None
+                self._kept = {} if self.vram.run_ended() else self._kept
                 self.history[item.prompt_id] = entry
                 self.changed.set()
                 await run.tell("executing", {"node": None})
@@ -451,6 +457,7 @@ class _Run:
         if class_type in self._comfy.raises:
             raise _Raised(*self._comfy.raises[class_type])
         try:
+            self._comfy.vram.load(self.prompt, class_type)
             return await comfyui_nodes.NODES[class_type](self, **given)
         except (OSError, ValueError, MemoryError) as error:  # bad pictures, and too many
             raise _Raised(type(error).__name__, str(error)) from error

@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from sixfold.clients import local_servers
 from tests.fakes import fault_server
+from tests.fakes.shared_gpu import FakeGpu, OutOfMemoryError
 
 AnyServer = TypeVar("AnyServer", bound="LocalModels")
 COMPLETION, EMBEDDING = ("completion",), ("embedding",)
@@ -89,7 +90,8 @@ def openai_list(*names: str, **more: Any) -> dict[str, Any]:
 class Ollama(LocalModels):
     """Ollama with models and their capabilities: in `/api/show`, and with `in_tags` in `/api/tags`.
 
-    `/api/show` fails for the models of `broken`.
+    `/api/show` fails for the models of `broken`. Its models take `sizes` bytes of a `gpu` that it may share;
+    one that does not fit is refused. While `gate` is set, chats wait for it with their model loaded.
     """
 
     def __init__(self, models: Mapping[str, tuple[str, ...]], *loaded: str, in_tags: bool = False) -> None:
@@ -99,6 +101,10 @@ class Ollama(LocalModels):
         self.in_tags = in_tags
         self.remote: set[str] = set()
         self.broken: set[str] = set()
+        self.gpu: FakeGpu | None = None
+        self.sizes: dict[str, int] = {}
+        self.gate: asyncio.Event | None = None
+        self.entered = asyncio.Event()
         # The context and the length of embeddings that `/api/show` states.
         self.lengths: dict[str, tuple[int, int]] = {}
 
@@ -107,16 +113,26 @@ class Ollama(LocalModels):
         """The models that `/api/show` was asked for."""
         return [body["model"] for body in self.bodies if body.keys() == {"model"}]
 
+    async def _answer(self, request: Request) -> Response:
+        response = await super()._answer(request)
+        if self.gate is not None and request.url.path == "/v1/chat/completions":
+            self.entered.set()
+            await self.gate.wait()
+        return response
+
     def respond(self, path: str, body: dict[str, Any]) -> Response:
         if path in self.answers:
             return super().respond(path, body)
+        if (shared := self._on_gpu(path, body)) is not None:
+            return shared
         match path:
             case "/api/version":
                 return JSONResponse({"version": "0.14.0"})
             case "/api/tags":
                 return JSONResponse({"models": [self._tag(name) for name in self.models]})
             case "/api/ps":
-                return JSONResponse({"models": [self._tag(name) for name in self.loaded]})
+                loaded = self.loaded if self.gpu is None else self.gpu.of("ollama")
+                return JSONResponse({"models": [self._tag(name) for name in loaded]})
             case "/api/show" if body["model"] in self.broken:
                 return Response(status_code=500)
             case "/api/show":
@@ -133,6 +149,21 @@ class Ollama(LocalModels):
             case _:
                 return super().respond(path, body)
 
+    def _on_gpu(self, path: str, body: dict[str, Any]) -> Response | None:
+        """Load or unload a model; the response if that is all, or if it does not fit."""
+        if self.gpu is None:
+            return None
+        if path == "/api/generate" and body.get("keep_alive") == 0:
+            self.gpu.unload("ollama", body["model"])
+            return JSONResponse({"model": body["model"], "done": True, "done_reason": "unload"})
+        if path == "/v1/chat/completions" and body["model"] in self.sizes:
+            try:
+                self.gpu.load("ollama", body["model"], self.sizes[body["model"]])
+            except OutOfMemoryError:
+                message = "llama runner process has terminated: cudaMalloc failed: out of memory"
+                return JSONResponse({"error": {"message": message, "type": "api_error"}}, 500)
+        return None
+
     def _of(self, name: str) -> tuple[str, ...]:
         return self.models.get(name) or self.models[f"{name}:latest"]
 
@@ -145,6 +176,8 @@ class Ollama(LocalModels):
 
     def _tag(self, name: str) -> dict[str, Any]:
         tag: dict[str, Any] = {"name": name, "model": name, "size": 1, "details": {"format": "gguf"}}
+        if name in self.sizes:
+            tag["size"] = tag["size_vram"] = self.sizes[name]
         tag["digest"] = f"sha-{name}-{'-'.join(self.models[name])}"
         if self.in_tags:
             tag["capabilities"] = list(self.models[name])

@@ -55,6 +55,7 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     services = build_services(product, local_token)
     metrics = Metrics()
     metrics.add_gateway(product.gateway_runtime.gateway.counts)
+    metrics.add_gpus(product.gpu)
     if product.processes is not None:
         product.processes.own_metrics = partial(metrics.own_text, product.database, product.scheduler)
         metrics.collect_peers = product.processes.metrics
@@ -168,4 +169,5 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         signer=product.signer,
         availability=product.resources,
         connections=product.connections,
+        gpu=product.gpu,
     )

@@ -18,6 +18,7 @@ from sixfold.app import media as app_media
 from sixfold.app import storage
 from sixfold.app.config_reload import ConfigReloader, WatchedFile
 from sixfold.app.drivers import WorkerDrivers
+from sixfold.app.gpu import GpuSharing
 from sixfold.app.processes import ServerProcesses
 from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.clients.chat.bootstrap import GatewayRuntime
@@ -124,6 +125,7 @@ class Application:
     resources: InstalledResources
     config_reloader: ConfigReloader
     connections: Connections
+    gpu: GpuSharing
 
 
 def build(
@@ -131,9 +133,8 @@ def build(
 ) -> Application:
     """Build the application; `models_document` replaces `data/models`, and the file `source` is watched."""
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
-    processes = _processes(settings, bus)
+    processes, blobs = _processes(settings, bus), storage.open_blobs(settings)
     database = storage.open_database(settings, None if processes is None else processes.channel)
-    blobs = storage.open_blobs(settings)
     signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
     reader, media = _document_reader(settings), app_media.open_media(settings, database, blobs, fetcher)
@@ -149,7 +150,7 @@ def build(
     services = _server_services(settings, clients, database, predictions, graphs, gateway)
     services.comfyui = address
     drivers = app_drivers.build(settings, failpoints, services, templates)
-    _register_status(availability, gateway, drivers)
+    _register_status(availability, gateway, drivers, models)
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
     scheduler = Scheduler(database, drivers.driver, models.engines(), finisher, bus, drivers.policy)
     _connect(predictions, scheduler, availability, is_shared=_shares_queue(settings, database))
@@ -196,6 +197,7 @@ def build(
             settings, models, availability, gateway.statuses, (availability.refresh, gateway.refresh)
         ),
         config_reloader=ConfigReloader(source, models, gateway),
+        gpu=drivers.gpu,
     )
 
 
@@ -258,10 +260,18 @@ def _processes(settings: Settings, bus: EventBus) -> ServerProcesses | None:
 
 
 def _register_status(
-    availability: EngineAvailability, gateway: GatewayRuntime, drivers: WorkerDrivers
+    availability: EngineAvailability,
+    gateway: GatewayRuntime,
+    drivers: WorkerDrivers,
+    models: Catalog,
 ) -> None:
     availability.status_sources |= {"relay": gateway.standing, "relay-vision": gateway.vision_standing}
     drivers.register_probes(availability)
+    own = [engine.name for engine in models.engines().values() if engine.kind == "weights"]
+    drivers.gpu.servers, drivers.gpu.has_weights = (
+        gateway,
+        lambda: any(availability(name).ready for name in own),
+    )
 
 
 def _shares_queue(settings: Settings, database: Database) -> bool:
@@ -372,6 +382,7 @@ async def running(product: Application) -> AsyncIterator[Application]:
         await product.sessions.drain()
         await drain(product)
         await product.gateway_runtime.stop()
+        await product.gpu.aclose()
         if product.peer_events is not None:
             await product.peer_events.stop()
         await product.clients.aclose()
@@ -394,6 +405,7 @@ def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, Non
         "own-models": product.model_watcher.run(),
         "configuration": product.config_reloader.run(),
         "batches": product.batch_processor.run(),
+        "gpu": product.gpu.run(),
     }
     if product.settings.process == 0:
         tasks |= {"sweep": _sweep(product), "deposits": product.deposits.run()}

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sixfold import errors
+from sixfold.app.gpu import GpuSharing
 from sixfold.clients import bubblewrap, nvml
 from sixfold.clients.gradio.spaces import GradioSpaces
 from sixfold.core.catalog.engine_selection import EngineStatus
@@ -24,6 +25,7 @@ from sixfold.core.workers.ports import Driver
 from sixfold.drivers import container as containers
 from sixfold.drivers import process_memory, space_images
 from sixfold.drivers.container import ContainerDriver
+from sixfold.drivers.gpu_workers import GpuWorkerDriver
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
@@ -54,11 +56,12 @@ class ContainerInspector:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDrivers:
-    """The drivers of a server's workers, and the worker policy."""
+    """The drivers of a server's workers, the worker policy, and the GPUs that others use as well."""
 
     images: ContainerDriver
     driver: Driver
     policy: worker_policy.WorkerPolicy
+    gpu: GpuSharing
 
     def register_probes(self, availability: EngineAvailability) -> None:
         """Register the probes for containers and sandboxes."""
@@ -81,8 +84,11 @@ def build(
         nodes = _node_workers(settings, local)
         services.open_nodes = nodes.open
         others.insert(0, nodes)
+    gpu = GpuSharing(settings, services.client, services.comfyui)
+    if isinstance(local, ProcessDriver):
+        local = GpuWorkerDriver(local, gpu.weights, gpu.weights_access)
     kinds = DriverSet(local, RemoteDriver(services, failpoints=failpoints.engines), *others)
-    return WorkerDrivers(images, kinds, policy(settings, templates))
+    return WorkerDrivers(images, kinds, policy(settings, templates), gpu)
 
 
 def local_driver(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:

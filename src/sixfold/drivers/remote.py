@@ -19,6 +19,7 @@ from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gpu import run_clock
 from sixfold.core.predictions.child_runs import ChildRunPort
 from sixfold.core.workers.ports import (
     DetachedRun,
@@ -184,7 +185,8 @@ class RemoteWorker:
         began = time.perf_counter_ns()
         run.work = asyncio.create_task(self._work(run, context, failpoint))
         outcome = await _ended(run)
-        run_us = (time.perf_counter_ns() - began) // 1000
+        # The wait for a GPU is not part of the run, which may be priced by its time.
+        run_us = (time.perf_counter_ns() - began) // 1000 - int(run_clock.waited_seconds() * 1_000_000)
         if isinstance(outcome, Canceled) and not self._alive:
             return WorkerLost(f"the worker {self.why}")
         if isinstance(outcome, RemoteLost):

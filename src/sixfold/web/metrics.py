@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -16,6 +16,7 @@ from prometheus_client.samples import Sample
 
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.gateway.gateway import TokenCounts
+from sixfold.core.gpu.report import GpuReports
 from sixfold.core.workers.scheduler import Scheduler
 from sixfold.web import refusals
 
@@ -62,6 +63,10 @@ class Metrics:
     def add_gateway(self, counts: TokenCounts) -> None:
         """Add the counts of gateway calls."""
         self._registry.register(_GatewayCounter(counts))
+
+    def add_gpus(self, gpus: GpuReports) -> None:
+        """Add the memory of GPUs that several programs share."""
+        self._registry.register(_GpuCollector(gpus))
 
     def count_response(self, api: str, route: str, method: str, status: int, seconds: float) -> None:
         """Count a response; `route` is the path template, never the requested path."""
@@ -161,6 +166,45 @@ class _GatewayCounter(Collector):
         for server, micros in self._counts.charged.items():
             charged.add_metric((server,), micros / 1_000_000)
         yield from (calls, tokens, charged)
+
+
+class _GpuCollector(Collector):
+    """Collects who holds the memory of each GPU, who waits, and what the waits took."""
+
+    def __init__(self, gpus: GpuReports) -> None:
+        self._gpus = gpus
+
+    def collect(self) -> Iterator[Metric]:
+        memory = GaugeMetricFamily(
+            "sixfold_gpu_memory_bytes",
+            "Memory of a shared GPU by holder; `others` is that of other programs, `total` all of it",
+            labels=("gpu", "holder"),
+        )
+        waiting = GaugeMetricFamily(
+            "sixfold_gpu_waiting", "Uses that wait for memory of a shared GPU", labels=("gpu",)
+        )
+        for gpu in self._gpus.reports():
+            sizes = {"total": gpu["total_bytes"], "others": gpu["other_bytes"]}
+            sizes |= dict.fromkeys(gpu["members"], 0)
+            for model in gpu["models"]:
+                sizes[model["holder"]] = sizes.get(model["holder"], 0) + (model["size_bytes"] or 0)
+            for holder, size in sizes.items():
+                memory.add_metric((gpu["name"], holder), size)
+            waiting.add_metric((gpu["name"],), len(gpu["waiting"]))
+        seconds = CounterMetricFamily(
+            "sixfold_gpu_wait_seconds", "Time that calls have waited for a shared GPU", labels=("gpu",)
+        )
+        unloads = CounterMetricFamily(
+            "sixfold_gpu_unloads", "Models unloaded so that others fit", labels=("gpu",)
+        )
+        retries = CounterMetricFamily(
+            "sixfold_gpu_memory_retries", "Calls repeated with the whole GPU", labels=("gpu",)
+        )
+        for name, figures in self._gpus.figures().items():
+            seconds.add_metric((name,), figures.waited_seconds)
+            unloads.add_metric((name,), figures.unloads)
+            retries.add_metric((name,), figures.memory_retries)
+        yield from (memory, waiting, seconds, unloads, retries)
 
 
 def merge(texts: Iterable[bytes], *, with_gauges: bool = True) -> bytes:

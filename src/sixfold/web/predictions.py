@@ -193,7 +193,13 @@ class PredictionSerializer:
         """Estimate the seconds until a run of `model` ends that has `ahead` predictions before it."""
         workers = self._workers(engine)
         rounds = (ahead + workers.get("busy", 0)) // self._width(engine)
-        return self._services.durations.until_end(model, engine, rounds, cold=self.is_cold(engine))
+        seconds = self._services.durations.until_end(model, engine, rounds, cold=self.is_cold(engine))
+        return round(seconds + self._switch_seconds(engine), 3)
+
+    def _switch_seconds(self, engine: str) -> float:
+        """Estimate the time to load the model again if another one has taken its place on a shared GPU."""
+        spec = self._services.catalog.engines().get(engine)
+        return 0.0 if spec is None else self._services.gpu.switch_seconds(spec)
 
     def is_cold(self, engine: str) -> bool:
         """Return whether a worker has to start first."""

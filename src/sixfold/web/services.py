@@ -25,6 +25,7 @@ from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.stored.answers import AnswerTasks
 from sixfold.core.gateway.stored.conversations import ConversationStore
 from sixfold.core.gateway.stored.responses import ResponseStore as KeptResponses
+from sixfold.core.gpu.report import GpuReports
 from sixfold.core.media.media import MEDIA_PATH, MediaService
 from sixfold.core.media.ports import BlobStore, OutputFile
 from sixfold.core.memory.service import MemoryService
@@ -94,6 +95,7 @@ class WebServices:
     signer: Signer
     availability: AvailabilitySurvey
     connections: Connections
+    gpu: GpuReports
 
     def media_url(self, file: OutputFile) -> str:
         """Return the absolute URL of a stored file."""

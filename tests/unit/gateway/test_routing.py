@@ -20,6 +20,7 @@ class FakeServer:
     local = False
     in_local_network = False
     in_flight = 0
+    gpu = None
     reads_documents = False
 
     def __init__(

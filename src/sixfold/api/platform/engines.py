@@ -10,6 +10,7 @@ from starlette.responses import Response
 from sixfold import __version__, errors
 from sixfold.core.catalog import availability
 from sixfold.core.catalog.availability import ReportSchema
+from sixfold.core.gpu.report import GpuSchema
 from sixfold.web import responses
 from sixfold.web.services import WebServices
 
@@ -17,10 +18,11 @@ _FLAGS = {"true": True, "false": False}
 
 
 class EnginesSchema(ReportSchema):
-    """The resources of this installation, and the engine of each model."""
+    """The resources of this installation, the engine of each model, and GPUs that programs share."""
 
     version: str
     warnings: Sequence[str]
+    gpus: Sequence[GpuSchema]
 
 
 class EngineRoutes:
@@ -40,5 +42,6 @@ class EngineRoutes:
         resources = await self._services.availability.resources()
         report = availability.report(self._services.catalog, self._services.predictions.terms, resources)
         warnings = self._services.authenticator.keyless.warnings
-        document: EnginesSchema = {"version": __version__, "warnings": warnings, **report}
+        gpus = self._services.gpu.reports()
+        document: EnginesSchema = {"version": __version__, "warnings": warnings, "gpus": gpus, **report}
         return responses.json(document, headers={"Cache-Control": "no-store"})

@@ -53,6 +53,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         "stores": [store.record() for store in stores],
         "found": current.found,
         "models": current.models,
+        "gpus": list(current.gpus),
     }
     if arguments.json:
         put_json(document)

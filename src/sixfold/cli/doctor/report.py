@@ -41,6 +41,8 @@ class CheckReport:
     source: Literal["server", "probe"]
     note: str = ""
     warnings: tuple[str, ...] = ()
+    # GPUs that programs share, which only a running server knows.
+    gpus: tuple[dict[str, Any], ...] = ()
 
 
 class _NoReport(Exception):
@@ -61,7 +63,10 @@ def read(configured: Settings, running: RunningServer | None) -> CheckReport:
 
 def _report(document: dict[str, Any], source: Literal["server", "probe"], note: str = "") -> CheckReport:
     warnings = tuple(map(str, document.get("warnings", ())))
-    return CheckReport(document["found"], document["engines"], document["models"], source, note, warnings)
+    gpus = tuple(document.get("gpus", ()))
+    return CheckReport(
+        document["found"], document["engines"], document["models"], source, note, warnings, gpus
+    )
 
 
 # -- the running server ----------------------------------------------------------------------------

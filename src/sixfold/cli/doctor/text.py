@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sixfold.cli.doctor import summary
+from sixfold.cli.doctor import shared_gpus, summary
 from sixfold.cli.doctor.report import CheckReport
 from sixfold.cli.doctor.summary import Row
 from sixfold.cli.server import banner
@@ -78,6 +78,7 @@ def _head(paint: TerminalStyle, document: dict[str, Any], *, everything: bool) -
         ("data", f"{document['data_dir']}, {free}"),
         ("database", _database_in_words(document["database"])),
         *_found_rows(document["found"]),
+        *shared_gpus.rows(document["gpus"]),
     ]
     stores = [
         (store["name"], _store_in_words(store))

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,6 +28,7 @@ from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.core.gateway.ports import Upstream
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.gateway.stored.answers import AnswerTasks
 from sixfold.core.gateway.stored.conversations import ConversationStore
@@ -117,6 +118,10 @@ class GatewayRuntime:
     def statuses(self) -> tuple[ServerStatus, ...]:
         """Return the status of every model server as of the last refresh."""
         return self._servers.statuses()
+
+    def model_servers(self) -> Sequence[Upstream]:
+        """Return every model server, including those that are absent."""
+        return self._servers()
 
     async def refresh(self) -> None:
         """Refresh the model servers now."""

@@ -37,6 +37,7 @@ from sixfold.core.gateway.ports import (
     UpstreamStream,
     WireProtocol,
 )
+from sixfold.core.gpu.arbiter import GpuAccess
 from sixfold.providers import CHAT_PROVIDERS
 
 _WIRES: Mapping[str, WireProtocol] = {
@@ -106,6 +107,7 @@ class ModelServer:
         self._by_name: dict[str, ServedModel] = {}
         self.available = True
         self.in_flight = 0
+        self.gpu: GpuAccess | None = None
         self.discovered = discovered
         # Whether it may work without a key.
         self._needs_no_key = bool(row.base_url) or row.kind in LOCAL_KINDS
@@ -170,12 +172,15 @@ class ModelServer:
         """
         if not self.ready or (self._row.models and self._row.kind not in LOCAL_KINDS):
             return
-        queries = listing.ModelQueries(self._transport, self.base_url, self._authorize)
         with contextlib.suppress(UpstreamFailure, TimeoutError):
             async with asyncio.timeout(_LIST_SECONDS):
-                models = await self._list(queries)
+                models = await self._list(self.queries())
             if models is not None:
                 self._set_models(models)
+
+    def queries(self) -> listing.ModelQueries:
+        """Return an object for requests to the server's own API."""
+        return listing.ModelQueries(self._transport, self.base_url, self._authorize)
 
     def _set_models(self, models: tuple[ServedModel, ...]) -> None:
         listed = listing.configured(self._row.models, models) if self._row.models else models

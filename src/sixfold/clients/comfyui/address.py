@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sixfold.clients import local_servers
 from sixfold.clients.hosts import LOOPBACK, ProbeHosts
+from sixfold.core.gpu.arbiter import GpuAccess
 
 
 class ComfyAddress:
@@ -14,7 +15,8 @@ class ComfyAddress:
 
     Configured URLs are used as they are. Otherwise each probed host is a candidate, this machine first,
     unless the port is this server's own. The prober sets `ready` to the servers that responded last, and
-    `url` to one of them. `active` counts the runs in progress by URL.
+    `url` to one of them. `active` counts the runs in progress by URL. `gpus` are the GPUs that servers share
+    with other programs, by URL.
     """
 
     def __init__(
@@ -26,6 +28,7 @@ class ComfyAddress:
         self.url = self.configured[0] if self.configured else self._url_on(LOOPBACK)
         self.ready: tuple[str, ...] = ()
         self.active: Counter[str] = Counter()
+        self.gpus: dict[str, GpuAccess] = {}
 
     async def candidates(self) -> tuple[str, ...]:
         """Return the URLs to probe, in order of preference."""

@@ -73,12 +73,14 @@ class ComfyFile:
 
 @dataclass(frozen=True, slots=True)
 class ComfyStats:
-    """A server's version and first device; memory in bytes."""
+    """A server's version and first device; memory in bytes. `reserved_bytes` is what its own process has."""
 
     version: str
     device: str
     memory_bytes: int
     memory_free_bytes: int
+    kind: str = ""
+    reserved_bytes: int = 0
 
 
 class ComfyServer:
@@ -128,7 +130,16 @@ class ComfyServer:
                 str(device.get("name", "")).split(" : ")[0],
                 int(device.get("vram_total") or 0),
                 int(device.get("vram_free") or 0),
+                str(device.get("type", "")),
+                int(device.get("torch_vram_total") or 0),
             )
+
+    async def free_memory(self) -> None:
+        """Unload all models and empty the cache of results, once the current run has ended."""
+        body = {"unload_models": True, "free_memory": True}
+        status, _ = await self._exchange("POST", "/free", json=body)
+        if status != 200:
+            raise ComfyError(f"ComfyUI refused /free ({status}).")
 
     async def queue_length(self) -> int:
         """Return how many prompts are running or waiting."""

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
+from sixfold.core.gateway import gpu_calls
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.deadlines import Deadlines
 from sixfold.core.gateway.health import HealthTracker
@@ -30,6 +32,7 @@ from sixfold.core.gateway.ports import (
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates, TokenUsage
+from sixfold.core.gpu.arbiter import GpuAccess, GpuLease
 from sixfold.core.single_thread import PARSER
 
 _LOG = logging.getLogger("sixfold.gateway")
@@ -112,6 +115,8 @@ class CallFailure:
     retryable: bool = False
     terminal: bool = False
     retry_after: float | None = None
+    # The memory of the server's GPU was full.
+    out_of_memory: bool = False
 
 
 class FailoverClient:
@@ -135,7 +140,11 @@ class FailoverClient:
                 if not self.health.allows(target.name) or (attempt and not self.health.may_retry()):
                     break
                 active.record.attempts += 1
-                result = await self._attempt(active, target, rates, read)
+                gpu = target.upstream.gpu
+                if gpu is None:
+                    result = await self._attempt(active, target, rates, read)
+                else:
+                    result = await self._attempt_on_gpu(active, target, rates, read, gpu)
                 if isinstance(result, UpstreamResponse):
                     return result
                 failure = result
@@ -180,6 +189,37 @@ class FailoverClient:
             return await self._media.inline(request.tenant, body)
         return body
 
+    async def _attempt_on_gpu(
+        self, active: ActiveCall, target: RouteTarget, rates: TokenRates, read: ReadResponse, gpu: GpuAccess
+    ) -> UpstreamResponse | CallFailure:
+        """Make an attempt when the server's GPU has room for the model.
+
+        If its memory is full nevertheless, make another one with the whole GPU. The wait does not count
+        against the health of the server.
+        """
+        seconds = max(0.0, active.started_at + self._policy.call_seconds - time.perf_counter())
+        lease: GpuLease | None = None
+        try:
+            lease = await gpu.acquire(target.model, seconds)
+            result = await self._attempt(active, target, rates, read)
+            if isinstance(result, CallFailure) and result.out_of_memory:
+                await lease.take_all(seconds)
+                result = await self._attempt(active, target, rates, read)
+            if active.request.stream and isinstance(result, UpstreamResponse):
+                lease.ready()
+                stream = gpu_calls.LeasedStream(result.stream, lease)
+                result, lease = replace(result, stream=stream), None
+        except errors.GpuBusy as error:
+            self.health.release_trial(target.name)
+            return CallFailure(error)
+        except BaseException:
+            self.health.release_trial(target.name)
+            raise
+        finally:
+            if lease is not None:
+                lease.release()
+        return result
+
     async def _attempt(
         self, active: ActiveCall, target: RouteTarget, rates: TokenRates, read: ReadResponse
     ) -> UpstreamResponse | CallFailure:
@@ -218,6 +258,7 @@ class FailoverClient:
             return CallFailure(
                 errors.EngineFailed(f"The model server {reason}"),
                 retryable=isinstance(error, UpstreamFailure),
+                out_of_memory=gpu_calls.is_out_of_memory(reason.encode()),
             )
         except BaseException:
             if stream is not None:
@@ -235,7 +276,8 @@ class FailoverClient:
     ) -> CallFailure:
         status, retry_after = stream.status, parse_retry_after(stream.retry_after)
         try:
-            rejection = wire.parse_error(await stream.read_all())
+            body = await stream.read_all()
+            rejection = wire.parse_error(body)
         finally:
             await stream.aclose()
         if rejection.filtered and status not in REFUSED:
@@ -256,6 +298,7 @@ class FailoverClient:
             errors.EngineFailed("The model server failed"),
             retryable=status in _RETRYABLE,
             retry_after=retry_after,
+            out_of_memory=gpu_calls.is_out_of_memory(body),
         )
 
 

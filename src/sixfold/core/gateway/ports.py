@@ -13,6 +13,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gpu.arbiter import GpuAccess
 
 # A protocol of model servers to which no other one is translated.
 TEXT_COMPLETIONS = "completions"
@@ -142,6 +143,8 @@ class Upstream(Protocol):
     price_table: str
     # Calls in progress on a local server, by which servers with the same model share the load.
     in_flight: int
+    # The GPU that it shares with other programs, or None.
+    gpu: GpuAccess | None
 
     @property
     def ready(self) -> bool:

@@ -17,6 +17,8 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Task
 from sixfold.core.database import Database, Transaction
 from sixfold.core.failpoints import FailpointHit, Failpoints
+from sixfold.core.gpu import run_clock
+from sixfold.core.gpu.run_clock import RunClock
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, StoredMedia
 from sixfold.core.media.ports import StagedFile
@@ -168,7 +170,8 @@ class WorkerRun:
             return RunStopped()
         task = Task(id=self.id, model=self.prediction.model, inputs=record.inputs, files=files)
         try:
-            async with asyncio.timeout(self._limit_seconds):
+            async with asyncio.timeout(self._limit_seconds) as limit:
+                run_clock.current.set(RunClock(limit))
                 return await worker.run(task, RunReports(self._report, self._log))
         except TimeoutError:
             await worker.give_up(self.id)

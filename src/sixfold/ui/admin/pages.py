@@ -78,6 +78,7 @@ class AdminPages:
             disk=disk,
             sessions=[running.session for running in self._services.live_sessions.running],
             draining=self._services.predictions.draining,
+            gpus=self._services.gpu.reports(),
         )
 
     async def engines(self, _request: Request, user: PageUser) -> Response:

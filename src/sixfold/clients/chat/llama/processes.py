@@ -173,6 +173,17 @@ class ProcessPool:
             raise
         return running, lambda: self._release(name, slot)
 
+    def loaded(self) -> tuple[str, ...]:
+        """Return the models that are loaded or loading."""
+        return tuple(name for name, slot in self._slots.items() if not slot.has_ended)
+
+    async def unload(self, name: str) -> None:
+        """Unload a model if no request uses it, and wait until its process has ended."""
+        slot = self._slots.get(name)
+        if slot is not None and slot.busy == 0:
+            self._unload(name, slot)
+            await asyncio.gather(*self._stopping)
+
     async def aclose(self) -> None:
         """Stop all processes."""
         for name, slot in list(self._slots.items()):

@@ -23,6 +23,7 @@ from sixfold.core.gateway.ports import (
     UpstreamStream,
     WireProtocol,
 )
+from sixfold.core.gpu.arbiter import GpuAccess
 
 PACKAGE = "xllamacpp"
 _UNSUPPORTED_MEDIA = re.compile(r"(image|audio|video) input is not supported")
@@ -104,7 +105,10 @@ class GgufServer:
     ) -> None:
         self.name = name
         self.pool = ProcessPool(options)
+        # Whether llama.cpp may use a GPU.
+        self.uses_gpu = options.gpu_layers != 0
         self.in_flight = 0
+        self.gpu: GpuAccess | None = None
         self._context = options.context
         self._find = find
         self._transport = transport

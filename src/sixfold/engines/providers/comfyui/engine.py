@@ -146,7 +146,7 @@ class ComfyEngine:
         model = installed.serves[kind]
         context.log(f"ComfyUI {installed.stats.version}: {model}")
         try:
-            artifacts = await self._generate(run, request, None, _ImageProgress(context))
+            artifacts = await self._generate(run, request, model, None, _ImageProgress(context))
         except comfyui_errors.ComfyNodeFailed as failed:
             if request.count == 1 or not failed.memory or not installed.has("LatentFromBatch"):
                 raise
@@ -157,18 +157,17 @@ class ComfyEngine:
             artifacts = [
                 artifact
                 for index in range(request.count)
-                for artifact in await self._generate(run, request, index, progress)
+                for artifact in await self._generate(run, request, model, index, progress)
             ]
         context.progress(1.0)
         data: dict[str, Any] = {"checkpoint": model, "comfyui": installed.stats.version}
         return Result(tuple(artifacts), data, "full")
 
     async def _generate(
-        self, run: HostRun, request: _ImageRequest, alone: int | None, progress: _ImageProgress
+        self, run: HostRun, request: _ImageRequest, model: str, alone: int | None, progress: _ImageProgress
     ) -> list[Artifact]:
         graph = request.build(alone)
-        watch = run.watch(progress.begin(graph))
-        outputs = await run.server.run(graph.nodes, {graph.output}, watch)
+        outputs = await run.run(graph.nodes, {graph.output}, progress.begin(graph), model)
         images = outputs.get(graph.output, {}).get("images") or ()
         count = request.count if alone is None else 1
         if len(images) < count:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from sixfold.clients.comfyui import shared_gpu
 from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
 from sixfold.clients.comfyui.events import Event, EventCallback
-from sixfold.clients.comfyui.server import ComfyServer
+from sixfold.clients.comfyui.server import ComfyServer, Graph
 from sixfold.core.catalog.engines import EngineError
+from sixfold.core.gpu.arbiter import GpuAccess
 from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers.comfyui import capabilities
 from sixfold.engines.providers.comfyui.capabilities import DEFAULT_URL, InstalledModels
@@ -56,6 +59,7 @@ class HostRun:
 
     host: ComfyHost
     installed: InstalledModels
+    gpu: GpuAccess | None = None
     started: bool = field(default=False)
 
     @property
@@ -63,14 +67,16 @@ class HostRun:
         """The server of the run."""
         return self.host.server
 
-    def watch(self, on_event: EventCallback) -> EventCallback:
-        """Return a callback that notes the start of the run."""
+    async def run(
+        self, graph: Graph, output_nodes: Collection[str], on_event: EventCallback, model: str
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Run a graph with `model` when its GPU has room; raises `ComfyError`."""
 
         def handle(event: Event) -> None:
             self.started = True
             on_event(event)
 
-        return handle
+        return await shared_gpu.run(self.server, self.gpu, model, graph, output_nodes, handle)
 
 
 class ComfyHosts:
@@ -110,6 +116,7 @@ class ComfyHosts:
         hosts = [self._host(url) for url in urls if url not in excluded] or [self._host(urls[0])]
         address = None if self._url else self._outside.comfyui
         active: Counter[str] = Counter() if address is None else address.active
+        gpus = None if self._outside.comfyui is None else self._outside.comfyui.gpus
         queued = await _queue_lengths(hosts)
         failure: EngineError | None = None
         while hosts:
@@ -118,7 +125,8 @@ class ComfyHosts:
             active[host.server.url] += 1
             try:
                 try:
-                    run = HostRun(host, select(await host.read()))
+                    gpu = None if gpus is None else gpus.get(host.server.url)
+                    run = HostRun(host, select(await host.read()), gpu)
                 except EngineError as error:
                     host.installed = None
                     # The preferred server's reason is told.

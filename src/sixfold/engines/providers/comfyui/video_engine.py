@@ -70,9 +70,8 @@ class ComfyVideoEngine(ComfyEngine):
         context.log(
             f"ComfyUI {installed.stats.version}: {choice.file}, {spec.frames} frames of {_pixels(spec.size)}"
         )
-        outputs = await run.server.run(
-            graph.nodes, set(graph.outputs), run.watch(_VideoProgress(context, graph))
-        )
+        progress = _VideoProgress(context, graph)
+        outputs = await run.run(graph.nodes, set(graph.outputs), progress, choice.file)
         paths = [await self._download(run, outputs.get(node, {}), context, node) for node in graph.outputs]
         artifact = await _join(tuple(paths), video, spec, size, context)
         context.progress(1.0)

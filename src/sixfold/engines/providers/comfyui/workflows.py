@@ -15,6 +15,7 @@ import httpx
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui import events as comfyui_events
 from sixfold.clients.comfyui import server as comfyui
+from sixfold.clients.comfyui import shared_gpu
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.provenance.formats import png
 from sixfold.core.workflows import object_info
@@ -27,6 +28,8 @@ _RETRY_SECONDS = 5.0  # when a class is missing, which may have been installed s
 # A request may be waiting for the schemas.
 _SCHEMA_LIMITS = comfyui.ComfyLimits(connect_seconds=1.0, answer_seconds=10.0)
 _MAX_BYTES = 512 * 2**20
+_MODEL_FILES = (".safetensors", ".sft", ".gguf", ".ckpt", ".pt", ".pth", ".bin")
+_MAX_MODEL_TEXT = 200
 _NUMBER = re.compile(r"_\d+_?$")
 
 
@@ -76,7 +79,10 @@ class ComfyWorkflows:
         try:
             uploaded = await _with_files(server, graph, files)
             emit(NodeEvent("execution_start", {}))
-            outputs = await server.run(uploaded, self._outputs(uploaded), events.handle)
+            gpu, model = self._address.gpus.get(server.url), _models(uploaded)
+            outputs = await shared_gpu.run(
+                server, gpu, model, uploaded, self._outputs(uploaded), events.handle
+            )
         except comfyui_errors.ComfyNodeFailed as failed:
             raise NodeLost(failed.node_id, failed.class_type, failed.text) from failed
         events.finish()
@@ -91,6 +97,13 @@ class ComfyWorkflows:
 
     def _server(self, limits: comfyui.ComfyLimits = comfyui.DEFAULT_LIMITS) -> comfyui.ComfyServer:
         return comfyui.ComfyServer(self._client, self._address.url, limits)
+
+
+def _models(graph: Graph) -> str:
+    """Return the files of models that a graph loads: what its memory depends on."""
+    values = (value for node in graph.values() for value in node["inputs"].values())
+    files = {value for value in values if isinstance(value, str) and value.endswith(_MODEL_FILES)}
+    return " + ".join(sorted(files))[:_MAX_MODEL_TEXT] or "a workflow"
 
 
 async def _with_files(server: comfyui.ComfyServer, graph: Graph, files: Mapping[Place, NodeFile]) -> Graph:

@@ -1,0 +1,53 @@
+"""Runs of a ComfyUI server that shares its GPU with other programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sixfold import errors
+from sixfold.clients.comfyui.errors import ComfyError, ComfyNodeFailed
+from sixfold.clients.comfyui.events import Event, EventCallback, NodeProgress
+from sixfold.clients.comfyui.server import ComfyServer, Graph
+from sixfold.core.gpu.arbiter import GpuAccess
+
+
+async def run(
+    server: ComfyServer,
+    gpu: GpuAccess | None,
+    model: str,
+    graph: Graph,
+    output_nodes: Collection[str],
+    on_event: EventCallback,
+) -> Mapping[str, Mapping[str, Any]]:
+    """Run a graph, which needs `model`, when the GPU has room for it; raises `ComfyError`.
+
+    If the memory is full nevertheless, the run is repeated once with the whole GPU.
+    """
+    if gpu is None:
+        return await server.run(graph, output_nodes, on_event)
+    try:
+        lease = await gpu.acquire(model, math.inf)
+    except errors.GpuBusy as busy:
+        raise ComfyError(f"{busy.message}.") from busy
+
+    def handle(event: Event) -> None:
+        # The first step of a sampler: its model is loaded.
+        if isinstance(event, NodeProgress):
+            lease.ready()
+        on_event(event)
+
+    try:
+        try:
+            return await server.run(graph, output_nodes, handle)
+        except ComfyNodeFailed as failed:
+            if not failed.memory:
+                raise
+            try:
+                await lease.take_all(math.inf)
+            except errors.GpuBusy:
+                raise failed from None
+            return await server.run(graph, output_nodes, handle)
+    finally:
+        lease.release()

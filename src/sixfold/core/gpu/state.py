@@ -1,0 +1,246 @@
+"""The state of one GPU that all processes of a machine share, and the rule that grants uses of it.
+
+A use needs a model of a holder (a server, or the workers of a process) in the GPU's memory. Uses that fit
+run together. Others wait in the order of their arrival, and idle models are unloaded before they begin.
+While the first one in the queue waits, uses that fit may pass it for the length of a turn and no longer, so
+that every use is granted once those before it have ended. All times are in seconds of the system's
+monotonic clock, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+import msgspec
+
+# A holder, a model, and the process that alone can unload it (empty for any).
+ModelKey = tuple[str, str, str]
+# Weight of the newest switch in the moving average.
+_WEIGHT = 0.5
+MAX_LEARNED = 500
+
+
+class Residency(msgspec.Struct):
+    """A model in the GPU's memory. `unload` asks the process `private` to unload it."""
+
+    holder: str
+    model: str
+    size: int
+    private: str = ""
+    used_at: float = 0.0
+    unload: bool = False
+
+    @property
+    def key(self) -> ModelKey:
+        """The identity of the model."""
+        return self.holder, self.model, self.private
+
+
+class Ticket(msgspec.Struct):
+    """A use of a model by the process `owner`, which has it for one or more calls.
+
+    `size` None is unknown: the use gets the GPU alone, as with `alone`. A `self_managed` holder makes room
+    among its own models by itself. `loads`: the model was not in memory when the use was granted.
+    """
+
+    id: str
+    owner: str
+    holder: str
+    model: str
+    size: int | None
+    since: float
+    private: str = ""
+    alone: bool = False
+    self_managed: bool = False
+    state: Literal["waiting", "switching", "running"] = "waiting"
+    blocked_at: float | None = None
+    loads: bool = False
+    victims: list[ModelKey] = []
+
+    @property
+    def key(self) -> ModelKey:
+        """The identity of the model."""
+        return self.holder, self.model, self.private
+
+    def need(self, capacity: int) -> int:
+        """Return the bytes that the use takes, at most the whole GPU."""
+        return capacity if self.alone or self.size is None else min(self.size, capacity)
+
+
+class Measurement(msgspec.Struct):
+    """What is known of a model: its size, and the seconds until it is ready after a switch."""
+
+    size: int
+    seconds: float = 0.0
+
+
+class GpuState(msgspec.Struct):
+    """The uses, the models in memory, and what was measured. `others` is the memory of other programs."""
+
+    total: int = 0
+    others: int = 0
+    tickets: list[Ticket] = []
+    residents: list[Residency] = []
+    measured: dict[str, Measurement] = {}
+
+    @property
+    def capacity(self) -> int:
+        """The bytes that uses may take together."""
+        return max(0, self.total - self.others)
+
+    def resident(self, key: ModelKey) -> Residency | None:
+        """Return the entry of a model in memory."""
+        return next((each for each in self.residents if each.key == key), None)
+
+    def ticket(self, ticket_id: str) -> Ticket | None:
+        """Return a ticket, or None if it was withdrawn or its process has ended."""
+        return next((each for each in self.tickets if each.id == ticket_id), None)
+
+    def measurement(self, holder: str, model: str) -> Measurement | None:
+        """Return what is known of a model."""
+        return self.measured.get(f"{holder} {model}")
+
+    def learn(self, holder: str, model: str, size: int, seconds: float | None = None) -> None:
+        """Record the size of a model, and how long a switch to it took."""
+        known = self.measurement(holder, model)
+        before = known.seconds if known is not None else 0.0
+        if seconds is not None:
+            before = before + _WEIGHT * (seconds - before) if before else seconds
+        if known is None and len(self.measured) >= MAX_LEARNED:
+            del self.measured[next(iter(self.measured))]
+        self.measured[f"{holder} {model}"] = Measurement(size, before)
+
+
+def active(state: GpuState) -> dict[ModelKey, int]:
+    """Return the models in use with the bytes that they take."""
+    used: dict[ModelKey, int] = {}
+    for ticket in state.tickets:
+        if ticket.state != "waiting":
+            used[ticket.key] = max(used.get(ticket.key, 0), ticket.need(state.capacity))
+    return used
+
+
+def is_turn_over(state: GpuState, turn_seconds: float, now: float) -> bool:
+    """Return whether the first use in the queue has waited so long that no other may pass it."""
+    head = next((ticket for ticket in state.tickets if ticket.state == "waiting"), None)
+    return head is not None and head.blocked_at is not None and now - head.blocked_at >= turn_seconds
+
+
+def advance(state: GpuState, turn_seconds: float, now: float) -> None:
+    """Grant the uses that may begin now. Only one use at a time has models unloaded for it."""
+    is_switching = any(ticket.state == "switching" for ticket in state.tickets)
+    used, head = active(state), None
+    for ticket in [each for each in state.tickets if each.state == "waiting"]:
+        fits = _fits(state, ticket, used)
+        if fits and (not is_switching or _joins(state, ticket, used)):
+            _grant(state, ticket, used, now)
+            is_switching = is_switching or ticket.state == "switching"
+        elif head is None:
+            head = ticket
+            # The turn of those in use ends a while after this became the first in the queue.
+            if not fits and ticket.blocked_at is None:
+                ticket.blocked_at = now
+            if is_turn_over(state, turn_seconds, now):
+                return
+
+
+def _fits(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
+    others = sum(size for key, size in used.items() if key != ticket.key)
+    own = max(ticket.need(state.capacity), used.get(ticket.key, 0))
+    # What is larger than the GPU runs alone: its server can leave a part in the main memory.
+    return others == 0 or others + own <= state.capacity
+
+
+def _joins(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
+    """Return whether a use takes nothing more than those that run with the same model."""
+    return ticket.need(state.capacity) <= used.get(ticket.key, -1) and any(
+        each.key == ticket.key and each.state == "running" for each in state.tickets
+    )
+
+
+def _grant(state: GpuState, ticket: Ticket, used: dict[ModelKey, int], now: float) -> None:
+    resident = state.resident(ticket.key)
+    ticket.loads = resident is None and ticket.key not in used
+    joins = _joins(state, ticket, used)
+    used[ticket.key] = max(ticket.need(state.capacity), used.get(ticket.key, 0))
+    ticket.victims = [] if joins else _victims(state, ticket, used)
+    ticket.state = "switching" if ticket.victims else "running"
+    if resident is not None:
+        resident.used_at, resident.unload = now, False
+
+
+def _victims(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> list[ModelKey]:
+    """Return the idle models to unload, least recently used first, until the models in use fit."""
+    idle = [each for each in state.residents if each.key not in used and not _makes_room(ticket, each)]
+    excess = sum(used.values()) + sum(each.size for each in idle) - state.capacity
+    victims: list[ModelKey] = []
+    for each in sorted(idle, key=lambda resident: resident.used_at):
+        if excess <= 0:
+            break
+        if each.size > 0:
+            excess -= each.size
+            victims.append(each.key)
+    return victims
+
+
+def _makes_room(ticket: Ticket, resident: Residency) -> bool:
+    return ticket.self_managed and (ticket.holder, ticket.private) == (resident.holder, resident.private)
+
+
+def remove_resident(state: GpuState, key: ModelKey) -> None:
+    """Record that a model is no longer in memory."""
+    state.residents = [each for each in state.residents if each.key != key]
+
+
+def withdraw(state: GpuState, ticket_id: str, now: float) -> None:
+    """Remove a ticket; the model of a use that had begun stays in memory."""
+    ticket = state.ticket(ticket_id)
+    if ticket is None:
+        return
+    state.tickets.remove(ticket)
+    if ticket.state != "running":
+        return
+    resident = state.resident(ticket.key)
+    if resident is None:
+        size = state.capacity if ticket.size is None else ticket.size
+        state.residents.append(
+            Residency(ticket.holder, ticket.model, size, private=ticket.private, used_at=now)
+        )
+    else:
+        resident.used_at = now
+        resident.size = resident.size if ticket.size is None else ticket.size
+
+
+def set_residents(state: GpuState, holder: str, private: str, sizes: dict[str, int], now: float) -> None:
+    """Replace the models of a holder by what it reports; the size of a model in use is kept up to date."""
+    kept = [each for each in state.residents if (each.holder, each.private) != (holder, private)]
+    before = {each.key: each for each in state.residents}
+    for model, size in sizes.items():
+        old = before.get((holder, model, private))
+        used_at, unload = (now, False) if old is None else (old.used_at, old.unload)
+        kept.append(Residency(holder, model, size, private=private, used_at=used_at, unload=unload))
+    state.residents = kept
+
+
+def drop_owners(state: GpuState, dead: Collection[str]) -> bool:
+    """Remove the uses and the own models of ended processes; return whether there were any."""
+    if not dead:
+        return False
+    count = len(state.tickets) + len(state.residents)
+    for ticket in [each for each in state.tickets if each.owner in dead]:
+        # A server may still load its model.
+        withdraw(state, ticket.id, ticket.since)
+    state.residents = [each for each in state.residents if each.private not in dead]
+    return len(state.tickets) + len(state.residents) != count
+
+
+def owners(state: GpuState) -> set[str]:
+    """Return the processes that have uses or models here."""
+    named = {ticket.owner for ticket in state.tickets} | {each.private for each in state.residents}
+    return named - {""}
+
+
+def names_in_use(state: GpuState) -> Sequence[str]:
+    """Return the models in use in words."""
+    return [f"{holder} ({model})" if model else holder for holder, model, _ in active(state)]

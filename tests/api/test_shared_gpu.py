@@ -1,0 +1,212 @@
+"""Ollama and ComfyUI on one GPU: what does not fit together takes turns, and nothing fails."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.gpu.report import GpuSchema
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.local_servers import chat
+from tests.api.test_pages import signed_in
+from tests.fakes.comfyui import Comfy, comfyui
+from tests.fakes.local_models import COMPLETION, Ollama, listening, look_at
+from tests.fakes.shared_gpu import GIB, FakeGpu
+
+CHAT, CHECKPOINT = "qwen3:latest", "sd_xl_base_1.0.safetensors"
+MODEL = f"ollama/{CHAT}"
+
+
+@dataclass
+class Shared:
+    """A server of ours, and the two programs that share a GPU."""
+
+    app: AppFixture
+    gpu: FakeGpu
+    comfy: Comfy
+    ollama: Ollama
+
+    async def image(self, seed: int = 1) -> httpx.Response:
+        values = {"prompt": "a lake", "width": 256, "height": 256, "seed": seed}
+        body = {"model": "ra2", "input": values}
+        return await self.app.client.post("/api/containers/run", json=body, headers=self.app.bearer)
+
+    async def chat(self) -> httpx.Response:
+        return await chat(self.app, MODEL)
+
+    async def report(self) -> GpuSchema:
+        answer = await self.app.client.get("/api/engines", headers=bearer(await self.app.operator_key()))
+        (row,) = answer.json()["gpus"]
+        return row
+
+    async def until(self, holds: Callable[[GpuSchema], bool]) -> GpuSchema:
+        async with asyncio.timeout(30):
+            while not holds(row := self.app.product.gpu.reports()[0]):  # noqa: ASYNC110 - shared by file
+                await asyncio.sleep(0.01)
+        return row
+
+
+@asynccontextmanager
+async def sharing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, chat_gib: float, image_gib: float, **changes: Any
+) -> AsyncIterator[Shared]:
+    """A GPU of 24 GiB with models of these sizes."""
+    gpu = FakeGpu()
+    ollama = Ollama({CHAT: COMPLETION})
+    ollama.gpu, ollama.sizes = gpu, {CHAT: int(chat_gib * GIB)}
+    async with comfyui() as comfy, listening(ollama):
+        comfy.vram.gpu, comfy.vram.sizes = gpu, {CHECKPOINT: int(image_gib * GIB)}
+        look_at(monkeypatch, ollama=ollama.port)
+        models = app_catalog.models_document()
+        async with running_app(folder, models, comfyui_url=comfy.url, **changes) as app:
+            await app.product.gateway_runtime.looked()
+            async with asyncio.timeout(60):
+                while not app.product.availability("comfyui-image").ready:
+                    await app.product.availability.refresh()
+            await app.product.gpu.refresh()
+            yield Shared(app, gpu, comfy, ollama)
+
+
+@pytest.fixture
+async def tight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shared]:
+    """Two models of which only one fits."""
+    async with sharing(tmp_path, monkeypatch, 14, 16) as built:
+        yield built
+
+
+def ok(*answers: httpx.Response) -> None:
+    assert [answer.status_code for answer in answers] == [200] * len(answers), [a.text for a in answers]
+
+
+async def test_models_that_do_not_fit_take_turns(tight: Shared) -> None:
+    ok(await tight.chat(), await tight.image())
+    assert tight.gpu.unloaded == [("ollama", CHAT)]
+    ok(await tight.chat())
+    assert tight.gpu.unloaded == [("ollama", CHAT), ("comfyui", CHECKPOINT)]
+    ok(*await asyncio.gather(*(tight.image(seed) for seed in (2, 3)), *(tight.chat() for _ in range(4))))
+    assert tight.gpu.refused == []
+    assert await tight.app.faults() == ()
+
+
+async def test_models_that_fit_run_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with sharing(tmp_path, monkeypatch, 8, 7) as two:
+        # The first run tells what the checkpoint takes.
+        ok(await two.image(), await two.chat())
+        unloaded = list(two.gpu.unloaded)
+        hold = two.comfy.hold("KSampler")
+        image = asyncio.create_task(two.image(2))
+        await hold.reached.wait()
+        ok(await two.chat())
+        hold.go.set()
+        ok(await image)
+        assert (two.gpu.refused, two.gpu.unloaded) == ([], unloaded)
+
+
+async def test_the_report_shows_who_holds_and_who_waits(tight: Shared) -> None:
+    ok(await tight.image())
+    hold = tight.comfy.hold("KSampler")
+    image = asyncio.create_task(tight.image(2))
+    await hold.reached.wait()
+    waiting = asyncio.create_task(tight.chat())
+    await tight.until(lambda row: bool(row["waiting"]))
+    row = await tight.report()
+    assert (row["note"], row["total_bytes"]) == ("", 24 * GIB)
+    (model,) = row["models"]
+    assert (model["model"], model["size_bytes"], model["state"]) == (CHECKPOINT, 16 * GIB, "in use")
+    assert [each["model"] for each in row["waiting"]] == [CHAT]
+    operator = bearer(await tight.app.operator_key())
+    metrics = (await tight.app.client.get("/metrics", headers=operator)).text
+    held = re.search(r'sixfold_gpu_memory_bytes\{gpu="gpu",holder="ComfyUI [^"]*"\} (\S+)', metrics)
+    assert held is not None
+    assert float(held[1]) == 16 * GIB
+    assert 'sixfold_gpu_waiting{gpu="gpu"} 1.0' in metrics
+    await signed_in(tight.app, tight.app.operator)
+    page = (await tight.app.client.get("/admin")).text
+    assert re.search(rf"<td>{CHECKPOINT}</td><td>in use</td>", page)
+    assert re.search(rf"<td>{CHAT}</td><td>waiting, ", page)
+    hold.go.set()
+    ok(await image, await waiting)
+    # The image would have to be loaded again, which takes as long as it did.
+    engine = tight.app.product.catalog.engines()["comfyui-image"]
+    assert tight.app.product.gpu.switch_seconds(engine) > 0
+
+
+async def test_a_canceled_wait_leaves_the_queue_at_once(tight: Shared) -> None:
+    ok(await tight.image())
+    hold = tight.comfy.hold("KSampler")
+    image = asyncio.create_task(tight.image(2))
+    await hold.reached.wait()
+    waiting = asyncio.create_task(tight.chat())
+    await tight.until(lambda row: bool(row["waiting"]))
+    waiting.cancel()
+    await tight.until(lambda row: not row["waiting"])
+    hold.go.set()
+    ok(await image)
+    assert tight.ollama.count("/v1/chat/completions") == 0
+
+
+async def test_a_call_fails_at_its_deadline_in_a_clear_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sharing(tmp_path, monkeypatch, 14, 16, gpu_wait_seconds=1.5) as two:
+        ok(await two.image())
+        hold = two.comfy.hold("KSampler")
+        image = asyncio.create_task(two.image(2))
+        await hold.reached.wait()
+        refused = await two.chat()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "gpu_busy")
+        message = refused.json()["error"]["message"]
+        assert re.search(r"The GPU was in use by ComfyUI .*sd_xl_base.* for the 1.5 seconds", message)
+        assert int(refused.headers["retry-after"]) > 0
+        hold.go.set()
+        ok(await image)
+        # The wait is no failure of the server.
+        ok(await two.chat())
+
+
+async def test_a_stream_keeps_the_gpu_until_it_ends(tight: Shared) -> None:
+    ok(await tight.image())
+    tight.ollama.gate = asyncio.Event()
+    talking = asyncio.create_task(tight.chat())
+    await tight.ollama.entered.wait()
+    image = asyncio.create_task(tight.image(2))
+    row = await tight.until(lambda row: bool(row["waiting"]))
+    assert [each["model"] for each in row["waiting"]] == [CHECKPOINT]
+    assert [each["state"] for each in row["models"]] == ["in use"]
+    tight.ollama.gate.set()
+    ok(await talking, await image)
+    assert tight.gpu.refused == []
+
+
+@pytest.mark.parametrize("kind", ["chat", "image"])
+async def test_out_of_memory_frees_the_rest_and_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    async with sharing(tmp_path, monkeypatch, 8, 7) as two:
+        ok(await two.image(), await two.chat())
+        # A longer context, or another program, takes more than was measured.
+        two.gpu.others = 10 * GIB
+        first: Callable[[], Awaitable[httpx.Response]] = two.chat if kind == "chat" else lambda: two.image(2)
+        two.gpu.held.pop(("ollama", CHAT) if kind == "chat" else ("comfyui", CHECKPOINT))
+        ok(await first())
+        assert len(two.gpu.refused) == 1
+        assert two.app.product.gpu.figures()["gpu"].memory_retries == 1
+
+
+async def test_without_a_gpu_no_call_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with sharing(tmp_path, monkeypatch, 1, 1) as two:
+        two.comfy.vram.device = "cpu"
+        await two.app.product.gpu.refresh()
+        assert all(server.gpu is None for server in two.app.product.gateway_runtime.model_servers())
+        assert "nothing states" in two.app.product.gpu.reports()[0]["note"]
+        ok(await two.chat(), await two.image())
+        assert not two.gpu.unloaded
