@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from sixfold.core.memory import pages
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.pages import PageDraft, PageWritePlan
 from sixfold.core.memory.ports import Mode, Searcher, SearchRequest
-from tests.corpora.wiki import wiki
+from tests.corpora.islands import islands as made_islands
+from tests.corpora.wiki import Wiki, wiki
 
 TUNING, UNSEEN = ("26", "30", "41"), ("42", "43")
 DEPTH = 10  # results that are looked at
@@ -83,6 +85,13 @@ def judge(ranked: Sequence[str], answers: Iterable[str]) -> tuple[float, float, 
     )
 
 
+def interval(values: Sequence[float], draws: int = 1_000) -> tuple[float, float]:
+    """The bounds of the mean at 95 %, by drawing the questions again."""
+    draw = random.Random(1)  # noqa: S311  # the same on every machine
+    means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(draws))
+    return means[draws // 40], means[-draws // 40 - 1]
+
+
 def mean(judged: Sequence[tuple[float, float, float, float]]) -> Quality:
     """The quality over all questions."""
     sums = [sum(column) / len(judged) for column in zip(*judged, strict=True)]
@@ -121,12 +130,20 @@ def _conversation(row: dict[str, Any]) -> Corpus:
     return Corpus(row["sample_id"], tuple(notes), tuple(cases))
 
 
+def islands(seed: int = 29) -> tuple[Corpus, ...]:
+    """The reference work of our own making, which no weight is tuned on, one memory."""
+    return (_made("islands", made_islands(seed)),)
+
+
 def own() -> tuple[Corpus, ...]:
     """The wiki of our own making, one memory."""
-    made = wiki()
+    return (_made("wiki", wiki()),)
+
+
+def _made(name: str, made: Wiki) -> Corpus:
     notes = tuple(Note(page.slug, page.title, page.body, page.type) for page in made.pages)
     cases = tuple(Case(asked.text, asked.answers, asked.kind) for asked in made.questions)
-    return (Corpus("wiki", notes, cases),)
+    return Corpus(name, notes, cases)
 
 
 async def remember(database: Database, corpus: Corpus) -> Caller:

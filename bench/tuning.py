@@ -32,8 +32,9 @@ from sixfold.store.sqlite.database import SqliteDatabase
 
 _STEPS = (0.5, 0.75, 1.25, 1.5)  # what a weight is multiplied with, one at a time
 _WORDS = (
-    "passage", "previous", "next", "previous_but_one", "next_but_one", "folder", "path", "article",
-    "entities", "links", "crowd", "page.k1", "page.b", "whole_folder.k1", "whole_folder.b",
+    "passage", "previous", "next", "previous_but_one", "next_but_one", "reply", "folder", "path", "article",
+    "entities", "links", "statement", "substance", "answer", "crowd", "page.k1", "page.b", "whole_folder.k1",
+    "whole_folder.b",
 )  # fmt: skip
 _MEANING = ("meaning", "meaning_previous", "meaning_next")
 _LEAST_GAIN = 0.0008  # less is chance
@@ -142,6 +143,34 @@ def _row(found: Quality) -> str:
     return f"{found.recall_5:.3f} | {found.recall_10:.3f} | {found.ndcg:.3f}"
 
 
+async def cross_validate(rounds: int) -> None:
+    """Tune on all conversations but one and half of the wiki, measure the other one, and so for each."""
+    database = SqliteDatabase(":memory:")
+    try:
+        names = (*quality.TUNING, *quality.UNSEEN)
+        talks = {name: await prepare(database, quality.locomo((name,)), None) for name in names}
+        known = (await prepare(database, quality.own(), None))[::2]
+    finally:
+        await database.close()
+    kinds: dict[str, list[float]] = {}
+    for name, held in talks.items():
+        rest = [asked for other, part in talks.items() if other != name for asked in part]
+        parts = (rest, known)
+
+        def judge(weights: Weights, parts: Sequence[Sequence[Asked]] = parts) -> float:
+            return worth([evaluate(part, weights) for part in parts])
+
+        weights = descend(judge, _WORDS, rounds)
+        for one in held:
+            found = evaluate([one], weights).recall_10
+            for kind in (one.case.kind, "all"):
+                kinds.setdefault(kind, []).append(found)
+    for kind, values in sorted(kinds.items()):
+        low, high = quality.interval(values)
+        mean = sum(values) / len(values)
+        print(f"{kind}: R@10 {mean:.3f} ({low:.3f} to {high:.3f}), {len(values)} questions", flush=True)
+
+
 async def _tune(options: argparse.Namespace) -> None:
     model = MiniLM(options.meaning) if options.meaning else None
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
@@ -175,7 +204,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--meaning", type=Path, help="the folder of MiniLM's files")
     parser.add_argument("--ablation", action="store_true", help="also print what each signal is worth")
-    asyncio.run(_tune(parser.parse_args()))
+    parser.add_argument(
+        "--cross", action="store_true", help="measure each conversation by weights of the others"
+    )
+    options = parser.parse_args()
+    asyncio.run(cross_validate(options.rounds) if options.cross else _tune(options))
 
 
 if __name__ == "__main__":

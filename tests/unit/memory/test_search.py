@@ -306,9 +306,9 @@ async def test_snippets_of_large_pages_are_cut_in_a_thread(
     threads: list[bool] = []
     of_body = snippets.of_body
 
-    def recorded(body: str, passage: int, words: Collection[str], chars: int) -> str:
+    def recorded(body: str, passage: int, words: Collection[str], chars: int, *, marked: bool) -> str:
         threads.append(threading.current_thread() is threading.main_thread())
-        return of_body(body, passage, words, chars)
+        return of_body(body, passage, words, chars, marked=marked)
 
     monkeypatch.setattr(snippets, "of_body", recorded)
     assert len(await slugs(place, "needle")) == 4
@@ -390,3 +390,28 @@ async def test_used_index_loads_in_background_and_unused_is_evicted(
         running.cancel()
         assert made == expected
         await put(place, "a", "The first page.")
+
+
+async def test_a_question_follows_a_link_of_the_page_it_names(place: MemoryFixture) -> None:
+    await put(place, "ships/grey-joss", "Launched by [[people/ann-lee|her builder]].", title="Grey Joss")
+    await put(place, "people/ann-lee", "A shipwright of Oban.", title="Ann Lee")
+    for number in range(20):
+        await put(place, f"notes/{number}", f"The builder of house {number} lives next door.")
+    hits = (await ask(place, "Where does the builder of the Grey Joss live?", explain=True)).hits
+    assert [hit.slug for hit in hits][:2] == ["ships/grey-joss", "people/ann-lee"]
+    assert hits[0].explain is not None
+    assert hits[1].explain is not None
+    assert hits[0].explain["title"] > 0
+    assert hits[1].explain["hop"] > hits[1].explain["text"] == 0
+
+
+async def test_an_answer_follows_its_question_and_has_what_it_asks_for(place: MemoryFixture) -> None:
+    await put(place, "talk/1", "Ann: When was the regatta held?")
+    await put(place, "talk/2", "Ben: It was last Sunday, in the rain.")
+    await put(place, "talk/3", "Ann: The regatta is a fine thing.")
+    hits = (await ask(place, "When was the regatta?", explain=True)).hits
+    reply = next(hit for hit in hits if hit.slug == "talk/2")
+    assert reply.explain is not None
+    assert reply.explain["reply"] > 0
+    assert reply.explain["answer"] > 0
+    assert hits[0].slug == "talk/2"

@@ -29,6 +29,8 @@ class SearchRequest:
     until: int | None = None
     mode: Mode = "auto"
     snippet_chars: int = 300
+    # Whether snippets mark the matched words.
+    marked: bool = True
     explain: bool = False
 
 

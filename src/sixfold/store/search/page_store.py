@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from sixfold.core.memory.indexing.answer_kinds import KINDS
 from sixfold.core.memory.indexing.entries import IndexEntry
 from sixfold.core.memory.relation_extraction import dates
 from sixfold.core.memory.search import time_expressions
@@ -20,7 +21,7 @@ from sixfold.store.search.spelling import Spellings
 
 DIMENSIONS = 384
 MOST_MICROS = 2**62
-Label = Literal["name", "folder", "tag", "collection"]
+Label = Literal["name", "title", "folder", "tag", "collection"]
 _PAGE_BYTES = 920  # measured size of the Python objects of one page
 
 
@@ -45,6 +46,9 @@ class IndexedPages:
         self.folder = PackedColumn(np.int64)
         self.part = PackedColumn(np.bool_)
         self.states = PackedColumn(np.bool_)
+        # counts of times, numbers and names
+        self.holds = tuple(PackedColumn(np.int8) for _ in KINDS)
+        self.title_words = PackedColumn(np.int8)
         self.several = PackedColumn(np.bool_)  # whether a page has several passages
         self.passage_words = Postings()
         self.passage_page = PackedColumn(np.int64)
@@ -84,6 +88,9 @@ class IndexedPages:
         self.type[place] = self.types.setdefault(entry.type, len(self.types))
         self.part[place] = not entry.article
         self.states[place] = not entry.asks
+        self.title_words[place] = len(entry.title)
+        for column, count in zip(self.holds, entry.holds, strict=True):
+            column[place] = count
         self._rows_of(place, 0)
         self.link(page_id, ())
 
@@ -245,6 +252,7 @@ class IndexedPages:
 def _labels(entry: IndexEntry) -> Mapping[str, int]:
     of: Mapping[Label, Iterable[str]] = {
         "name": entry.names,
+        "title": entry.title,
         "folder": entry.path,
         "tag": entry.tags,
         "collection": entry.collections,

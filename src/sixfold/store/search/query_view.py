@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.memory.indexing.answer_kinds import ENOUGH, KINDS, AnswerKind
 from sixfold.core.memory.search.ports import Saturation, SearchFilter
 from sixfold.store.search.columns import Flags, Floats, Places
 from sixfold.store.search.page_store import IndexedPages
@@ -131,6 +132,22 @@ class PageView:
             share[places] += np.float32(1 / len(known))
         return share
 
+    def titled(self, words: Mapping[str, float]) -> Floats:
+        """Return the share of the words' rarity that a page's title has, if they have all of its words."""
+        total = sum(self.rarity(word) for word in words)
+        count, share = self._zero, self._zero
+        for word in words:
+            places = self._seen(self._of.labelled("title", word))
+            if len(places):
+                if count is self._zero:
+                    count, share = self._zero.copy(), self._zero.copy()
+                count[places] += 1
+                share[places] += np.float32(self.rarity(word) / total)
+        if count is self._zero:
+            return count
+        share[count < self._of.title_words.values] = 0
+        return share
+
     def folder_words(self, words: Mapping[str, float]) -> Floats:
         """Return the summed weight of the words in the names of each page's folders."""
         scores = self._zero
@@ -148,6 +165,15 @@ class PageView:
     def statements(self) -> Floats:
         """Return 1 for a page that makes a statement, 0 for a short question."""
         return self._of.states.values.astype(np.float32)
+
+    def asking(self) -> Floats:
+        """Return 1 for a short page that asks a question, 0 for any other."""
+        return (self._visible & ~self._of.states.values).astype(np.float32)
+
+    def holding(self, kind: AnswerKind) -> Floats:
+        """Return the share of `ENOUGH` that each page has of what a question asks for."""
+        counts = self._of.holds[KINDS.index(kind)].values
+        return counts.astype(np.float32) * np.float32(1 / ENOUGH)
 
     def substance(self, half: int) -> Floats:
         """Return a measure of content that is 0.5 at `half` significant words and approaches 1."""
@@ -178,15 +204,22 @@ class PageView:
         buffer[ends] = 0
         return buffer
 
-    def linked(self, vector: Any, lenders: int) -> Floats:
-        """Return the best value among the linked pages of each page, of the `lenders` best pages only."""
+    def linked(self, vector: Any, lenders: int, crowd: int = 0) -> Floats:
+        """Return the best value among the linked pages of each page, of the `lenders` best pages only.
+
+        With a `crowd`, a page with more links than that lends the less to each.
+        """
         best = _greatest(vector, lenders)
         neighbours = [self._of.neighbours(place) for place in best.tolist()]
         others = [place for places in neighbours for place in places]
         if not others:
             return self._zero
         lent = self._zero.copy()
-        np.maximum.at(lent, others, np.repeat(vector[best], [len(places) for places in neighbours]))
+        counts = [len(places) for places in neighbours]
+        values = vector[best]
+        if crowd:
+            values = values * np.minimum(1, np.float32(crowd) / np.maximum(counts, 1)).astype(np.float32)
+        np.maximum.at(lent, others, np.repeat(values, counts))
         return lent if self._whole else lent * self._visible
 
     def from_scores(self, numbers: Mapping[str, float]) -> Floats:

@@ -14,11 +14,11 @@ import msgspec
 
 from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import markdown, slugs
-from sixfold.core.memory.indexing import chunks, tokens
+from sixfold.core.memory.indexing import answer_kinds, chunks, tokens
 from sixfold.core.memory.models import Link, MemoryPage
 
 # The version of entries, to be changed whenever the entry of an unchanged page would differ.
-FORM = 3
+FORM = 4
 PREFIX = f"[{FORM},"
 # The weight of a word of the title relative to one of the body.
 TITLE_WEIGHT = 2
@@ -40,7 +40,8 @@ class IndexEntry(msgspec.Struct, array_like=True, frozen=True):
     `names` are the words of the title, the speaker and the linked pages; `path` has those of the folders.
     `article` is true for a self-contained page, whose title has the words of its slug. Other pages are parts
     of their folder, such as the turns of a conversation or the days of a log. `asks` is true for a short page
-    with a line that ends in a question.
+    with a line that ends in a question. `holds` has the counts of times, numbers and names,
+    as `answer_kinds.KINDS`; `title` has the different words of the title.
     """
 
     # The version of the entry must be the first field.
@@ -57,6 +58,8 @@ class IndexEntry(msgspec.Struct, array_like=True, frozen=True):
     path: tuple[str, ...]
     article: bool
     asks: bool
+    holds: tuple[int, int, int]
+    title: tuple[str, ...]
 
 
 _ENCODE = msgspec.json.Encoder()
@@ -141,6 +144,8 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
         path=tuple(sorted(_slug_terms(slugs.parent(page.slug)))),
         article=is_article(page.slug, page.title),
         asks=len(page.body) <= _SHORT and _ASKING.search(page.body) is not None,
+        holds=answer_kinds.held(page.body),
+        title=tuple(dict.fromkeys(word for word in title if word))[:_MAX_NAMES],
     )
 
 

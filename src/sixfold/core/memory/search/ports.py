@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from sixfold.core.memory.indexing.answer_kinds import AnswerKind
 from sixfold.core.memory.indexing.entries import IndexEntry
 
 T = TypeVar("T")
@@ -80,6 +81,14 @@ class IndexView(Protocol):
         """Return 1 for a page that makes a statement, 0 for a short one that asks a question."""
         ...
 
+    def asking(self) -> Vector:
+        """Return 1 for a short page that asks a question, 0 for any other."""
+        ...
+
+    def holding(self, kind: AnswerKind) -> Vector:
+        """Return how much each page has of what a question asks for: 0, 0.5 for one, 1 for more."""
+        ...
+
     def substance(self, half: int) -> Vector:
         """Return the substance of each page: 0.5 at `half` words without stop words, approaching 1."""
         ...
@@ -96,8 +105,15 @@ class IndexView(Protocol):
         """Return the share of the names that each page is about, 0 to 1."""
         ...
 
-    def linked(self, vector: Vector, lenders: int) -> Vector:
-        """Return the best value among the linked pages of each page, of at most the `lenders` best pages."""
+    def titled(self, words: Mapping[str, float]) -> Vector:
+        """Return the share of the words' rarity that each page's title has, 0 unless they have all of it."""
+        ...
+
+    def linked(self, vector: Vector, lenders: int, crowd: int = 0) -> Vector:
+        """Return the best value among the linked pages of each page, of at most the `lenders` best pages.
+
+        With a `crowd`, a page with more links than that lends less to each.
+        """
         ...
 
     def from_scores(self, numbers: Mapping[str, float]) -> Vector:

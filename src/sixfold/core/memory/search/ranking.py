@@ -4,8 +4,10 @@ Each signal gives every page one number. The signals of the text are summed firs
 page has 1; the other signals are added on that scale. A score is the sum of its parts, and `explain` shows
 each.
 
-    score = (text + passage + previous + next + folder + path) / the best page's    text and its surroundings
+    score = (text + passage                                                         words
+             + previous + next + reply + folder + path) / the best page's           and their surroundings
           + entities + links + relation                                            names
+          + answer                                                                 kind of answer
           + when                                                                   requested time
           + statement + substance + recency                                        kind of page
           + meaning                                                                if there is a model
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sixfold.core.clock import DAY_US
+from sixfold.core.memory.indexing.answer_kinds import AnswerKind
 from sixfold.core.memory.search.ports import IndexView, Saturation, Vector
 
 _PAGE, _FOLDER = Saturation(k1=1.1, b=0.3), Saturation(k1=1.5, b=0.8)
@@ -36,10 +39,12 @@ class Weights:
     # The best passage; it has the score of the text if the page is one passage.
     passage: float = 0.5
     # The texts of the pages before and after this one in its folder.
-    previous: float = 0.5
+    previous: float = 0.4
     next: float = 0.25
     previous_but_one: float = 0.2
     next_but_one: float = 0.1
+    # A reply: the text of the page before this one, if that asks a question.
+    reply: float = 0.6
     # The folder as one document.
     folder: float = 1.0
     # The words in the names of the folders.
@@ -51,6 +56,12 @@ class Weights:
 
     # Signals besides the words: a page about every name in the query, ...
     entities: float = 0.12
+    # ... a page whose whole title is in the query, ...
+    title: float = 0.8
+    # ... of which a part of a folder has this share, since its title seldom is its own, ...
+    part_title: float = 0.5
+    # ... a page that is linked with such a page, which is the second hop of a question, ...
+    hop: float = 0.8
     # ... the best text among linked pages, ...
     links: float = 0.2
     # ... a page that makes a statement instead of asking a question, ...
@@ -59,6 +70,8 @@ class Weights:
     substance: float = 0.2
     # ... an answer to a question about a relation, such as "who works at Acme", ...
     relation: float = 1.5
+    # ... a page with a time, a number or a name, if the question asks for one, ...
+    answer: float = 0.2
     # ... a page of the requested time, such as "last week", ...
     when: float = 0.6
     # ... the newest page, ...
@@ -72,6 +85,8 @@ class Weights:
     whole_folder: Saturation = _FOLDER
     # In a folder with more pages, the signal of the folder decreases.
     crowd: int = 30
+    # A page with more links lends less to each by `hop`.
+    hop_crowd: int = 4
 
 
 WEIGHTS = Weights()
@@ -99,6 +114,8 @@ class RankedQuery:
     answers: Mapping[str, float] = field(default_factory=dict[str, float])
     span: tuple[int, int] | None = None
     spelling: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    # What the query asks for.
+    asked: AnswerKind | None = None
     # Whether the query names only a time, as in "what happened yesterday".
     timed: bool = False
 
@@ -154,6 +171,10 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
         parts["relation"] = ScorePart(answering, weights.relation)
         score = score + answering * weights.relation
         among = among + answering
+    if (asked := question.asked) is not None:
+        held = view.once(("holding", asked), lambda: view.holding(asked))
+        parts["answer"] = ScorePart(held, weights.answer)
+        score = score + held * weights.answer
     if question.span is not None:
         then = view.when(*question.span)
         parts["when"] = ScorePart(then, weights.when)
@@ -187,7 +208,8 @@ def _words(
     following = after * weights.next + view.next(after) * weights.next_but_one
     folder = view.folders(words, weights.whole_folder, weights.crowd)
     path = view.folder_words(words)
-    beside = previous + following + _times(folder, weights.folder)
+    reply = view.previous(scores * view.once("asking", view.asking))
+    beside = previous + following + _times(reply, weights.reply) + _times(folder, weights.folder)
     written = _added(view, scores + beside * around, {"path": ScorePart(path, weights.path)})
 
     best = view.greatest(written)
@@ -197,16 +219,24 @@ def _words(
         "passage": ScorePart(passage, weights.passage * scale),
         "previous": ScorePart(previous, scale, around),
         "next": ScorePart(following, scale, around),
+        "reply": ScorePart(reply, weights.reply * scale, around),
         "folder": ScorePart(folder, weights.folder * scale, around),
         "path": ScorePart(path, weights.path * scale),
     }
+    alone = view.once(("title", weights.part_title), lambda: view.parts() * (weights.part_title - 1) + 1)
+    titled = view.titled(words)
+    if titled is not view.nothing():
+        titled = titled * alone
+    hop = view.linked(titled, LENDERS, weights.hop_crowd)
     about = {
+        "title": ScorePart(titled, weights.title),
+        "hop": ScorePart(hop, weights.hop),
         "entities": ScorePart(view.named(question.names), weights.entities),
         "links": ScorePart(view.linked(scores, LENDERS), weights.links * scale),
     }
     among = scores if path is view.nothing() else scores + path
     if len(words) - len(question.guessed) >= SENTENCE:
-        among = among + before + after
+        among = among + before + after + hop
     return _added(view, written * scale, about), {**parts, **about}, among
 
 

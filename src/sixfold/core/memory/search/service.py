@@ -20,7 +20,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
-from sixfold.core.memory.indexing import tokens
+from sixfold.core.memory.indexing import answer_kinds, tokens
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
 from sixfold.core.memory.relation_extraction import service as inference
@@ -260,6 +260,7 @@ def parse_query(
         vector=vector,
         span=between,
         spelling=spelling,
+        asked=answer_kinds.asked(text),
         timed=span is not None and not rest,
     )
 
@@ -340,7 +341,9 @@ def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
         tags=_texts(row["tags"]),
         collections=_texts(row["collections"]),
         score=place.score,
-        snippet=snippets.of_body(row["body"], place.passage, place.words, request.snippet_chars),
+        snippet=snippets.of_body(
+            row["body"], place.passage, place.words, request.snippet_chars, marked=request.marked
+        ),
         updated_at=row["updated_at"],
         citation=snippets.citation(row["head"], row["body"], place.passage, place.words),
         explain=place.explain,

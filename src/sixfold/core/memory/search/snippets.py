@@ -26,10 +26,11 @@ _CITED_CHARS = 300
 _MOST_READ = 20_000
 
 
-def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
-    """Return at most `chars` characters of a body, without marks, around most of the `words` of a passage.
+def of_body(body: str, passage: int, words: Collection[str], chars: int, *, marked: bool = True) -> str:
+    """Return at most `chars` characters of a body around most of the `words` of a passage.
 
-    White space becomes one space, and `…` replaces omitted text; without a match it is the beginning.
+    Marks, which are not counted, are around the words if it is `marked`. White space becomes one
+    space, and `…` replaces omitted text; without a match it is the beginning.
     """
     if not chars:
         return ""
@@ -37,7 +38,7 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
     first = _window(positions, chars) if positions else start
     begin = _at_word(body, max(start, first - chars // 4), start) if positions else start
     stop = _until_word(body, begin, min(len(body), begin + chars))
-    text = _marked(body, begin, stop, positions)
+    text = _marked(body, begin, stop, positions if marked else [])
     lead = "…" if body[:begin].strip() else ""
     tail = "…" if body[stop:].strip() else ""
     return f"{lead}{text}{tail}"
