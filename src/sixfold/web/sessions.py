@@ -53,11 +53,15 @@ def _current_page(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionCookie:
-    """The login session of a browser; `csrf` goes into every form of its pages."""
+    """The login session of a browser; `csrf` goes into every form of its pages.
+
+    `account` is what it acts for: the person's own account `person_id`, or an organization.
+    """
 
     account: Account
     token: str
     principal: Principal
+    person_id: str = ""
 
     @property
     def csrf(self) -> str:
@@ -99,14 +103,15 @@ class SessionCookies:
         if session is None:
             return None
         access = rights.declared.get()
-        # The response must not reveal that the page exists.
-        if not session.principal.has(access.right):
+        # The response must not reveal that the page exists, except to the members of an organization.
+        is_member = session.principal.member_id is not None and not access.right & rights.Rights.OPERATE
+        if not is_member and not session.principal.has(access.right):
             raise errors.NotFound
         try:
             session.principal.require(access)
         except errors.SignInAgain:
             raise errors.SignInAgain(_current_page(request)) from None
-        found = SessionCookie(session.account, token, session.principal)
+        found = SessionCookie(session.account, token, session.principal, session.person_id)
         current_session.set(found)
         return found
 

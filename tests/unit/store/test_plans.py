@@ -33,6 +33,7 @@ UNATTENDED = {
         "oauth_sweep_spent",
         "oauth_sweep_clients",
         "key_rate_sweep",
+        "invitation_sweep",
     ),
     "assembly: graphs": ("graph_outcomes_sweep",),
     "assembly: batches": ("batches_sweep",),

@@ -13,8 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, audit_log, credentials, payments
+from sixfold.core.accounts import accounts, audit_log, credentials, keys, payments
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.organizations import organizations
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Transaction, many, now
@@ -69,6 +70,9 @@ ERASURES = (
     "erase_grants",
     "erase_spending",
     "erase_rates",
+    "erase_invitations",
+    "erase_members",
+    "erase_teams",
     "erase_keys",
     "erase_passkeys",
     "erase_identities",
@@ -86,8 +90,9 @@ EndPlan = Callable[[str, str], Awaitable[object]]
 def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     """Close an account for `days` and return the time of its erasure (epoch µs).
 
-    API keys are disabled, programs lose their access, and all sessions but that of `token` end. Raises
-    `Forbidden` for the operator's account.
+    API keys are disabled, programs lose their access, and all sessions but that of `token` end, also those of
+    members. The person leaves its organizations. Raises `Forbidden` for the operator's account, and
+    `Conflict` for a person who owns an organization.
     """
     if account.kind != "customer":
         raise errors.Forbidden("The operator's account cannot be deleted")
@@ -95,6 +100,9 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     if not (yield Query("account_deletion_set", {"id": account.id, "closing_at": erased_at})):
         raise errors.NotFound("Account not found")
     yield from audit_log.note(account.id, "account.close")
+    if account.has_sign_in:
+        yield from organizations.leave_all(account.id)
+    yield Query("members_sessions_end", {"account_id": account.id, "but": keys.hash_of(token)})
     yield from credentials.end_all(account.id, token)
     return erased_at
 
@@ -106,7 +114,7 @@ def reopen(account_id: str) -> Transaction[None]:
 
 
 def confirm(account: Account, text: object) -> None:
-    """Raise `InvalidInput` unless `text` is the account's e-mail address, to prevent accidents."""
+    """Raise `InvalidInput` unless `text` is the account's e-mail address or handle, to prevent accidents."""
     if not isinstance(text, str) or text.strip().lower() != account.email:
         raise errors.InvalidInput.of("confirm", "confirm must be the account's own e-mail address")
 

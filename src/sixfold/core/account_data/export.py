@@ -5,7 +5,7 @@ account.json              the account; its keys, passkeys, sessions and identiti
 <name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, conversations,
                           conversation-items, provider-objects, files, batches, batch-answers,
                           vector-stores, vector-store-files, live-sessions, posts, characters,
-                          models, audit, media
+                          models, members, teams, invitations, audit, media
 media/<name>              every file that media.jsonl names
 memory/<slug>.md          every page, as `sixfold memory import` reads it
 """
@@ -53,10 +53,13 @@ _TABLES = {
     "posts": "export_posts",
     "characters": "export_characters",
     "models": "export_models",
+    "members": "export_members",
+    "teams": "export_teams",
+    "invitations": "export_invitations",
     "audit": "export_audit",
     "media": "export_media",
 }
-_MONEY = {"amount", "cost"}
+_MONEY = {"amount", "cost", "budget_day", "budget_month"}
 _JSON = frozenset(
     {
         *("inputs", "input", "output", "tags", "document", "scope", "request", "response", "metadata"),

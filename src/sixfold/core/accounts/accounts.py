@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.accounts import audit_log, ledger, rights
-from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.keys import Budget, Principal
 from sixfold.core.database import Query, Row, Transaction, one
 
 LOCAL_EMAIL = "local@localhost"
@@ -18,7 +18,10 @@ _EMAIL = re.compile(r"[^@\s<>\"'\x00-\x1f]{1,64}@[^@\s<>\"'\x00-\x1f]{1,190}")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account row; amounts in micro-dollars. `posted` is the balance including the amount `held`."""
+    """An account row; amounts in micro-dollars. `posted` is the balance including the amount `held`.
+
+    `email` is a handle without an `@` for an organization that nobody signs in as.
+    """
 
     id: str
     kind: str
@@ -28,6 +31,8 @@ class Account:
     plan: str
     password_hash: str | None
     closing_at: int | None = None
+    budget_day: int | None = None
+    budget_month: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> Account:
@@ -41,6 +46,8 @@ class Account:
             plan=row["plan"],
             password_hash=row["password_hash"],
             closing_at=row["closing_at"],
+            budget_day=row["budget_day"],
+            budget_month=row["budget_month"],
         )
 
     @property
@@ -49,12 +56,30 @@ class Account:
         return self.kind == "operator"
 
     @property
+    def has_sign_in(self) -> bool:
+        """Whether a person signs in as this account: its name is an e-mail address, not a handle."""
+        return "@" in self.email
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budgets of the organization, if it has any."""
+        if self.budget_day is None and self.budget_month is None:
+            return ()
+        return (Budget(self.id, self.budget_day, self.budget_month),)
+
+    @property
     def owner(self) -> Principal:
         """The principal of the account's owner with all of the account's rights, as the CLI uses it."""
         owner_rights = rights.ALL if self.is_operator else rights.STANDARD
         below_zero = self.kind == "customer" and self.posted - self.held < 0
         return Principal(
-            self.id, self.kind, self.email, rights=owner_rights, authentication="local", below_zero=below_zero
+            self.id,
+            self.kind,
+            self.email,
+            rights=owner_rights,
+            authentication="local",
+            below_zero=below_zero,
+            budgets=self.budgets,
         )
 
     @property
@@ -69,7 +94,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
     Raises `BadRequest` for an invalid e-mail address and `Conflict` if an account has it already.
     """
     address = email.strip().lower()
-    if not _EMAIL.fullmatch(address):
+    if not is_email(address):
         raise errors.BadRequest(f"{email!r} is not an e-mail address")
     account_id = ids.new("acct")
     inserted = yield Query(
@@ -89,6 +114,11 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
         yield from ledger.deposit(account_id, credit, entry)
     yield from audit_log.note(account_id, "account.create", address)
     return (yield from by_id(account_id))
+
+
+def is_email(text: str) -> bool:
+    """Whether a text has the form of an e-mail address."""
+    return _EMAIL.fullmatch(text) is not None
 
 
 def credit(email: str, amount: int) -> Transaction[Account]:

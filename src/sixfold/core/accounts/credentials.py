@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from sixfold.core.accounts import accounts, audit_log, idempotency, limits
 from sixfold.core.accounts.authentication import login_sessions, oauth
-from sixfold.core.database import Query, Transaction, now
+from sixfold.core.accounts.organizations import invitations
+from sixfold.core.database import Query, Transaction, many, now
 
 
 def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Transaction[None]:
     """End all login sessions, sign-in links and OAuth grants of an account, except the session of `token`.
 
-    With `with_keys`, also revoke its API keys.
+    This includes its grants in organizations. With `with_keys`, also revoke its API keys, there too.
     """
     yield from login_sessions.end_others(account_id, token)
     yield from oauth.end_all(account_id)
+    for row in (yield from many("person_grants_end", person_id=account_id)):
+        if row["key_id"]:
+            yield Query("key_revoke", {"id": row["key_id"]})
     if with_keys:
+        yield Query("person_keys_revoke", {"person_id": account_id})
         revoked = yield Query("keys_revoke", {"account_id": account_id})
         yield from audit_log.note(account_id, "key.revoke_all", str(len(revoked)))
 
@@ -32,8 +37,9 @@ def change_password(
 
 
 def delete_expired() -> Transaction[None]:
-    """Delete expired sessions, links, grants and challenges, and old stored responses and rates."""
+    """Delete expired sessions, links, grants, invitations, challenges, stored responses and rates."""
     yield from idempotency.sweep((yield from now()))
     yield from login_sessions.sweep()
     yield from oauth.sweep()
     yield from limits.sweep()
+    yield from invitations.sweep()

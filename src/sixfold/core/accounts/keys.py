@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.rights import Access, Rights
+from sixfold.core.accounts.rights import Access, Rights, Role
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Row, Transaction, one
 
@@ -23,6 +23,11 @@ _NO_CREDENTIAL = "-"
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
 # How long after a login its session may use `account.manage`.
 FRESH_MINUTES = 10
+_NEEDED_ROLES = {
+    "admin": "Only the owner and the admins of this organization may do this",
+    "owner": "Only the owner of this organization may do this",
+    "person": "This concerns the sign-in of a person: switch to your own account first",
+}
 # By OAuth scope.
 PROGRAM_RIGHTS = {
     "memory": rights.MEMORY,
@@ -73,6 +78,14 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 UNLIMITED = Scope()
 
 
+class Budget(NamedTuple):
+    """Limits of what the key, member, team or organization `id` spends; micro-dollars, None is unlimited."""
+
+    id: str
+    day: int | None = None
+    month: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who makes a request: the account, and the rights and limits of the credential.
@@ -80,7 +93,8 @@ class Principal:
     `keyless` is set for the operator on the server's own machine without a key. `signed_in_at` is the time of
     a session's last login in epoch µs, `is_fresh` whether that was within the last `FRESH_MINUTES`.
     `below_zero` is set for a customer with a negative balance, who cannot run anything. `grant_id` is the
-    OAuth grant of a program's key.
+    OAuth grant of a program's key. A member of an organization has a `member_id`, and in a browser the
+    `key_id` of the key that stands for it; `budgets` are those of the member, team and organization.
     """
 
     account_id: str
@@ -93,18 +107,16 @@ class Principal:
     authentication: Authentication = "key"
     signed_in_at: int | None = None
     is_fresh: bool = False
-    role: str = "owner"
+    role: Role = "person"
     below_zero: bool = False
     grant_id: str | None = None
+    member_id: str | None = None
+    team_id: str | None = None
+    budgets: tuple[Budget, ...] = ()
 
     @property
     def organization_id(self) -> str:
-        """The organization of the account; every account is its own organization."""
-        return self.account_id
-
-    @property
-    def team_id(self) -> str:
-        """The team within the organization; every account is its own team."""
+        """The organization of the account: an account is an organization, most often of one."""
         return self.account_id
 
     @property
@@ -151,6 +163,8 @@ class Principal:
         needed = access.bits
         if needed & ~int(self.rights):
             raise errors.Forbidden(_missing_rights(access.right & ~self.rights, self.authentication))
+        if rights.ROLES.index(self.role) < rights.ROLES.index(access.role):
+            raise errors.Forbidden(_NEEDED_ROLES[access.role])
         if needed & _MANAGE and self.authentication == "session" and not self.is_fresh:
             raise errors.SignInAgain
 
@@ -198,6 +212,20 @@ class NewKey:
     api_key: str
 
 
+class Holder(NamedTuple):
+    """Whose key it is within an organization: of a member, of a team, or else of the account itself.
+
+    `grant_id` is the OAuth grant if the key is an access token.
+    """
+
+    member_id: str | None = None
+    team_id: str | None = None
+    grant_id: str | None = None
+
+
+ACCOUNT = Holder()
+
+
 def create(
     account_id: str,
     scope: Scope | None = None,
@@ -205,12 +233,12 @@ def create(
     *,
     granted: Rights | None = None,
     origin: Origin = "key",
-    grant_id: str | None = None,
+    holder: Holder = ACCOUNT,
 ) -> Transaction[NewKey]:
     """Create a key of an account; `expires_at` in epoch µs. Without `granted` it gets the usual rights.
 
-    `grant_id` is the OAuth grant if the key is an access token. Raises `BadRequest` if the limits or the
-    account do not allow the rights.
+    `holder` is whose key it is within the organization. Raises `BadRequest` if the limits or the account do
+    not allow the rights.
     """
     limits = scope or UNLIMITED
     key_rights = limits.default_rights if granted is None else granted
@@ -227,7 +255,9 @@ def create(
             "rights": rights.encode(key_rights),
             "origin": origin,
             "expires_at": expires_at,
-            "grant_id": grant_id,
+            "grant_id": holder.grant_id,
+            "member_id": holder.member_id,
+            "team_id": holder.team_id,
         },
     )
     yield Query(
@@ -278,7 +308,9 @@ def by_id(key_id: str) -> Transaction[Principal | None]:
 
 def _principal(row: Row) -> Principal:
     scope = scope_of(row)
-    stored = rights_of(row)
+    role = role_of(row)
+    # The rights of a program or a key end with those of the member.
+    stored = rights_of(row) & rights.OF_ROLE[role]
     return Principal(
         account_id=row["account_id"],
         kind=row["kind"],
@@ -287,9 +319,35 @@ def _principal(row: Row) -> Principal:
         scope=scope,
         rights=stored if row["kind"] == "operator" else stored & ~Rights.OPERATE,
         authentication="oauth" if row["origin"] == "oauth" or row["program"] else "key",
+        role=role,
         below_zero=bool(row["below_zero"]),
         grant_id=row["grant_id"],
+        member_id=row["member_id"],
+        team_id=row["team_id"],
+        budgets=budgets_of(row, row["account_id"]),
     )
+
+
+def role_of(row: Row) -> Role:
+    """Return the role of a key: that of its member, the lowest for a team, `person` for the account's own."""
+    if row["member_id"] is None:
+        return "person" if row["team_id"] is None else "member"
+    return row["role"] or "member"
+
+
+def budgets_of(row: Row, account_id: str) -> tuple[Budget, ...]:
+    """Return the budgets in a key's or session's row: of its member and team, and of the organization if set.
+
+    Spending of members and teams is counted even without a limit, for their reports.
+    """
+    budgets: list[Budget] = []
+    if row["member_id"] is not None:
+        budgets.append(Budget(row["member_id"], row["member_day"], row["member_month"]))
+    if row["team_id"] is not None:
+        budgets.append(Budget(row["team_id"], row["team_day"], row["team_month"]))
+    if row["budget_day"] is not None or row["budget_month"] is not None:
+        budgets.append(Budget(account_id, row["budget_day"], row["budget_month"]))
+    return tuple(budgets)
 
 
 def scope_of(row: Row) -> Scope:
@@ -325,7 +383,7 @@ def rights_of_scopes(scopes: Collection[str]) -> Rights:
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
-    """Return all keys of an account, newest first, without secrets."""
+    """Return all keys of an account, newest first, without secrets and those that stand for members."""
     rows = yield Query("keys_of", {"account_id": account_id})
     return tuple(rows)
 

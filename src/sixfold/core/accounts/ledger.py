@@ -36,7 +36,7 @@ def hold(
 ) -> Transaction[None]:
     """Reserve `amount` for a request; raises `InsufficientCredits` if less is available.
 
-    `payer` is the key whose budgets include the amount (raises `BudgetExceeded`). `about` is stored with the
+    `payer` has the budgets that include the amount (raises `BudgetExceeded`). `about` is stored with the
     hold for recovery after a crash.
     """
     if amount <= 0:
@@ -46,8 +46,8 @@ def hold(
     rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
     if not rows:
         raise errors.InsufficientCredits
-    key_id = payer.key_id if payer is not None else None
-    row = {"id": hold_id, "account_id": account_id, "key_id": key_id, "about": about}
+    counted = payer.counted if payer is not None else None
+    row = {"id": hold_id, "account_id": account_id, "key_id": counted, "about": about}
     yield Query("hold_insert", {**row, "amount": amount})
 
 
@@ -106,7 +106,7 @@ def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
 
 
 def _restore_budget(hold_row: Row, amount: int) -> Transaction[None]:
-    """Return the part of a hold that was not charged to the budgets of its key."""
+    """Return the part of a hold that was not charged to the budgets that counted it."""
     if hold_row["key_id"] is not None and amount:
         yield from limits.restore(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 

@@ -32,8 +32,8 @@ class HoldRequest(NamedTuple):
 class Capture(NamedTuple):
     """Arguments of one capture; an `amount` of 0 releases the hold.
 
-    `held` is the amount of the hold, `held_at` its time in epoch µs, and `key_id` the key whose budgets it
-    counted against.
+    `held` is the amount of the hold, `held_at` its time in epoch µs, and `counted` the ids of the budgets
+    that counted it, separated by spaces.
     """
 
     account_id: str
@@ -41,7 +41,7 @@ class Capture(NamedTuple):
     held: int
     amount: int
     entry: ledger.LedgerEntry
-    key_id: str | None = None
+    counted: str = ""
     held_at: int = 0
 
 
@@ -141,11 +141,11 @@ def _check(
 
 
 def _unspent(captures: Iterable[Capture]) -> Counter[tuple[str, int]]:
-    """Return what budgets get back, by key and by the time of the hold's day."""
+    """Return what budgets get back, by budget and by the time of the hold's day."""
     unspent = Counter[tuple[str, int]]()
     for each in captures:
-        if each.key_id is not None:
-            unspent[each.key_id, each.held_at // DAY_US * DAY_US] += each.held - each.amount
+        for budget_id in each.counted.split():
+            unspent[budget_id, each.held_at // DAY_US * DAY_US] += each.held - each.amount
     return unspent
 
 
@@ -175,20 +175,20 @@ def _balance_row(account_id: str, held: int, posted: int, needed: int) -> dict[s
 
 
 def _hold_row(request: HoldRequest) -> dict[str, Value]:
-    key_id = request.payer.key_id if request.payer is not None else None
+    counted = request.payer.counted if request.payer is not None else None
     return {
         "id": request.hold_id,
         "account_id": request.account_id,
         "amount": request.amount,
-        "key_id": key_id,
+        "key_id": counted,
         "about": request.about,
     }
 
 
 def _charge_row(charge: DirectCharge) -> dict[str, Value]:
-    key_id = charge.payer.key_id if charge.payer is not None else None
+    counted = charge.payer.counted if charge.payer is not None else None
     capture = Capture(charge.account_id, charge.hold_id, charge.max_amount, charge.amount, charge.entry)
-    return {**_capture_row(capture), "key_id": key_id}
+    return {**_capture_row(capture), "key_id": counted}
 
 
 def _capture_row(capture: Capture) -> dict[str, Value]:

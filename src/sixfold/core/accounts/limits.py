@@ -1,8 +1,9 @@
-"""Budgets and rate limits of API keys, for all APIs.
+"""Budgets of keys, members, teams and organizations, and rate limits of keys, for all APIs.
 
-A request carries its principal. If its key has a budget, `ledger.hold` counts the amount against it in the
-transaction of the hold. Budget days and months are in UTC. Rates use the generic cell rate algorithm, which
-needs one number per key: in this server's memory, or in the database if several servers share it.
+A request carries its principal. If that has budgets, `ledger.hold` counts the amount against all of them in
+the transaction of the hold. The hold names them, so that each gets back what is not charged. Budget days and
+months are in UTC. Rates use the generic cell rate algorithm, which needs one number per key: in this server's
+memory, or in the database if several servers share it.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import functools
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.keys import Budget, Principal
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US
-from sixfold.core.database import Database, Query, Rows, Transaction, Value, now, one
+from sixfold.core.database import Database, Query, Rows, Transaction, Value, many, now, one
 
 _LOG = logging.getLogger("sixfold.limits")
 _LEASE_SECONDS = 0.4
@@ -34,57 +38,106 @@ _MINUTE_US = 60 * SECOND_US
 _NO_LIMIT = 2**62
 # Length of the period's name, from which its kind follows.
 _LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}
+# By the prefix of a budget's id.
+_OWNERS = {"key": "This key's", "member": "This member's", "team": "The team's", "acct": "The organization's"}
 
 
 class Payer(NamedTuple):
-    """A key with a budget; amounts in micro-dollars."""
+    """A key and its budgets in micro-dollars, and the budgets that it shares with others.
+
+    Without a key, `key_id` is empty and only the shared budgets apply.
+    """
 
     key_id: str
     budget_day: int | None = None
     budget_month: int | None = None
+    shared: tuple[Budget, ...] = ()
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """All budgets that count what it spends, those of the key first."""
+        if not self.key_id:
+            return self.shared
+        return (Budget(self.key_id, self.budget_day, self.budget_month), *self.shared)
+
+    @property
+    def counted(self) -> str:
+        """The ids of its budgets, separated by spaces, as a hold stores them."""
+        return " ".join((self.key_id, *(budget.id for budget in self.shared))).strip()
 
 
 def payer_of(principal: Principal) -> Payer | None:
-    """Return the principal's key if it has a budget, else None."""
-    if principal.key_id is None:
+    """Return who pays for a principal if its spending is counted, else None."""
+    scope, key_id = principal.scope, principal.key_id
+    has_budget = key_id is not None and (scope.budget_day is not None or scope.budget_month is not None)
+    if not has_budget and not principal.budgets:
         return None
-    scope = principal.scope
-    if scope.budget_day is None and scope.budget_month is None:
-        return None
-    return Payer(principal.key_id, scope.budget_day, scope.budget_month)
+    return Payer(key_id or "", scope.budget_day, scope.budget_month, principal.budgets)
 
 
 def spend(payer: Payer, amount: int) -> Transaction[None]:
-    """Count `amount` against a key's budgets; raises `BudgetExceeded`."""
-    budgets = {"day": payer.budget_day, "month": payer.budget_month}
-    max_spent = {unit: _limit(budget) for unit, budget in budgets.items()}
+    """Count `amount` against all budgets of a payer, or against none; raises `BudgetExceeded`."""
+    if payer.shared:
+        yield from _spend_shared(payer, amount)
+        return
+    budget = payer.budgets[0]
+    max_spent = _limits(budget)
     exceeded = [unit for unit, limit in max_spent.items() if amount > limit]
     if not exceeded:
-        rows = yield Query("key_spend_add", {"key_id": payer.key_id, "amount": amount, **max_spent})
+        rows = yield Query("key_spend_add", {"key_id": budget.id, "amount": amount, **max_spent})
         updated = {len(row["period"]) for row in rows}
         exceeded = [unit for unit, length in _LENGTHS.items() if length not in updated]
     if exceeded:
-        unit, epoch_us = exceeded[0], (yield from now())
-        left = max_spent[unit] - (yield from _spent(payer.key_id, unit, epoch_us))
-        budget = f"This key's budget of {money.format_usd(max_spent[unit])} USD per {unit}"
-        state = f"has {money.format_usd(left)} USD left; this request needs {money.format_usd(amount)} USD"
-        raise errors.BudgetExceeded(
-            f"{budget} {state if left > 0 else 'is used up'}", retry_after=_until_next(epoch_us, unit)
-        )
+        raise (yield from _exceeded(budget, exceeded[0], amount))
+
+
+def _spend_shared(payer: Payer, amount: int) -> Transaction[None]:
+    """Count in one statement, so that a refused request has written nothing: other requests run with it."""
+    budgets = [{"id": budget.id, **_limits(budget)} for budget in sorted(payer.budgets)]
+    document = msgspec.json.encode(budgets).decode()
+    if (yield Query("budgets_spend", {"budgets": document, "amount": amount})):
+        return
+    epoch_us = yield from now()
+    for budget in payer.budgets:
+        for unit, limit in _limits(budget).items():
+            if (yield from _spent(budget.id, unit, epoch_us)) + amount > limit:
+                raise (yield from _exceeded(budget, unit, amount))
+
+
+def _limits(budget: Budget) -> dict[str, int]:
+    return {"day": _limit(budget.day), "month": _limit(budget.month)}
+
+
+def _exceeded(budget: Budget, unit: str, amount: int) -> Transaction[errors.BudgetExceeded]:
+    limit, epoch_us = _limits(budget)[unit], (yield from now())
+    left = limit - (yield from _spent(budget.id, unit, epoch_us))
+    name = f"{_owner_of(budget)} budget of {money.format_usd(limit)} USD per {unit}"
+    state = f"has {money.format_usd(left)} USD left; this request needs {money.format_usd(amount)} USD"
+    return errors.BudgetExceeded(
+        f"{name} {state if left > 0 else 'is used up'}", retry_after=_until_next(epoch_us, unit)
+    )
+
+
+def _owner_of(budget: Budget) -> str:
+    return _OWNERS.get(budget.id.partition("_")[0], "This key's")
 
 
 def change_spending(spent: Mapping[Payer, int], unspent: Mapping[tuple[str, int], int]) -> Query:
-    """Return a query that counts `spent` against budgets and subtracts `unspent`, by key and time.
+    """Return a query that counts `spent` against budgets and subtracts `unspent`, by budget and time.
 
     It changes no row of a period whose budget would be exceeded.
     """
     rows: list[dict[str, Value]] = []
-    for (key_id, held_at), amount in sorted(unspent.items()):
+    for (budget_id, held_at), amount in sorted(unspent.items()):
         if amount:
-            rows.append({"key_id": key_id, "at": held_at, "amount": -amount, "day": 0, "month": 0})
+            rows.append({"key_id": budget_id, "at": held_at, "amount": -amount, "day": 0, "month": 0})
+    amounts = Counter[Budget]()
     for payer, amount in spent.items():
-        day, month = _limit(payer.budget_day), _limit(payer.budget_month)
-        rows.append({"key_id": payer.key_id, "at": None, "amount": amount, "day": day, "month": month})
+        for budget in payer.budgets:
+            amounts[budget] += amount
+    for budget, amount in amounts.items():
+        day, month = _limit(budget.day), _limit(budget.month)
+        rows.append({"key_id": budget.id, "at": None, "amount": amount, "day": day, "month": month})
     rows.sort(key=lambda row: str(row["key_id"]))
     return Query("key_spend_change", {}, rows, expected=2 * len(rows))
 
@@ -94,32 +147,57 @@ def _limit(budget: int | None) -> int:
 
 
 def unspent(payer: Payer) -> Transaction[int]:
-    """Return the rest of a key's budgets in micro-dollars: of the day or of the month, whichever is less."""
-    rows = yield Query("key_spent_now", {"key_id": payer.key_id})
-    return unspent_of(payer, rows)
+    """Return the rest of a payer's budgets in micro-dollars: of any day or month, whichever is least."""
+    rest = _NO_LIMIT
+    for budget in payer.budgets:
+        rows = yield Query("key_spent_now", {"key_id": budget.id})
+        rest = min(rest, unspent_of(budget, rows))
+    return rest
 
 
-def unspent_of(payer: Payer, rows: Rows) -> int:
-    """Return the same for rows with the `period` and the `amount` spent in it."""
+def unspent_of(budget: Budget, rows: Rows) -> int:
+    """Return the same for one budget and its rows with the `period` and the `amount` spent in it."""
     spent = {len(row["period"]): int(row["amount"]) for row in rows if row["period"] is not None}
-    budgets = {"day": payer.budget_day, "month": payer.budget_month}
+    budgets = {"day": budget.day, "month": budget.month}
     return min(
-        (budget - spent.get(_LENGTHS[unit], 0) for unit, budget in budgets.items() if budget is not None),
+        (limit - spent.get(_LENGTHS[unit], 0) for unit, limit in budgets.items() if limit is not None),
         default=_NO_LIMIT,
     )
 
 
-def _spent(key_id: str, unit: str, epoch_us: int) -> Transaction[int]:
-    """Return what a key has spent in the day or month of `epoch_us`."""
+def spent_now(budget_ids: Sequence[str]) -> Transaction[dict[str, tuple[int, int]]]:
+    """Return what has been spent in the current day and month, by the ids of budgets."""
+    day, month = _periods((yield from now()))
+    rows = yield from many(
+        "budgets_spent", ids=msgspec.json.encode(budget_ids).decode(), day=day, month=month
+    )
+    spent: dict[str, tuple[int, int]] = dict.fromkeys(budget_ids, (0, 0))
+    for row in rows:
+        in_day, in_month = spent[row["key_id"]]
+        is_day = len(row["period"]) == _LENGTHS["day"]
+        spent[row["key_id"]] = (row["amount"], in_month) if is_day else (in_day, row["amount"])
+    return spent
+
+
+def _spent(budget_id: str, unit: str, epoch_us: int) -> Transaction[int]:
+    """Return what a key, member, team or organization has spent in the day or month of `epoch_us`."""
     period = _periods(epoch_us)[list(_LENGTHS).index(unit)]
-    row = yield from one("key_spent", key_id=key_id, period=period)
+    row = yield from one("key_spent", key_id=budget_id, period=period)
     return 0 if row is None else int(row["amount"])
 
 
-def restore(key_id: str, held_at: int, amount: int) -> Transaction[None]:
-    """Subtract `amount`, which was held at `held_at` and not charged, from a key's spending."""
+def restore(counted: str, held_at: int, amount: int) -> Transaction[None]:
+    """Subtract `amount`, which was held at `held_at` and not charged, from the budgets that counted it."""
     day, month = _periods(held_at)
-    yield Query("key_spend_return", {"key_id": key_id, "day": day, "month": month, "amount": amount})
+    for budget_id in sorted(counted.split()):
+        yield Query("key_spend_return", {"key_id": budget_id, "day": day, "month": month, "amount": amount})
+
+
+def current_periods(epoch_us: int) -> tuple[tuple[str, int], tuple[str, int]]:
+    """Return the names of the day and month of `epoch_us`, each with its start in epoch µs."""
+    day, month = _periods(epoch_us)
+    first = datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC)
+    return (day, epoch_us // DAY_US * DAY_US), (month, int(first.timestamp()) * SECOND_US)
 
 
 def _periods(epoch_us: int) -> tuple[str, str]:

@@ -11,9 +11,14 @@ import functools
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from sixfold import errors
+
+# What a principal is within its organization, in ascending order; `person` is the account's own sign-in or
+# key, which no member has.
+Role = Literal["member", "admin", "owner", "person"]
+ROLES: Final[tuple[Role, ...]] = ("member", "admin", "owner", "person")
 
 
 class Rights(enum.IntFlag):
@@ -34,6 +39,13 @@ ALL: Final = Rights.RUN | MEMORY | Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE |
 STANDARD: Final = ALL & ~Rights.OPERATE
 # The rights that a key with a limit on models or a budget may have at most.
 LIMITED: Final = STANDARD & ~Rights.ACCOUNT_MANAGE
+# The rights that a principal in each role may have at most.
+OF_ROLE: Final[Mapping[str, Rights]] = {
+    "member": Rights.RUN | MEMORY | Rights.ACCOUNT_READ,
+    "admin": STANDARD,
+    "owner": STANDARD,
+    "person": ALL,
+}
 BY_NAME: Final[Mapping[str, Rights]] = {
     "run": Rights.RUN,
     "memory.read": Rights.MEMORY_READ,
@@ -75,10 +87,14 @@ def _union(rights: Iterable[Rights]) -> Rights:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a route, websocket or tool requires: a right, any credential, or nothing (`public`)."""
+    """What a route, websocket or tool requires: a right, any credential, or nothing (`public`).
+
+    `role` is the lowest role in the organization that may do it.
+    """
 
     right: Rights = NONE
     public: bool = False
+    role: Role = "member"
     # The right as a plain integer, because operations on an `IntFlag` are slow.
     bits: int = field(init=False)
 
@@ -99,6 +115,14 @@ MEMORY_WRITE: Final = Access(Rights.MEMORY_WRITE)
 ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)
 ACCOUNT_MANAGE: Final = Access(Rights.ACCOUNT_MANAGE)
 OPERATE: Final = Access(Rights.OPERATE)
+# What an organization's owner and admins may do, what only its owner may do, and what concerns the sign-in of
+# the account itself.
+ADMIN_READ: Final = Access(Rights.ACCOUNT_READ, role="admin")
+ADMIN: Final = Access(Rights.ACCOUNT_MANAGE, role="admin")
+OWNER_READ: Final = Access(Rights.ACCOUNT_READ, role="owner")
+OWNER: Final = Access(Rights.ACCOUNT_MANAGE, role="owner")
+PERSON_READ: Final = Access(Rights.ACCOUNT_READ, role="person")
+PERSON: Final = Access(Rights.ACCOUNT_MANAGE, role="person")
 
 # Outside a route, every right is required.
 UNDECLARED: Final = Access(ALL)

@@ -1,16 +1,18 @@
-"""The usage of an account by day, kind, model and key: requests, tokens and amounts, free requests included.
+"""The usage of an account by day, kind, model, key, member and team: requests, tokens and amounts.
 
-Amounts come from the ledger. The tokens of a chat and free chats are known while its call is in the log.
+Free requests are included. What is paid for belongs to the member and team that its hold names; what is free,
+to those of its key. Amounts come from the ledger. The tokens of a chat and free chats are known while its
+call is in the log.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sixfold import errors
 from sixfold.core import ids, money
@@ -18,7 +20,8 @@ from sixfold.core.accounts.ledger_queries import model_of
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Row, Transaction, many, now
 
-DIMENSIONS = ("day", "kind", "model", "key")
+USUAL = ("day", "kind", "model", "key")
+DIMENSIONS = (*USUAL, "member", "team")
 COUNTS = ("requests", "input_tokens", "output_tokens")
 MAX_DAYS = 366
 MAX_GROUPS = 100_000
@@ -40,10 +43,21 @@ class UsageReport:
         return text.getvalue()
 
 
-def report(account_id: str, days: int, dimensions: Sequence[str]) -> Transaction[UsageReport]:
+class _Holders(NamedTuple):
+    """Member and team by the id of a key, and their e-mail address or name by their id."""
+
+    by_key: Mapping[str, tuple[str, str]]
+    names: Mapping[str, str]
+
+
+def report(
+    account_id: str, days: int, dimensions: Sequence[str], holder_id: str | None = None
+) -> Transaction[UsageReport]:
     """Return the usage of the last `days` days including today (UTC), sorted by the dimensions.
 
-    Raises `BadRequest` if there are more than `MAX_GROUPS` combinations of day, kind, model and key.
+    `member` and `team` are an e-mail address and a name, or an id after they were removed. With a
+    `holder_id`, only the usage of this member or team is included. Raises `BadRequest` if there are more than
+    `MAX_GROUPS` combinations of day, kind, model and key.
     """
     today = (yield from now()) // DAY_US
     since = (today - days + 1) * DAY_US
@@ -59,8 +73,11 @@ def report(account_id: str, days: int, dimensions: Sequence[str]) -> Transaction
     if len(rows) > MAX_GROUPS:
         raise errors.BadRequest(f"More than {MAX_GROUPS:,} groups: choose fewer than {days} days")
     groups: dict[tuple[str, ...], list[int]] = {}
+    holders = yield from _holders(account_id)
     for row in rows:
-        values = _values(row)
+        values, owners = _values(row, holders)
+        if holder_id is not None and holder_id not in owners:
+            continue
         totals = groups.setdefault(tuple(values[name] for name in dimensions), [0, 0, 0, 0])
         for index, name in enumerate((*COUNTS, "micros")):
             totals[index] += int(row[name])
@@ -77,10 +94,32 @@ def report(account_id: str, days: int, dimensions: Sequence[str]) -> Transaction
     )
 
 
-def _values(row: Row) -> dict[str, str]:
+def _holders(account_id: str) -> Transaction[_Holders]:
+    rows = yield from many("key_holders", account_id=account_id)
+    by_key = {row["id"]: (row["member_id"] or "", row["team_id"] or "") for row in rows}
+    names: dict[str, str] = {}
+    if by_key:
+        names |= {row["id"]: row["email"] for row in (yield from many("members_of", account_id=account_id))}
+        names |= {row["id"]: row["name"] for row in (yield from many("teams_of", account_id=account_id))}
+    return _Holders(by_key, names)
+
+
+def _values(row: Row, holders: _Holders) -> tuple[dict[str, str], tuple[str, str]]:
+    """Return the values of the dimensions, and the ids of the member and team."""
     day = datetime.fromtimestamp(int(row["day"]) * DAY_US / SECOND_US, UTC).date().isoformat()
     kind = "run" if row["kind"] == "charge" else str(row["kind"])
-    return {"day": day, "kind": kind, "model": model_of(row["kind"], row["name"]), "key": row["key_id"] or ""}
+    first = str(row["key_id"] or "").partition(" ")[0]
+    key_id = first if first.startswith("key_") else ""
+    counted = str(row["counted"] or "").split()
+    of_key = holders.by_key.get(key_id, ("", ""))
+    member_id, team_id = (
+        next((each for each in counted if each.startswith(f"{prefix}_")), "" if counted else of_key[index])
+        for index, prefix in enumerate(("member", "team"))
+    )
+    values = {"day": day, "kind": kind, "model": model_of(row["kind"], row["name"]), "key": key_id}
+    values["member"] = holders.names.get(member_id, member_id)
+    values["team"] = holders.names.get(team_id, team_id)
+    return values, (member_id, team_id)
 
 
 def _cell(value: Any) -> Any:

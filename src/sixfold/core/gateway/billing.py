@@ -64,7 +64,7 @@ class BillingBatcher:
 
         If the caller is canceled while waiting, the call has not begun.
         """
-        call.counted = payer is not None
+        call.counted = payer.counted if payer is not None else ""
         if self._credit is not None:
             covered = self._credit.try_reserve(call.account_id, payer, call.held)
             if covered is None:

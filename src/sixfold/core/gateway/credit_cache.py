@@ -1,7 +1,7 @@
 """Cache of recent balances, used to defer the hold of calls that the account can clearly afford.
 
-A hold that is written before the server is called costs a transaction and a wait. If the account and the
-key's budgets have four times the amount, the hold is written while the server works, or with the end of the
+A hold that is written before the server is called costs a transaction and a wait. If the account and all
+budgets have four times the amount, the hold is written while the server works, or with the end of the
 call. Only the call to the server relies on the cache: nothing is passed on to the caller before the hold or
 the charge is written, and the ledger refuses what does not fit.
 """
@@ -34,7 +34,7 @@ class _CachedCredit(msgspec.Struct):
 
 
 class CreditCache:
-    """Cached shares of accounts' credit and keys' budgets.
+    """Cached shares of accounts' credit and of budgets.
 
     `deferred_amount` returns the total of an account's deferred holds, `clock` monotonic seconds.
     """
@@ -61,13 +61,16 @@ class CreditCache:
             return None
         if account.remaining < amount:
             return False
-        if payer is not None:
-            budget = self._current(payer)
-            if budget is None:
+        budgets: list[_CachedCredit] = []
+        for budget in payer.budgets if payer is not None else ():
+            share = self._current(budget)
+            if share is None:
                 return None
-            if budget.remaining < amount:
-                return False
-            budget.remaining -= amount
+            budgets.append(share)
+        if any(share.remaining < amount for share in budgets):
+            return False
+        for share in budgets:
+            share.remaining -= amount
         account.remaining -= amount
         return True
 
@@ -83,8 +86,9 @@ class CreditCache:
     async def _refresh(self, account_id: str, payer: Payer | None) -> None:
         rows = await self._database.read(_balances(account_id, payer), snapshot=False)
         self._set(account_id, account_id, _available(rows))
-        if payer is not None:
-            self._set(payer, account_id, limits.unspent_of(payer, rows))
+        for budget in payer.budgets if payer is not None else ():
+            own = [row for row in rows if row["key_id"] == budget.id]
+            self._set(budget, account_id, limits.unspent_of(budget, own))
 
     def _set(self, name: Hashable, account_id: str, balance: int) -> None:
         # A read for another key of the account may have set its share, of which a part may be reserved.
@@ -97,8 +101,11 @@ class CreditCache:
 
 
 def _balances(account_id: str, payer: Payer | None) -> Transaction[Rows]:
-    key_id = payer.key_id if payer is not None else ""
-    return (yield Query("credit_now", {"account_id": account_id, "key_id": key_id}))
+    if payer is None or not payer.shared:
+        key_id = payer.key_id if payer is not None else ""
+        return (yield Query("credit_now", {"account_id": account_id, "key_id": key_id}))
+    ids = msgspec.json.encode([budget.id for budget in payer.budgets]).decode()
+    return (yield Query("credit_now_shared", {"account_id": account_id, "ids": ids}))
 
 
 def _available(rows: Rows) -> int:

@@ -29,8 +29,8 @@ _MEDIA_ENDPOINTS = frozenset({"embeddings", "images", "edits", "speech", "transc
 
 
 class CallRecord(msgspec.Struct):
-    """A call. `held` is in micro-dollars, `held_at` in epoch µs; `counted` if it counts in a key's
-    budgets.
+    """A call. `held` is in micro-dollars, `held_at` in epoch µs; `counted` are the ids of the budgets that
+    count it.
     """
 
     id: str
@@ -42,7 +42,7 @@ class CallRecord(msgspec.Struct):
     streamed: bool
     held: int = 0
     held_at: int = 0
-    counted: bool = False
+    counted: str = ""
     attempts: int = 0
     first_us: int = 0
     total_us: int = 0
@@ -166,9 +166,8 @@ def list_calls(
 
 
 def _charge(call: CallRecord, outcome: CallOutcome) -> ledger_batches.Capture:
-    key_id = call.key_id if call.counted else None
     return ledger_batches.Capture(
-        call.account_id, call.id, call.held, outcome.cost, _entry(call, outcome), key_id, call.held_at
+        call.account_id, call.id, call.held, outcome.cost, _entry(call, outcome), call.counted, call.held_at
     )
 
 

@@ -93,9 +93,10 @@ class Caller:
         """Return the caller of a principal; raise `Forbidden` without a right to the memory."""
         if not principal.rights & rights.MEMORY:
             principal.require(rights.MEMORY_READ)
+        by_hand = principal.authentication == "session"
         return cls(
             account_id=principal.account_id,
-            name=principal.key_id or principal.email,
+            name=principal.email if by_hand else principal.key_id or principal.email,
             collections=principal.scope.collections,
             read_only=not principal.has(Rights.MEMORY_WRITE),
             replays=principal.replays,

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts import accounts, keys, limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Transaction, one
 from sixfold.core.sessions import repository as sessions
@@ -58,8 +56,11 @@ def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
 
 
 def _payer(session: SessionRecord) -> Transaction[Payer | None]:
+    """Return the payer of a session's last slice: its key, or the account's own budgets without one."""
     row = yield from one("session_key", hold=sessions.hold_of(session.id, session.slice))
-    if row is None:
+    if row is None or row["key_id"] is None:
         return None
-    scope = msgspec.json.decode(row["scope"], type=Scope)
-    return Payer(row["key_id"], scope.budget_day, scope.budget_month)
+    principal = yield from keys.by_id(str(row["key_id"]).partition(" ")[0])
+    if principal is None:
+        principal = (yield from accounts.by_id(session.account_id)).owner
+    return limits.payer_of(principal)

@@ -53,6 +53,7 @@ _UNDO = "ROLLBACK TO SAVEPOINT request"
 _BATCHED = frozenset(
     {
         "account_below_zero",
+        "budgets_spend",
         "key_rate_add",
         "key_rate_spend",
         "key_spend_add",

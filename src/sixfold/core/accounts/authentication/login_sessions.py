@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit_log, keys
+from sixfold.core.accounts import audit_log, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
@@ -31,10 +31,13 @@ class LoginSession:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """The account of a live session, and its principal with the time of the login."""
+    """The account that a live session acts for, its principal with the time of the login, and the person's
+    own account.
+    """
 
     account: Account
     principal: Principal
+    person_id: str
 
 
 _BY_LINK = LoginSession("link")
@@ -70,15 +73,41 @@ def session(token: str) -> Transaction[SignedIn | None]:
     if row is None:
         return None
     account = Account.of(row)
-    return SignedIn(
-        account,
-        replace(
-            account.owner,
-            authentication="session",
-            signed_in_at=row["signed_in_at"],
-            is_fresh=bool(row["is_fresh"]),
-        ),
+    principal = replace(
+        account.owner,
+        authentication="session",
+        signed_in_at=row["signed_in_at"],
+        is_fresh=bool(row["is_fresh"]),
     )
+    if row["member_id"] is not None:
+        principal = replace(
+            principal,
+            email=row["person_email"] or "",
+            key_id=row["member_key"],
+            rights=rights.OF_ROLE[row["role"]],
+            role=row["role"],
+            member_id=row["member_id"],
+            team_id=row["team_id"],
+            budgets=keys.budgets_of(row, account.id),
+        )
+    return SignedIn(account, principal, row["person_id"])
+
+
+def act_for(token: str, account_id: str) -> Transaction[str]:
+    """Let a session act for an organization, or for its person's own account; return its new token.
+
+    Connections that were opened with the old token end. Raises `NotFound` if the person is no member.
+    """
+    rows = yield Query(
+        "login_session_act_for", {"token_hash": keys.hash_of(token), "organization_id": account_id}
+    )
+    if not rows:
+        raise errors.NotFound("You are not a member of this organization")
+    new_token = ids.secret("sess")
+    yield Query(
+        "login_session_rotate", {"token_hash": keys.hash_of(token), "new_hash": keys.hash_of(new_token)}
+    )
+    return new_token
 
 
 def of_account(account_id: str, token: str) -> Transaction[tuple[Row, ...]]:

@@ -146,8 +146,8 @@ def parse_authorization_request(
 # -- grants ----------------------------------------------------------------------------------------
 
 
-def grant(account_id: str, request: AuthorizationRequest) -> Transaction[str]:
-    """Record the user's consent and return the authorization code."""
+def grant(account_id: str, request: AuthorizationRequest, member_id: str | None = None) -> Transaction[str]:
+    """Record the user's consent and return the authorization code; `member_id` if a member gave it."""
     code = ids.secret("code")
     yield Query(
         "oauth_grant_insert",
@@ -155,6 +155,7 @@ def grant(account_id: str, request: AuthorizationRequest) -> Transaction[str]:
             "id": ids.new("grant"),
             "client_id": request.client.id,
             "account_id": account_id,
+            "member_id": member_id,
             "scopes": " ".join(request.scopes),
             "redirect_uri": request.redirect_uri,
             "challenge": request.challenge,
@@ -215,7 +216,7 @@ def _rotate(row: Row) -> Transaction[Tokens]:
         expires_at=(yield from now()) + KEY_LIFE_US,
         granted=keys.rights_of_scopes(scopes),
         origin="oauth",
-        grant_id=str(row["id"]),
+        holder=(yield from _holder(row)),
     )
     token = ids.secret("refresh")
     updated = yield Query(
@@ -235,6 +236,13 @@ def _rotate(row: Row) -> Transaction[Tokens]:
         if spent is not None:
             yield Query("oauth_spent_insert", {"hash": spent, "grant_id": row["id"]})
     return Tokens(key.api_key, token, scopes)
+
+
+def _holder(row: Row) -> Transaction[keys.Holder]:
+    if row["member_id"] is None:
+        return keys.Holder(grant_id=row["id"])
+    member = yield from one("member_by_id", account_id=row["account_id"], id=row["member_id"])
+    return keys.Holder(row["member_id"], None if member is None else member["team_id"], row["id"])
 
 
 def revoke(token: str) -> Transaction[None]:
@@ -269,7 +277,7 @@ def end_one(account_id: str, grant_id: str) -> Transaction[None]:
 
 
 def end_all(account_id: str) -> Transaction[int]:
-    """End all grants of an account; returns how many."""
+    """End all grants of an account but those of its members; returns how many."""
     ended = yield from _end_of(account_id, "")
     if ended:
         yield from audit_log.note(account_id, "oauth.end_all", str(ended))

@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.auth_challenges import Content
+from sixfold.core.accounts.organizations.group_roles import GroupRules
 from sixfold.core.database import Query, Row, Transaction, one
 
 
@@ -21,7 +22,8 @@ from sixfold.core.database import Query, Row, Transaction, one
 class Identity:
     """A user at a provider; `verified` is whether the provider has verified the e-mail address.
 
-    `authenticated_at` is when the user signed in at the provider (epoch seconds), if it says so.
+    `authenticated_at` is when the user signed in at the provider (epoch seconds), and `groups` are the user's
+    groups, if it says so.
     """
 
     issuer: str
@@ -29,6 +31,7 @@ class Identity:
     email: str
     verified: bool
     authenticated_at: int | None = None
+    groups: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,11 @@ class OidcProvider(Protocol):
         """The issuer identifier."""
         ...
 
+    @property
+    def group_rules(self) -> GroupRules:
+        """The memberships of the provider's groups."""
+        ...
+
     async def begin(self, callback_url: str, *, again: bool = False) -> OidcLoginAttempt:
         """Start a login that redirects back to `callback_url`; `again` does not accept an earlier one."""
         ...
@@ -69,7 +77,7 @@ def account_of(identity: Identity, *, signup: bool) -> Transaction[str]:
     row = yield from one("identity_account", issuer=identity.issuer, subject=identity.subject)
     if row is not None:
         return str(row["account_id"])
-    if not identity.verified or not identity.email:
+    if not identity.verified or not accounts.is_email(identity.email.strip().lower()):
         raise errors.Forbidden(
             "The provider has not verified this e-mail address: sign in another way, then link it"
         )

@@ -61,6 +61,20 @@ WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 SELECT name || ':' || version AS id, name, version, kind, document, created_at, removed_at FROM own_model
 WHERE account_id = :account_id AND name || ':' || version > :after ORDER BY id LIMIT :limit;
 
+-- name: export_members | Return a page of an account's members and of the memberships of its person, ordered by id.
+SELECT m.id, m.account_id, o.email AS organization, p.email AS person, m.role, m.team_id, m.source, m.budget_day,
+    m.budget_month, m.created_at
+FROM member m JOIN account o ON o.id = m.account_id JOIN account p ON p.id = m.person_id
+WHERE (m.account_id = :account_id OR m.person_id = :account_id) AND m.id > :after ORDER BY m.id LIMIT :limit;
+
+-- name: export_teams | Return a page of an account's teams, ordered by id.
+SELECT id, name, budget_day, budget_month, created_at FROM team
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: export_invitations | Return a page of an account's invitations without their tokens, ordered by id.
+SELECT id, email, role, team_id, invited_by, created_at, expires_at FROM invitation
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+
 -- name: export_audit | Return a page of an account's audit log, oldest first.
 SELECT id, action, detail, created_at FROM audit
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
@@ -207,11 +221,22 @@ DELETE FROM oauth_spent WHERE grant_id IN (SELECT id FROM oauth_grant WHERE acco
 -- name: erase_grants | Delete an account's OAuth grants.
 DELETE FROM oauth_grant WHERE account_id = :account_id;
 
--- name: erase_spending | Delete the spending counters of an account's keys.
-DELETE FROM key_spend WHERE key_id IN (SELECT id FROM api_key WHERE account_id = :account_id);
+-- name: erase_spending | Delete the spending counters of an account and of its keys, members and teams.
+DELETE FROM key_spend WHERE key_id IN (
+    SELECT id FROM api_key WHERE account_id = :account_id UNION ALL SELECT id FROM team WHERE account_id = :account_id
+    UNION ALL SELECT id FROM member WHERE account_id = :account_id UNION ALL SELECT id FROM account WHERE id = :account_id);
 
 -- name: erase_rates | Delete the rate limit counters of an account's keys.
 DELETE FROM key_rate WHERE key_id IN (SELECT id FROM api_key WHERE account_id = :account_id);
+
+-- name: erase_invitations | Delete an account's invitations.
+DELETE FROM invitation WHERE account_id = :account_id;
+
+-- name: erase_members | Delete an account's members, and the memberships of its person.
+DELETE FROM member WHERE account_id = :account_id OR person_id = :account_id;
+
+-- name: erase_teams | Delete an account's teams.
+DELETE FROM team WHERE account_id = :account_id;
 
 -- name: erase_keys | Delete an account's keys.
 DELETE FROM api_key WHERE account_id = :account_id;
@@ -222,8 +247,8 @@ DELETE FROM passkey WHERE account_id = :account_id;
 -- name: erase_identities | Delete an account's OpenID identities.
 DELETE FROM identity WHERE account_id = :account_id;
 
--- name: erase_signins | Delete an account's login sessions and links.
-DELETE FROM signin WHERE account_id = :account_id;
+-- name: erase_signins | Delete an account's login sessions and links, and the sessions that act for it.
+DELETE FROM signin WHERE account_id = :account_id OR organization_id = :account_id;
 
 -- name: erase_audit | Delete an account's audit log.
 DELETE FROM audit WHERE account_id = :account_id;
@@ -237,5 +262,5 @@ WHERE debit = :account_id OR credit = :account_id;
 
 -- name: erase_account | Clear an account's personal data; its id and balances remain.
 UPDATE account SET email = NULL, password_hash = NULL, webhook_secret = NULL, webhook_sealed = NULL,
-                   subscription = NULL, plan = 'free', closing_at = NULL
+                   subscription = NULL, plan = 'free', closing_at = NULL, budget_day = NULL, budget_month = NULL
 WHERE id = :account_id;

@@ -55,48 +55,75 @@ SELECT f.account_id, 0, f.credential_id, a.kind FROM credential_folder f JOIN ac
 WHERE f.name = :name;
 
 -- name: key_insert | Insert an API key; only its hash is stored.
-INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id)
-VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id);
+INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id, member_id, team_id)
+VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id, :member_id, :team_id);
 
 -- name: key_by_hash | Return an active key and its account by the key's hash, unless the account is being deleted.
 SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
-    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
+    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
+    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
+    m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
 FROM api_key k JOIN account a ON a.id = k.account_id
+LEFT JOIN member m ON m.id = k.member_id LEFT JOIN team t ON t.id = k.team_id
 WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
-  AND a.closing_at IS NULL;
+  AND a.closing_at IS NULL AND (k.member_id IS NULL OR m.id IS NOT NULL);
 
 -- name: key_by_id | Return a key and its account by the key's id, including revoked and expired keys.
 SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
-    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
-FROM api_key k JOIN account a ON a.id = k.account_id WHERE k.id = :id;
+    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
+    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
+    m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
+FROM api_key k JOIN account a ON a.id = k.account_id
+LEFT JOIN member m ON m.id = k.member_id LEFT JOIN team t ON t.id = k.team_id
+WHERE k.id = :id;
 
--- name: keys_of | Return all keys of an account, newest first.
+-- name: keys_of | Return all keys of an account, newest first, except those without a secret, which stand for members.
 SELECT k.id, k.hint, k.scope, k.rights, k.origin, a.kind, k.created_at, k.expires_at, k.revoked_at, k.grant_id,
+    k.member_id, k.team_id,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id
-WHERE k.account_id = :account_id ORDER BY k.created_at DESC, k.id DESC;
+WHERE k.account_id = :account_id AND k.hint <> ''
+ORDER BY k.created_at DESC, k.id DESC;
 
 -- name: key_revoke | Revoke a key; return no row if it is unknown or already revoked.
 UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETURNING id, account_id;
 
--- name: keys_revoke | Revoke all active keys of an account.
-UPDATE api_key SET revoked_at = :now WHERE account_id = :account_id AND revoked_at IS NULL RETURNING id;
+-- name: keys_revoke | Revoke all active keys of an account, except those of its members and teams.
+UPDATE api_key SET revoked_at = :now
+WHERE account_id = :account_id AND member_id IS NULL AND team_id IS NULL AND revoked_at IS NULL RETURNING id;
 
 -- name: login_session_insert | Insert a one-time login link or a login session; only the token's hash is stored.
 INSERT INTO signin (token_hash, account_id, kind, id, way, agent, created_at, expires_at)
 VALUES (:token_hash, :account_id, :kind, :id, :way, :agent, COALESCE(CAST(:authenticated_at AS BIGINT), :now), :expires_at);
 
+-- name: login_session_act_for | Let a login session act for an organization of its person, or for its own account; return no row if it may not.
+UPDATE signin SET organization_id = CASE WHEN :organization_id = account_id THEN NULL ELSE :organization_id END
+WHERE token_hash = :token_hash AND kind = 'session' AND expires_at > :now
+  AND (:organization_id = account_id OR EXISTS (
+      SELECT 1 FROM member m WHERE m.account_id = :organization_id AND m.person_id = signin.account_id))
+RETURNING account_id;
+
+-- name: login_session_rotate | Give a login session a new token, so that connections opened with the old one end.
+UPDATE signin SET token_hash = :new_hash WHERE token_hash = :token_hash AND kind = 'session' AND expires_at > :now
+RETURNING account_id;
+
 -- name: login_session_take | Delete an unexpired one-time login link and return its account.
 DELETE FROM signin WHERE token_hash = :token_hash AND kind = 'link' AND expires_at > :now
 RETURNING account_id;
 
--- name: login_session_session | Return the account of an unexpired login session.
-SELECT a.*, s.created_at AS signed_in_at,
-    CASE WHEN s.created_at > :now - :fresh_us THEN 1 ELSE 0 END AS is_fresh
-FROM signin s JOIN account a ON a.id = s.account_id
-WHERE s.token_hash = :token_hash AND s.kind = 'session' AND s.expires_at > :now;
+-- name: login_session_session | Return the account that an unexpired login session acts for, and its role there.
+SELECT a.*, s.created_at AS signed_in_at, s.account_id AS person_id, s.organization_id, p.email AS person_email,
+    CASE WHEN s.created_at > :now - :fresh_us THEN 1 ELSE 0 END AS is_fresh,
+    m.id AS member_id, m.role, m.key_id AS member_key, m.team_id, m.budget_day AS member_day,
+    m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
+FROM signin s JOIN account p ON p.id = s.account_id
+JOIN account a ON a.id = COALESCE(s.organization_id, s.account_id)
+LEFT JOIN member m ON m.account_id = s.organization_id AND m.person_id = s.account_id
+LEFT JOIN team t ON t.id = m.team_id
+WHERE s.token_hash = :token_hash AND s.kind = 'session' AND s.expires_at > :now
+  AND (s.organization_id IS NULL OR (m.id IS NOT NULL AND (a.closing_at IS NULL OR m.role = 'owner')));
 
 -- name: login_session_end | Delete a login session or link by its token hash.
 DELETE FROM signin WHERE token_hash = :token_hash RETURNING account_id;

@@ -48,8 +48,8 @@ DELETE FROM session_standing WHERE session_id = :id;
 UPDATE session SET holder = :holder, lease_until = :now + :lease WHERE id = :id AND closed_at IS NULL
 RETURNING id;
 
--- name: session_key | Return the key whose budget a hold counts against.
-SELECT k.id AS key_id, k.scope FROM hold h JOIN api_key k ON k.id = h.key_id WHERE h.id = :hold;
+-- name: session_key | Return the budgets that a hold counts against, the key first.
+SELECT key_id FROM hold WHERE id = :hold;
 
 -- name: gateway_call_once_get | Return the call made earlier with an Idempotency-Key, with its state and cost.
 SELECT o.call_id, COALESCE(c.state, CASE WHEN h.id IS NOT NULL THEN 'running' END) AS state, c.cost

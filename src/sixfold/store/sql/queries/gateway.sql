@@ -75,8 +75,15 @@ WHERE excluded.amount < 0
    OR key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END;
 
 -- name: credit_now | Return an account's balances, in a row for each current period in which a key has spent.
-SELECT a.kind, a.posted, a.held, s.period, s.amount
+SELECT a.kind, a.posted, a.held, s.key_id, s.period, s.amount
 FROM account a LEFT JOIN key_spend s ON s.key_id = :key_id
+     AND s.period IN (strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'),
+                      strftime('%Y-%m', :now / 1000000, 'unixepoch'))
+WHERE a.id = :account_id;
+
+-- name: credit_now_shared | Return an account's balances, in a row for each current period in which one of `ids` (a JSON array) has spent.
+SELECT a.kind, a.posted, a.held, s.key_id, s.period, s.amount
+FROM account a LEFT JOIN key_spend s ON s.key_id IN (SELECT value FROM json_each(:ids))
      AND s.period IN (strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'),
                       strftime('%Y-%m', :now / 1000000, 'unixepoch'))
 WHERE a.id = :account_id;
@@ -88,3 +95,22 @@ WHERE key_id = :key_id
 
 -- name: key_spend_return | Subtract an uncharged amount from a key's spending.
 UPDATE key_spend SET amount = amount - :amount WHERE key_id = :key_id AND period IN (:day, :month);
+
+-- name: budgets_spent | Return what each of `ids` (a JSON array of budgets) has spent in a day and a month.
+SELECT key_id, period, amount FROM key_spend
+WHERE key_id IN (SELECT value FROM json_each(:ids)) AND period IN (:day, :month);
+
+-- name: budgets_spend | Add an amount to the spending of the day and month of all of `budgets` (a JSON array), or return no row if one would be exceeded.
+WITH budget AS (
+    SELECT json_extract(value, '$.id') AS key_id, json_extract(value, '$.day') AS day,
+           json_extract(value, '$.month') AS month FROM json_each(:budgets)),
+counter AS (
+    SELECT key_id, strftime('%Y-%m-%d', :now / 1000000, 'unixepoch') AS period, day AS most FROM budget
+    UNION ALL SELECT key_id, strftime('%Y-%m', :now / 1000000, 'unixepoch'), month FROM budget)
+INSERT INTO key_spend (key_id, period, amount)
+SELECT key_id, period, :amount FROM counter
+WHERE NOT EXISTS (
+    SELECT 1 FROM counter c LEFT JOIN key_spend s ON s.key_id = c.key_id AND s.period = c.period
+    WHERE COALESCE(s.amount, 0) + :amount > c.most)
+ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
+RETURNING period;

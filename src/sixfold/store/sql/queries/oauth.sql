@@ -6,9 +6,9 @@ SELECT * FROM oauth_client WHERE id = :id;
 
 -- name: oauth_grant_insert | Insert an OAuth grant whose authorization code has not been exchanged yet.
 INSERT INTO oauth_grant
-    (id, client_id, account_id, scopes, redirect_uri, challenge, code_hash, expires_at, created_at)
+    (id, client_id, account_id, member_id, scopes, redirect_uri, challenge, code_hash, expires_at, created_at)
 VALUES
-    (:id, :client_id, :account_id, :scopes, :redirect_uri, :challenge, :code_hash, :now + :life, :now);
+    (:id, :client_id, :account_id, :member_id, :scopes, :redirect_uri, :challenge, :code_hash, :now + :life, :now);
 
 -- name: oauth_grant_by_code | Return the grant of an authorization code, exchanged or not.
 SELECT *, CASE WHEN expires_at > :now THEN 1 ELSE 0 END AS living FROM oauth_grant WHERE code_hash = :code_hash;
@@ -47,9 +47,9 @@ SELECT g.id, c.name, g.scopes, g.created_at, g.used_at FROM oauth_grant g JOIN o
 WHERE g.account_id = :account_id AND g.ended_at IS NULL AND g.expires_at > :now
 ORDER BY g.created_at DESC, g.id DESC;
 
--- name: oauth_grants_end | End one grant of an account, or all if `id` is empty; return their keys.
+-- name: oauth_grants_end | End one grant of an account, or all but those of members if `id` is empty; return their keys.
 UPDATE oauth_grant SET ended_at = :now
-WHERE account_id = :account_id AND ended_at IS NULL AND (id = :id OR :id = '')
+WHERE account_id = :account_id AND ended_at IS NULL AND (id = :id OR (:id = '' AND member_id IS NULL))
 RETURNING id, key_id;
 
 -- name: oauth_sweep_spent | Delete used refresh tokens whose grant no longer exists.

@@ -57,8 +57,15 @@ WHERE excluded.amount < 0
    OR key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END;
 
 -- name: credit_now | Return an account's balances, in a row for each current period in which a key has spent.
-SELECT a.kind, a.posted, a.held, s.period, s.amount
+SELECT a.kind, a.posted, a.held, s.key_id, s.period, s.amount
 FROM account a LEFT JOIN key_spend s ON s.key_id = :key_id
+     AND s.period IN (to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD'),
+                      to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM'))
+WHERE a.id = :account_id;
+
+-- name: credit_now_shared | Return an account's balances, in a row for each current period in which one of `ids` (a JSON array) has spent.
+SELECT a.kind, a.posted, a.held, s.key_id, s.period, s.amount
+FROM account a LEFT JOIN key_spend s ON s.key_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)))
      AND s.period IN (to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD'),
                       to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM'))
 WHERE a.id = :account_id;
@@ -68,3 +75,22 @@ SELECT period, amount FROM key_spend
 WHERE key_id = :key_id
   AND period IN (to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD'),
                  to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM'));
+
+-- name: budgets_spent | Return what each of `ids` (a JSON array of budgets) has spent in a day and a month.
+SELECT key_id, period, amount FROM key_spend
+WHERE key_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND period IN (:day, :month);
+
+-- name: budgets_spend | Add an amount to the spending of the day and month of all of `budgets` (a JSON array), or return no row if one would be exceeded.
+WITH budget AS (
+    SELECT each ->> 'id' AS key_id, (each ->> 'day')::bigint AS day, (each ->> 'month')::bigint AS month
+    FROM json_array_elements(:budgets::json) AS listed (each)),
+counter AS (
+    SELECT key_id, to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD') AS period, day AS most FROM budget
+    UNION ALL SELECT key_id, to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM'), month FROM budget)
+INSERT INTO key_spend (key_id, period, amount)
+SELECT key_id, period, :amount FROM counter
+WHERE NOT EXISTS (
+    SELECT 1 FROM counter c LEFT JOIN key_spend s ON s.key_id = c.key_id AND s.period = c.period
+    WHERE COALESCE(s.amount, 0) + :amount > c.most)
+ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
+RETURNING period;

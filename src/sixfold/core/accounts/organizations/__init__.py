@@ -1,0 +1,1 @@
+"""Organizations: accounts that several persons act for."""

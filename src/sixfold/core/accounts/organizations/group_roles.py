@@ -1,0 +1,126 @@
+"""Groups of an OpenID provider mapped to memberships, applied at each sign-in.
+
+A membership that a group has created follows the groups: its role and team change with them, and it ends when
+no group is left. A membership from an invitation, and the owner, are never changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from sixfold.core.accounts.organizations import members, teams
+from sixfold.core.accounts.organizations.members import Member
+from sixfold.core.database import Transaction, one
+
+_LOG = logging.getLogger("sixfold.organizations")
+_MAX_RULES = 1000
+
+
+class GroupRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The membership of a group: `organization` by its name, and the name of a team, which is created."""
+
+    organization: str
+    role: Literal["member", "admin"] = "member"
+    team: str = ""
+
+
+class GroupRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table `[sign_in]`: the claim of the ID token with the groups, and the roles of groups.
+
+    `claim` may be a path such as `realm_access.roles`; `scope` is requested besides `openid email`.
+    """
+
+    claim: str = "groups"
+    scope: str = ""
+    groups: Mapping[str, GroupRole] = msgspec.field(default_factory=dict[str, GroupRole])
+
+    def matching(self, groups: Sequence[str]) -> dict[str, GroupRole]:
+        """Return the role for each organization: the highest one, the first of equal ones."""
+        found: dict[str, GroupRole] = {}
+        for name, rule in self.groups.items():
+            if name not in groups:
+                continue
+            known = found.get(rule.organization)
+            if known is None or (known.role == "member" and rule.role == "admin"):
+                found[rule.organization] = rule
+        return found
+
+
+def parse(table: object) -> GroupRules:
+    """Parse the table `[sign_in]`; raises `ValueError` with a one-line message."""
+    try:
+        rules = msgspec.convert(table, GroupRules)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"[sign_in] is not valid: {error}") from None
+    if len(rules.groups) > _MAX_RULES:
+        raise ValueError(f"[sign_in.groups] may have at most {_MAX_RULES} groups, not {len(rules.groups)}")
+    return rules
+
+
+def groups_of(claims: Mapping[str, object], claim: str) -> tuple[str, ...] | None:
+    """Return the groups in a claim, a list or a single text; None if the provider did not state it."""
+    value: object = claims
+    for name in claim.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        found: Mapping[str, object] = msgspec.convert(value, dict[str, object])
+        value = found.get(name)
+    if isinstance(value, str):
+        return (value,)
+    try:
+        return msgspec.convert(value, tuple[str, ...])
+    except msgspec.ValidationError:
+        return None
+
+
+def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules) -> Transaction[str]:
+    """Apply the rules to a person; return the id of the first organization that a group names, or "".
+
+    Nothing changes if the provider has not stated the groups, as for a user in very many of them.
+    """
+    if groups is None:
+        return ""
+    wanted, first = rules.matching(groups), ""
+    for name in dict.fromkeys(rule.organization for rule in rules.groups.values()):
+        row = yield from one("account_by_email", email=name.lower())
+        if row is None or row["closing_at"] is not None:
+            _LOG.warning("no organization %s of [sign_in.groups] exists: create it first", name)
+            continue
+        account_id, rule = str(row["id"]), wanted.get(name)
+        if account_id == person_id:
+            continue
+        member = yield from members.of_person(account_id, person_id)
+        if rule is not None:
+            yield from _join(account_id, person_id, member, rule)
+            first = first or account_id
+        elif member is not None and member.source == "groups" and member.role != "owner":
+            yield from members.remove(account_id, member.id)
+    return first
+
+
+def _join(account_id: str, person_id: str, member: Member | None, rule: GroupRole) -> Transaction[None]:
+    if member is not None and (member.source != "groups" or member.role == "owner"):
+        return
+    team_id = yield from _team(account_id, rule.team)
+    if member is None:
+        yield from members.add(account_id, person_id, rule.role, "groups", team_id)
+    elif (member.role, member.team_id) != (rule.role, team_id):
+        yield from members.change(account_id, member.id, role=rule.role, team_id=team_id)
+
+
+def _team(account_id: str, name: str) -> Transaction[str | None]:
+    if not name:
+        return None
+    for team in (yield from teams.of_account(account_id)):
+        if team.name == name:
+            return team.id
+    return (yield from teams.create(account_id, name)).id
+
+
+def may_create(groups: Sequence[str] | None, rules: GroupRules) -> bool:
+    """Whether a user without an account gets one because a group makes it a member."""
+    return bool(groups) and bool(rules.matching(groups or ()))

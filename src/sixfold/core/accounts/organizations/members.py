@@ -1,0 +1,149 @@
+"""Members of an organization: persons with a role, a team and budgets.
+
+Each member has a key that nobody holds: whatever the person runs in a browser is attributed to it, as to any
+other key. The end of a membership ends the sessions, programs and keys of the member in this organization.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import accounts, audit_log, keys, rights
+from sixfold.core.accounts.rights import Role
+from sixfold.core.database import Query, Row, Transaction, Value, many, one
+
+MAX_MEMBERS = 1000
+Source = Literal["founder", "invitation", "operator", "groups"]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member; amounts in micro-dollars. `person_id` is the account with which the person signs in."""
+
+    id: str
+    account_id: str
+    person_id: str
+    email: str
+    role: Role
+    team_id: str | None
+    team: str | None
+    key_id: str
+    source: str
+    budget_day: int | None
+    budget_month: int | None
+    created_at: int
+
+    @classmethod
+    def of(cls, row: Row) -> Member:
+        """Build a member from a database row."""
+        return cls(**{name: row[name] for name in cls.__slots__})
+
+
+def of_account(account_id: str) -> Transaction[tuple[Member, ...]]:
+    """Return the members of an organization, oldest first; a sign-in of the account itself is not one."""
+    return tuple(Member.of(row) for row in (yield from many("members_of", account_id=account_id)))
+
+
+def find(account_id: str, member_id: str) -> Transaction[Member]:
+    """Return a member of an organization; raises `NotFound`."""
+    row = yield from one("member_by_id", account_id=account_id, id=member_id)
+    if row is None:
+        raise errors.NotFound(f"Member {member_id[:60]} not found")
+    return Member.of(row)
+
+
+def of_person(account_id: str, person_id: str) -> Transaction[Member | None]:
+    """Return the membership of a person in an organization, or None."""
+    row = yield from one("member_of_person", account_id=account_id, person_id=person_id)
+    return None if row is None else Member.of(row)
+
+
+def add(
+    account_id: str, person_id: str, role: Role, source: Source, team_id: str | None = None
+) -> Transaction[Member]:
+    """Make a person a member; raises `Conflict` if it is one, or if there are `MAX_MEMBERS`."""
+    account, person = (yield from accounts.by_id(account_id)), (yield from accounts.by_id(person_id))
+    if account.is_operator:
+        raise errors.Forbidden("The operator's account cannot have members: create an organization for them")
+    if person_id == account_id:
+        raise errors.Conflict(f"{person.email} owns this organization")
+    if not person.has_sign_in:
+        raise errors.BadRequest(f"{person.email} is an organization, which cannot be a member")
+    yield from require_team(account_id, team_id)
+    count = yield from one("members_count", account_id=account_id)
+    if count is not None and count["total"] >= MAX_MEMBERS:
+        raise errors.Conflict(f"An organization may have at most {MAX_MEMBERS} members")
+    member_id, key_id = ids.new("member"), ids.new("key")
+    inserted = yield Query(
+        "member_insert",
+        {
+            "id": member_id,
+            "account_id": account_id,
+            "person_id": person_id,
+            "role": role,
+            "team_id": team_id,
+            "key_id": key_id,
+            "source": source,
+        },
+    )
+    if not inserted:
+        raise errors.Conflict(f"{person.email} is a member already")
+    yield Query(
+        "key_insert",
+        {
+            "id": key_id,
+            "account_id": account_id,
+            "hash": keys.hash_of(ids.secret("sf")),
+            "hint": "",
+            "scope": "{}",
+            "rights": rights.encode(rights.STANDARD),
+            "origin": "key",
+            "expires_at": None,
+            "grant_id": None,
+            "member_id": member_id,
+            "team_id": team_id,
+        },
+    )
+    yield from audit_log.note(account_id, "member.add", f"{person.email}, {role}")
+    return (yield from find(account_id, member_id))
+
+
+def change(account_id: str, member_id: str, **changes: Value) -> Transaction[Member]:
+    """Change the `role`, `team_id`, `budget_day` or `budget_month` of a member; others stay.
+
+    The keys of the member follow it to another team. Raises `NotFound`, and `Forbidden` if the role is that
+    of the owner.
+    """
+    before = yield from find(account_id, member_id)
+    role = changes.get("role", before.role)
+    if role != before.role and "owner" in (role, before.role):
+        raise errors.Forbidden("The owner changes only when the organization is transferred")
+    names = ("role", "team_id", "budget_day", "budget_month")
+    values = {name: changes.get(name, getattr(before, name)) for name in names}
+    yield from require_team(account_id, values["team_id"])
+    yield Query("member_change", {"id": member_id, "account_id": account_id, **values})
+    if values["team_id"] != before.team_id:
+        yield Query("member_keys_move", {"member_id": member_id, "team_id": values["team_id"]})
+    if role != before.role:
+        yield from audit_log.note(account_id, "member.role", f"{before.email}, {role}")
+    return (yield from find(account_id, member_id))
+
+
+def remove(account_id: str, member_id: str) -> Transaction[None]:
+    """End a membership with its sessions, programs and keys; raises `NotFound`, `Forbidden` for the owner."""
+    member = yield from find(account_id, member_id)
+    if not (yield Query("member_remove", {"id": member_id, "account_id": account_id})):
+        raise errors.Forbidden("The owner cannot be removed: transfer the organization first")
+    yield Query("member_keys_revoke", {"member_id": member_id})
+    yield Query("member_grants_end", {"member_id": member_id})
+    yield Query("member_sessions_end", {"account_id": account_id, "person_id": member.person_id})
+    yield from audit_log.note(account_id, "member.remove", member.email)
+
+
+def require_team(account_id: str, team_id: Value) -> Transaction[None]:
+    """Raise `NotFound` unless a team, if one is given, is of this organization."""
+    if team_id is not None and (yield from one("team_by_id", account_id=account_id, id=team_id)) is None:
+        raise errors.NotFound(f"Team {str(team_id)[:60]} not found")

@@ -1,0 +1,142 @@
+"""Organizations: creation, budgets and transfer of ownership.
+
+An organization is an account: it owns the balance, ledger, memory, files and runs. Its members are other
+accounts, with which persons sign in. An account whose e-mail address is that of a person is an organization,
+too; its own sign-in acts as the owner until the organization is transferred.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from sixfold import errors
+from sixfold.core import ids, money
+from sixfold.core.accounts import accounts, audit_log, limits
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.organizations import members
+from sixfold.core.accounts.organizations.members import Member
+from sixfold.core.database import Query, Row, Transaction, many, now, one
+
+MAX_OWNED = 20
+MAX_BUDGET = 10**15
+_HANDLE = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
+
+
+def create(person_id: str, handle: str) -> Transaction[Account]:
+    """Create an organization without credit, owned by a person, and return its account.
+
+    Raises `BadRequest` for an invalid handle, `Conflict` for one that is taken or if the person owns
+    `MAX_OWNED` organizations.
+    """
+    check_handle(handle)
+    rows = yield from many("organizations_of", person_id=person_id)
+    if sum(row["role"] == "owner" for row in rows) >= MAX_OWNED:
+        raise errors.Conflict(f"A person may own at most {MAX_OWNED} organizations")
+    account_id = yield from _insert(handle)
+    yield from audit_log.note(account_id, "account.create", handle)
+    yield from members.add(account_id, person_id, "owner", "founder")
+    return (yield from accounts.by_id(account_id))
+
+
+def check_handle(handle: str) -> None:
+    """Raise `BadRequest` unless a handle has 2 to 39 lower-case letters, digits and inner hyphens."""
+    if not _HANDLE.fullmatch(handle):
+        raise errors.BadRequest(
+            f"The handle {handle[:60]!r} is not valid: use 2 to 39 lower-case letters, digits and hyphens"
+        )
+
+
+def _insert(name: str) -> Transaction[str]:
+    account_id = ids.new("acct")
+    values = {"id": account_id, "kind": "customer", "email": name, "can_go_negative": 0}
+    if not (yield Query("account_insert", {**values, "author_id": f"user_{secrets.token_hex(16)}"})):
+        raise errors.Conflict(f"The name {name} is taken: choose another one")
+    return account_id
+
+
+def of_person(person_id: str) -> Transaction[tuple[Row, ...]]:
+    """Return what a person may act for: `account_id`, `name`, `role`, `member_id`; the own account first."""
+    own = yield from accounts.by_id(person_id)
+    first: Row = {"account_id": own.id, "name": own.email, "role": "owner", "member_id": None}
+    return (first, *(yield from many("organizations_of", person_id=person_id)))
+
+
+def set_budgets(account_id: str, day: int | None, month: int | None) -> Transaction[Account]:
+    """Set the budgets of the whole organization in micro-dollars; None removes one.
+
+    What the account has paid in this day and month counts. Runs that are not settled yet do not, unless a
+    budget was set when they started.
+    """
+    account = yield from accounts.by_id(account_id)
+    if not account.budgets and (day, month) != (None, None):
+        for period, since in limits.current_periods((yield from now())):
+            yield Query("budget_begin", {"id": account_id, "period": period, "since": since})
+    yield Query("account_set_budgets", {"id": account_id, "budget_day": day, "budget_month": month})
+    text = ", ".join(
+        f"{money.format_usd(amount)} USD per {unit}"
+        for unit, amount in (("day", day), ("month", month))
+        if amount is not None
+    )
+    yield from audit_log.note(account_id, "organization.budgets", text or "none")
+    return (yield from accounts.by_id(account_id))
+
+
+def transfer(account_id: str, member_id: str, handle: str = "") -> Transaction[Member]:
+    """Make a member the owner, and the owner an admin; return the new owner.
+
+    If the account has a sign-in of its own, that becomes a new account without credit, whose person is an
+    admin from now on. The account then has a `handle` instead of an e-mail address. Keys of the account
+    become keys of that admin. Raises `NotFound`, `BadRequest` for the handle, `Conflict` if it is taken, and
+    `Forbidden` for the operator's account.
+    """
+    account = yield from accounts.by_id(account_id)
+    if account.closing_at is not None:
+        raise errors.Conflict("This organization is closed: cancel its deletion first")
+    heir = yield from members.find(account_id, member_id)
+    if heir.role == "owner":
+        raise errors.BadRequest("This member is the owner already")
+    if account.has_sign_in:
+        yield from _separate_sign_in(account, handle)
+    yield Query("member_demote_owner", {"account_id": account_id})
+    yield Query("member_promote", {"account_id": account_id, "id": member_id})
+    yield from audit_log.note(account_id, "organization.transfer", heir.email)
+    return (yield from members.find(account_id, member_id))
+
+
+def _separate_sign_in(account: Account, handle: str) -> Transaction[None]:
+    """Move the sign-in of an account to a new account, which becomes an admin."""
+    if account.is_operator:
+        raise errors.Forbidden("The operator's account cannot be transferred")
+    check_handle(handle)
+    if account.password_hash is None and (yield from one("identities_of", account_id=account.id)) is None:
+        raise errors.Conflict(
+            "Set a password first: after the transfer you sign in to an account of your own"
+        )
+    if not (yield Query("account_rename", {"id": account.id, "email": handle})):
+        raise errors.Conflict(f"The name {handle} is taken: choose another one")
+    person_id = yield from _insert(account.email)
+    yield Query("account_set_password", {"id": person_id, "password_hash": account.password_hash})
+    moved = {"account_id": account.id, "person_id": person_id}
+    # A passkey holds the id of its account, so that it cannot be moved.
+    yield Query("passkeys_remove", {"account_id": account.id})
+    yield Query("identities_move", moved)
+    yield Query("memberships_move", moved)
+    member = yield from members.add(account.id, person_id, "admin", "founder")
+    yield Query("sessions_separate", moved)
+    yield Query("keys_take", {"account_id": account.id, "member_id": member.id})
+    yield Query("grants_take", {"account_id": account.id, "member_id": member.id})
+
+
+def require_none_owned(person_id: str) -> Transaction[None]:
+    """Raise `Conflict` if a person owns an organization, which would be left without an owner."""
+    for row in (yield from many("organizations_of", person_id=person_id)):
+        if row["role"] == "owner":
+            raise errors.Conflict(f"You own the organization {row['name']}: transfer or close it first")
+
+
+def leave_all(person_id: str) -> Transaction[None]:
+    """End all memberships of a person; raises `Conflict` if the person owns an organization."""
+    yield from require_none_owned(person_id)
+    for row in (yield from many("organizations_of", person_id=person_id)):
+        yield from members.remove(row["account_id"], row["member_id"])

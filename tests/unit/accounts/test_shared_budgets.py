@@ -1,0 +1,168 @@
+"""Budgets of members, teams and organizations: exact under concurrent calls, and given back in full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, keys, ledger, ledger_batches, ledger_queries, limits
+from sixfold.core.accounts.keys import Holder, Principal, Scope
+from sixfold.core.accounts.ledger import LedgerEntry
+from sixfold.core.accounts.ledger_batches import Capture, DirectCharge, HoldRequest
+from sixfold.core.accounts.organizations import members, organizations, teams
+from sixfold.core.database import Database
+from tests.harness import databases
+
+ENTRY = LedgerEntry("charge", "ra1")
+CREDIT = 1_000_000
+
+
+class Lab:
+    """An organization with a member in a team, and a key of each."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.account_id = self.team_id = self.member_id = ""
+        self.of_member: Any = None
+        self.of_team: Any = None
+
+    async def build(self, *, team: int | None = None, key: int | None = None) -> Lab:
+        """Create all of it, with budgets of the month for the team and the member's key."""
+        write = self.database.write
+        account = await write(accounts.create("lab@example.com", credit=CREDIT))
+        person = await write(accounts.create("ada@example.com"))
+        self.account_id = account.id
+        self.team_id = (await write(teams.create(account.id, "Vision", None, team))).id
+        member = await write(members.add(account.id, person.id, "member", "operator", self.team_id))
+        self.member_id = member.id
+        own = keys.create(account.id, Scope(budget_month=key), holder=Holder(member.id, self.team_id))
+        shared = keys.create(account.id, holder=Holder(None, self.team_id))
+        self.of_member, self.of_team = (await write(own)).api_key, (await write(shared)).api_key
+        return self
+
+    async def principal(self, key: str) -> Principal:
+        return await self.database.read(keys.authenticate(key))
+
+    async def payer(self, key: str) -> limits.Payer:
+        found = limits.payer_of(await self.principal(key))
+        assert found is not None
+        return found
+
+    async def spent(self) -> list[int]:
+        """What the member, the team and the organization have spent this month."""
+        ids = [self.member_id, self.team_id, self.account_id]
+        found = await self.database.read(limits.spent_now(ids))
+        assert all(day == month for day, month in found.values())
+        return [found[each][1] for each in ids]
+
+
+@pytest.fixture(params=databases.BACKS)
+async def lab(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Lab]:
+    async with databases.OPENERS[request.param](tmp_path, None) as database:
+        yield Lab(database)
+
+
+async def test_fifty_calls_at_once_stay_within_the_teams_budget(lab: Lab) -> None:
+    await lab.build(team=100)
+    payers = [await lab.payer(lab.of_member), await lab.payer(lab.of_team)]
+
+    async def call(number: int) -> str:
+        try:
+            payer = payers[number % 2]
+            await lab.database.write(ledger.hold(lab.account_id, f"hold_{number}", 7, payer))
+        except errors.BudgetExceeded as refused:
+            return refused.message
+        return ""
+
+    answers = await asyncio.gather(*(call(number) for number in range(50)))
+    results = [not answer for answer in answers]
+    assert sum(results) == 14, "14 times 7 fit into 100"
+    refused = {answer for answer in answers if answer}
+    assert all("The team's budget of 0.0001 USD per month" in answer for answer in refused)
+    held = (await lab.database.read(accounts.by_id(lab.account_id))).held
+    assert (held, (await lab.spent())[1]) == (98, 98)
+    for number, accepted in enumerate(results):
+        if accepted:
+            await lab.database.write(ledger.capture(f"hold_{number}", 3, ENTRY))
+    assert (await lab.spent())[1] == 14 * 3
+    assert await lab.database.read(ledger_queries.verify()) == ()
+
+
+async def test_a_batch_counts_every_level_and_returns_the_rest(lab: Lab) -> None:
+    await lab.build(team=100, key=60)
+    await lab.database.write(organizations.set_budgets(lab.account_id, None, 90))
+    member, team = await lab.payer(lab.of_member), await lab.payer(lab.of_team)
+    assert len(member.counted.split()) == 4
+    write = lab.database.write
+    held_at = await write(
+        ledger_batches.book(
+            holds=[
+                HoldRequest(lab.account_id, "h1", 30, member),
+                HoldRequest(lab.account_id, "h2", 20, team),
+            ],
+            charges=[DirectCharge(lab.account_id, "c1", 10, 5, ENTRY, member)],
+        )
+    )
+    assert await lab.spent() == [35, 55, 55]
+    for payer, amount, owner in ((member, 26, "This key's"), (team, 36, "The organization's")):
+        with pytest.raises(errors.BudgetExceeded, match=owner):
+            await write(ledger_batches.hold_all([HoldRequest(lab.account_id, "h3", amount, payer)]))
+    assert await lab.spent() == [35, 55, 55]
+    captures = [
+        Capture(lab.account_id, "h1", 30, 10, ENTRY, member.counted, held_at),
+        Capture(lab.account_id, "h2", 20, 0, ENTRY, team.counted, held_at),
+    ]
+    await write(ledger_batches.capture_all(captures))
+    assert await lab.spent() == [15, 15, 15]
+    assert await lab.database.read(limits.unspent(member)) == 45
+    assert await lab.database.read(ledger_queries.verify()) == ()
+
+
+async def test_a_budget_outlives_moves_and_removals_of_holders(lab: Lab) -> None:
+    await lab.build(team=100)
+    write, payer = lab.database.write, await lab.payer(lab.of_member)
+    await write(ledger.hold(lab.account_id, "h1", 30, payer))
+    await write(ledger.hold(lab.account_id, "h2", 30, payer))
+    other = await write(teams.create(lab.account_id, "Sound"))
+    await write(members.change(lab.account_id, lab.member_id, team_id=other.id))
+    assert (await lab.principal(lab.of_member)).team_id == other.id
+    await write(ledger.capture("h1", 10, ENTRY))
+    assert await lab.spent() == [40, 40, 0]
+    await write(members.remove(lab.account_id, lab.member_id))
+    await write(teams.remove(lab.account_id, lab.team_id))
+    await write(ledger.release("h2"))
+    assert await lab.spent() == [10, 10, 0]
+    with pytest.raises(errors.Unauthenticated):
+        await lab.principal(lab.of_team)
+
+
+async def test_a_new_budget_knows_what_was_paid_before(lab: Lab) -> None:
+    await lab.build()
+    write = lab.database.write
+    plain = (await write(keys.create(lab.account_id))).api_key
+    assert limits.payer_of(await lab.principal(plain)) is None, "an account alone has nothing to count"
+    for number, charged in enumerate((40, 25)):
+        await write(ledger.hold(lab.account_id, f"h{number}", 50))
+        await write(ledger.capture(f"h{number}", charged, ENTRY))
+    assert await write(ledger.refund("h1", LedgerEntry("refund", "ra1"))) == 25
+    await write(ledger.hold(lab.account_id, "before", 30))
+    await write(organizations.set_budgets(lab.account_id, 100, 100))
+    assert (await lab.spent())[2] == 40
+    await write(ledger.capture("before", 30, ENTRY))
+    payer = limits.payer_of(await lab.principal(plain))
+    assert payer is not None
+    with pytest.raises(errors.BudgetExceeded, match=r"The organization's budget of 0\.0001 USD per day has"):
+        await write(ledger.hold(lab.account_id, "after", 61, payer))
+    await write(ledger.hold(lab.account_id, "after", 60, payer))
+    owner = (await lab.database.read(accounts.by_id(lab.account_id))).owner
+    assert limits.payer_of(owner) == limits.Payer("", shared=owner.budgets)
+    # A budget that is removed and set again counts what its own holds reserve.
+    await write(organizations.set_budgets(lab.account_id, None, None))
+    await write(organizations.set_budgets(lab.account_id, 100, None))
+    await write(ledger.release("after"))
+    assert (await lab.spent())[2] == 40 + 30
