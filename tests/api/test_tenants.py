@@ -56,6 +56,7 @@ OTHERS = {
     "/chat": "test_chat_pages",
     "/v1/vector_stores": "test_vector_stores",
     "/v1/videos": "test_openai_videos",
+    "/api/organization/": "test_organizations",
     "/fal/": "test_fal",
     "/ollama/": "test_ollama",
     "/replicate/v1/": "test_hosting_replicate",

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from sixfold.app import asgi, bootstrap
 from sixfold.core.accounts import accounts
+from sixfold.core.accounts.organizations import members
 from sixfold.settings import Settings
 from sixfold.web.routing import RouteEntry
 from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
@@ -28,7 +29,10 @@ ELSEWHERE = "203.0.113.9"
 # Whose id alone is enough, on purpose: see CAPABILITIES of test_tenants.py, which has the described ones.
 BY_ID = {"/media/{name}", "/uploads/{path:path}", "/api/media/status/{job_id}"}
 # What ends the caller's own account or sign-in: asked last, so that all others are asked by somebody.
-LAST = ("/account/close", "/account/keep", "/account/sessions/end", "/signout", "/api/account")
+LAST = (
+    *("/account/close", "/account/keep", "/account/sessions/end", "/signout", "/api/account"),
+    *("/account/organizations", "/account/switch", "/account/members/leave"),
+)
 # Values that name nothing of an account's; a new name in a route's path has to be put here or into `owned`.
 COMMON = {
     "app": "fal-ai/flux/schnell",
@@ -115,7 +119,18 @@ async def owned(app: AppFixture) -> dict[str, str]:
     async with asyncio.timeout(60):
         while (await app.balance())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
             await asyncio.sleep(0.02)
+    root = "/api/organization"
+    team = (await client.post(f"{root}/teams", json={"name": SECRET}, headers=mine)).json()
+    guest = {"email": f"{SECRET}@example.com", "team_id": team["id"]}
+    invitation = (await client.post(f"{root}/invitations", json=guest, headers=mine)).json()
+    key = (await client.post(f"{root}/keys", json={"team_id": team["id"]}, headers=mine)).json()
+    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    joined = members.add(app.account.id, cleo.id, "admin", "operator", team["id"])
+    member = await app.product.database.write(joined)
     return COMMON | {
+        "member_id": member.id,
+        "team_id": team["id"],
+        "invitation_id": invitation["id"],
         "prediction_id": made["id"],
         "slug": PAGE,
         "space": kept["slug"],
@@ -127,7 +142,7 @@ async def owned(app: AppFixture) -> dict[str, str]:
         "conversation_id": talk["id"],
         "item_id": talk_item,
         "video_id": "video_1",
-        "key_id": "1",
+        "key_id": key["id"],
         "file_id": file["id"],
         "upload_id": upload["id"],
         "vector_store_id": store["id"],
@@ -153,6 +168,11 @@ async def standing(app: AppFixture) -> list[Any]:
         "/v1/files",
         "/v1/vector_stores",
         "/v1/batches",
+        "/api/organization",
+        "/api/organization/members",
+        "/api/organization/teams",
+        "/api/organization/invitations",
+        "/api/organization/keys",
     )
     return [(await app.client.get(path, headers=app.bearer)).json() for path in paths]
 

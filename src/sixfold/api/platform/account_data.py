@@ -73,9 +73,9 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             "/api/account",
             {"GET": account.show, "DELETE": own.close},
             small,
-            access={"GET": rights.ACCOUNT_READ, "DELETE": rights.ACCOUNT_MANAGE},
+            access={"GET": rights.ACCOUNT_READ, "DELETE": rights.OWNER},
         ),
-        RouteEntry("/api/account/ledger", {"GET": account.entries}, access=rights.ACCOUNT_READ),
+        RouteEntry("/api/account/ledger", {"GET": account.entries}, access=rights.ADMIN_READ),
         RouteEntry("/api/account/usage", {"GET": account.usage}, access=rights.ACCOUNT_READ),
-        RouteEntry("/api/account/export", {"GET": own.take_out}, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/api/account/export", {"GET": own.take_out}, access=rights.OWNER),
     )

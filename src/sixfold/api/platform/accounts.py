@@ -39,6 +39,8 @@ class UsageRowSchema(TypedDict, total=False):
     kind: str
     model: str
     key: str
+    member: str
+    team: str
     requests: Required[int]
     input_tokens: Required[int]
     output_tokens: Required[int]
@@ -81,12 +83,13 @@ class AccountRoutes:
         return responses.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
 
     async def usage(self, request: Request) -> Response:
-        """Return the usage by day, kind, model and key, as JSON or CSV."""
+        """Return the usage by day, kind, model and key, as JSON or CSV; members see their own."""
         principal = await self._services.authenticator.bearer(request)
         days, dimensions = usage_days(request), _dimensions(request)
+        holder_id = (principal.member_id or principal.team_id) if principal.role == "member" else None
         as_csv = requests.query_choice(request, "format", ("json", "csv"), MAX_TEXT) == "csv"
         report = await self._services.database.read(
-            usage_report.report(principal.account_id, days, dimensions)
+            usage_report.report(principal.account_id, days, dimensions, holder_id)
         )
         if as_csv:
             text = await asyncio.to_thread(report.csv)
@@ -103,7 +106,7 @@ def usage_days(request: Request) -> int:
 
 
 def _dimensions(request: Request) -> tuple[str, ...]:
-    names = requests.query_text(request, "by", MAX_TEXT) or ",".join(usage_report.DIMENSIONS)
+    names = requests.query_text(request, "by", MAX_TEXT) or ",".join(usage_report.USUAL)
     dimensions = tuple(dict.fromkeys(names.split(",")))
     if unknown := [name for name in dimensions if name not in usage_report.DIMENSIONS]:
         allowed = ", ".join(usage_report.DIMENSIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from sixfold.api.platform import account_data, accounts, engines, uploads
+from sixfold.api.platform.organization import openapi as organization
 from sixfold.core.accounts import usage_report
 from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
 from sixfold.core.media.thumbnails import WIDTHS
@@ -24,7 +25,7 @@ def document() -> OpenApiDocument:
         "Sixfold Platform",
         "1.0.0",
         "What all APIs share: uploads, media files, the account, health.",
-        {**_files(), **_account(), **_server()},
+        {**_files(), **_account(), **organization.operations(), **_server()},
     )
 
 
@@ -84,7 +85,7 @@ def _account() -> dict[str, OperationSpec]:
             "The ledger", {200: openapi.response("Newest first", entries)}, (400,), parameters=paging
         ),
         "GET /api/account/usage": OperationSpec(
-            "Requests, tokens and amounts by day, kind, model and key",
+            "Requests, tokens and amounts by day, kind, model, key, member and team",
             {200: _usage()},
             (400,),
             parameters=(

@@ -7,6 +7,7 @@ from sixfold.api.platform.engines import EngineRoutes
 from sixfold.api.platform.health import HealthRoutes
 from sixfold.api.platform.media import MediaFileRoutes
 from sixfold.api.platform.openapi_documents import OpenApiRoutes
+from sixfold.api.platform.organization import routes as organization
 from sixfold.api.platform.uploads import UploadRoutes
 from sixfold.core.accounts import rights
 from sixfold.web import responses
@@ -39,5 +40,6 @@ def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocumen
             *account_data.routes(services),
             *oauth.routes(services),
             *payments.routes(services),
+            *organization.routes(services),
         ),
     )

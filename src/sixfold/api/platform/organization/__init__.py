@@ -1,0 +1,1 @@
+"""The organization of a key: members, invitations, teams, keys and budgets."""

@@ -1,0 +1,105 @@
+"""The fields of requests about organizations, checked one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.organizations.organizations import MAX_BUDGET
+from sixfold.core.accounts.rights import Rights
+from sixfold.core.database import Value
+
+_MAX_CHARS, _MAX_NAMES, _MAX_RATE = 256, 50, 10**9
+_BUDGETS = (("budget_day_usd", "budget_day"), ("budget_month_usd", "budget_month"))
+
+
+def text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """Return a text of at most 256 characters; raises `InvalidInput` if it is missing without a default."""
+    value = fields.get(name, default)
+    if not isinstance(value, str) or len(value) > _MAX_CHARS:
+        raise errors.InvalidInput.of(name, f"{name} must be a text of at most {_MAX_CHARS} characters")
+    return value
+
+
+def optional_text(fields: Mapping[str, Any], name: str) -> str | None:
+    """Return a text, or None if the field is null or missing; raises `InvalidInput`."""
+    return None if fields.get(name) is None else text(fields, name)
+
+
+def whole(fields: Mapping[str, Any], name: str, default: int) -> int:
+    """Return an integer; raises `InvalidInput`."""
+    value = fields.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MAX_RATE:
+        raise errors.InvalidInput.of(name, f"{name} must be an integer from 1 to {_MAX_RATE}")
+    return value
+
+
+def changes(fields: Mapping[str, Any], *names: str) -> dict[str, Value]:
+    """Return the fields `names` that a request has, which may be null, and its budgets in micro-dollars."""
+    found: dict[str, Value] = {name: optional_text(fields, name) for name in names if name in fields}
+    for field, name in _BUDGETS:
+        if field in fields:
+            found[name] = budget(fields, field)
+    return found
+
+
+def role(fields: Mapping[str, Any]) -> rights.Role:
+    """Return the role that a request names; raises `InvalidInput` unless it is admin or member."""
+    value = fields.get("role", "member")
+    if value not in ("admin", "member"):
+        raise errors.InvalidInput.of("role", "role must be admin or member")
+    return value
+
+
+def budget(fields: Mapping[str, Any], name: str) -> int | None:
+    """Return an amount in micro-dollars from USD as text or number, None for null; raises `InvalidInput`."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    try:
+        is_amount = isinstance(value, str | int | float) and not isinstance(value, bool)
+        micros = money.parse_usd(str(value)[:40]) if is_amount else -1
+    except ValueError:
+        micros = -1
+    if not 0 <= micros <= MAX_BUDGET:
+        raise errors.InvalidInput.of(name, f'{name} must be an amount in USD such as 5 or "0.50", or null')
+    return micros
+
+
+def scope(fields: Mapping[str, Any]) -> Scope:
+    """Return the limits of a new key; raises `InvalidInput`."""
+    return Scope(
+        services=_names(fields, "services"),
+        collections=_names(fields, "collections"),
+        budget_day=budget(fields, "budget_day_usd"),
+        budget_month=budget(fields, "budget_month_usd"),
+        rpm=None if fields.get("rpm") is None else whole(fields, "rpm", 1),
+        tpm=None if fields.get("tpm") is None else whole(fields, "tpm", 1),
+    )
+
+
+def granted(fields: Mapping[str, Any], limits: Scope, most: Rights) -> Rights:
+    """Return the rights of a new key, at most `most`; raises `Forbidden` if it names others."""
+    names = _names(fields, "rights")
+    if not names:
+        return limits.default_rights & most
+    requested = rights.of_names(names)
+    if refused := rights.names(requested & ~most):
+        raise errors.Forbidden(f"This key cannot have {', '.join(refused)}, which its creator may not grant")
+    return requested
+
+
+def _names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    try:
+        values = msgspec.convert(fields.get(name) or (), tuple[str, ...])
+    except msgspec.ValidationError:
+        values = ("",)
+    if len(values) > _MAX_NAMES or not all(0 < len(each) <= _MAX_CHARS for each in values):
+        raise errors.InvalidInput.of(name, f"{name} must be a list of at most {_MAX_NAMES} names")
+    return values

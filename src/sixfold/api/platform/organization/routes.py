@@ -1,0 +1,304 @@
+"""`/api/organization`: the organization of the key, and `/api/organizations`: those of a person."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.platform.organization import fields, schemas
+from sixfold.core.accounts import accounts, keys, limits, rights
+from sixfold.core.accounts.keys import Holder, Principal
+from sixfold.core.accounts.organizations import invitations, members, organizations, teams
+from sixfold.core.database import Transaction
+from sixfold.web import bodies, requests, responses
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+_NO_STORE = {"Cache-Control": "no-store"}
+_BODY_BYTES = 16_384
+
+
+class OrganizationRoutes:
+    """Handlers for the organization, its members and teams."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._read, self._write = services.database.read, services.database.write
+
+    async def _caller(self, request: Request) -> Principal:
+        return await self._services.authenticator.bearer(request)
+
+    async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
+        principal = await self._caller(request)
+        return principal, bodies.parse_object(await request.body() or b"{}")
+
+    # -- the organization --------------------------------------------------------------------------
+
+    async def show(self, request: Request) -> Response:
+        """Return the organization, with its budget for the owner and admins."""
+        principal = await self._caller(request)
+        return responses.json(await self._read(_organization(principal)), headers=_NO_STORE)
+
+    async def change(self, request: Request) -> Response:
+        """Set the budgets of the whole organization."""
+        principal, body = await self._fields(request)
+        changed = fields.changes(body)
+        account = await self._read(accounts.by_id(principal.account_id))
+        day, month = (changed.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
+        await self._write(organizations.set_budgets(principal.account_id, _micros(day), _micros(month)))
+        return responses.json(await self._read(_organization(principal)), headers=_NO_STORE)
+
+    async def transfer(self, request: Request) -> Response:
+        """Make a member the owner."""
+        principal, body = await self._fields(request)
+        member_id, handle = fields.text(body, "member_id"), fields.text(body, "handle", "")
+        owner = await self._write(organizations.transfer(principal.account_id, member_id, handle))
+        return responses.json(schemas.member(owner, None))
+
+    async def list_own(self, request: Request) -> Response:
+        """Return the organizations that the person of the key may act for."""
+        principal = await self._caller(request)
+        rows = await self._read(organizations.of_person(principal.account_id))
+        found: list[schemas.OrganizationChoiceSchema] = [_choice(dict(row)) for row in rows]
+        return responses.json({"organizations": found}, headers=_NO_STORE)
+
+    async def create(self, request: Request) -> Response:
+        """Create an organization without credit, owned by the person of the key."""
+        principal, body = await self._fields(request)
+        handle = fields.text(body, "name")
+        account = await self._write(organizations.create(principal.account_id, handle))
+        member = await self._read(members.of_person(account.id, principal.account_id))
+        row = {"account_id": account.id, "name": account.email, "role": "owner"}
+        return responses.json(_choice({**row, "member_id": None if member is None else member.id}), 201)
+
+    # -- members -----------------------------------------------------------------------------------
+
+    async def list_members(self, request: Request) -> Response:
+        """Return the owner and the members."""
+        principal = await self._caller(request)
+        return responses.json({"members": await self._read(_members(principal))}, headers=_NO_STORE)
+
+    async def change_member(self, request: Request) -> Response:
+        """Change the role, team or budgets of a member."""
+        principal, body = await self._fields(request)
+        changed = fields.changes(body, "team_id")
+        if "role" in body:
+            changed["role"] = fields.role(body)
+        member_id = requests.path_value(request, "member_id")
+        member = await self._write(members.change(principal.account_id, member_id, **changed))
+        spent = await self._read(limits.spent_now([member.id]))
+        return responses.json(schemas.member(member, spent[member.id]))
+
+    async def remove_member(self, request: Request) -> Response:
+        """End a membership with its sessions, programs and keys."""
+        principal = await self._caller(request)
+        await self._write(members.remove(principal.account_id, requests.path_value(request, "member_id")))
+        return Response(status_code=204)
+
+    # -- invitations -------------------------------------------------------------------------------
+
+    async def list_invitations(self, request: Request) -> Response:
+        """Return the open invitations."""
+        principal = await self._caller(request)
+        found = await self._read(invitations.of_account(principal.account_id))
+        return responses.json(
+            {"invitations": [schemas.invitation(each) for each in found]}, headers=_NO_STORE
+        )
+
+    async def invite(self, request: Request) -> Response:
+        """Invite a person, and return the link."""
+        principal, body = await self._fields(request)
+        new = await self._write(
+            invitations.create(
+                principal.account_id,
+                principal.email,
+                fields.role(body),
+                fields.text(body, "email", ""),
+                fields.optional_text(body, "team_id"),
+                fields.whole(body, "days", invitations.DAYS),
+            )
+        )
+        url = f"{self._services.settings.base_url}/invitation?token={quote(new.token)}"
+        result: schemas.NewInvitationSchema = {
+            **schemas.invitation(new.invitation),
+            "token": new.token,
+            "url": url,
+        }
+        return responses.json(result, 201, _NO_STORE)
+
+    async def withdraw(self, request: Request) -> Response:
+        """Withdraw an invitation."""
+        principal = await self._caller(request)
+        invitation_id = requests.path_value(request, "invitation_id")
+        await self._write(invitations.withdraw(principal.account_id, invitation_id))
+        return Response(status_code=204)
+
+    async def accept(self, request: Request) -> Response:
+        """Accept an invitation as the person of the key."""
+        principal, body = await self._fields(request)
+        token = fields.text(body, "token")
+        member = await self._write(invitations.accept(token, principal.account_id))
+        account = await self._read(accounts.by_id(member.account_id))
+        row = {"account_id": account.id, "name": account.email, "role": member.role, "member_id": member.id}
+        return responses.json(_choice(row), 201)
+
+    # -- teams -------------------------------------------------------------------------------------
+
+    async def list_teams(self, request: Request) -> Response:
+        """Return the teams."""
+        principal = await self._caller(request)
+        return responses.json({"teams": await self._read(_teams(principal.account_id))}, headers=_NO_STORE)
+
+    async def create_team(self, request: Request) -> Response:
+        """Create a team."""
+        principal, body = await self._fields(request)
+        name, budgets = fields.text(body, "name"), fields.changes(body)
+        day, month = _micros(budgets.get("budget_day")), _micros(budgets.get("budget_month"))
+        team = await self._write(teams.create(principal.account_id, name, day, month))
+        return responses.json(schemas.team(team, (0, 0)), 201)
+
+    async def change_team(self, request: Request) -> Response:
+        """Change the name or budgets of a team."""
+        principal, body = await self._fields(request)
+        changed = fields.changes(body)
+        if "name" in body:
+            changed["name"] = fields.text(body, "name")
+        team_id = requests.path_value(request, "team_id")
+        team = await self._write(teams.change(principal.account_id, team_id, **changed))
+        return responses.json(schemas.team(team, (await self._read(limits.spent_now([team.id])))[team.id]))
+
+    async def remove_team(self, request: Request) -> Response:
+        """Remove a team and revoke its own keys."""
+        principal = await self._caller(request)
+        await self._write(teams.remove(principal.account_id, requests.path_value(request, "team_id")))
+        return Response(status_code=204)
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    async def list_keys(self, request: Request) -> Response:
+        """Return all keys of the organization."""
+        principal = await self._caller(request)
+        rows = await self._read(keys.of_account(principal.account_id))
+        return responses.json({"keys": [schemas.key(row) for row in rows]}, headers=_NO_STORE)
+
+    async def create_key(self, request: Request) -> Response:
+        """Create a key of a team, or else of the caller."""
+        principal, body = await self._fields(request)
+        team_id, scope = fields.optional_text(body, "team_id"), fields.scope(body)
+        holder, most = Holder(principal.member_id, principal.team_id), principal.rights
+        if team_id is not None:
+            await self._read(teams.find(principal.account_id, team_id))
+            holder, most = Holder(None, team_id), most & rights.OF_ROLE["member"]
+        granted = fields.granted(body, scope, most & ~rights.Rights.OPERATE)
+        key = await self._write(keys.create(principal.account_id, scope, granted=granted, holder=holder))
+        result: schemas.NewOrganizationKeySchema = {"id": key.id, "api_key": key.api_key}
+        return responses.json(result, 201, _NO_STORE)
+
+    async def revoke_key(self, request: Request) -> Response:
+        """Revoke a key of the organization."""
+        principal = await self._caller(request)
+        key_id = requests.path_value(request, "key_id")
+        rows = await self._read(keys.of_account(principal.account_id))
+        if all(row["id"] != key_id for row in rows):
+            raise errors.NotFound(f"Key {key_id[:60]} not found")
+        await self._write(keys.revoke(key_id))
+        return Response(status_code=204)
+
+
+def _micros(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _choice(row: dict[str, Any]) -> schemas.OrganizationChoiceSchema:
+    return {
+        "organization_id": row["account_id"],
+        "name": row["name"],
+        "role": row["role"],
+        "member_id": row["member_id"],
+    }
+
+
+def _is_admin(principal: Principal) -> bool:
+    return principal.role != "member"
+
+
+def _organization(principal: Principal) -> Transaction[schemas.OrganizationSchema]:
+    account = yield from accounts.by_id(principal.account_id)
+    found = yield from members.of_account(account.id)
+    spent = (yield from limits.spent_now([account.id]))[account.id]
+    own_budget = schemas.budget(account.budget_day, account.budget_month, spent)
+    return {
+        "organization_id": account.id,
+        "name": account.email,
+        "role": schemas.role_name(principal.role),
+        "member_id": principal.member_id,
+        "members": len(found) + account.has_sign_in,
+        "budget": own_budget if _is_admin(principal) else None,
+    }
+
+
+def _members(principal: Principal) -> Transaction[list[schemas.MemberSchema]]:
+    account = yield from accounts.by_id(principal.account_id)
+    found = yield from members.of_account(account.id)
+    spent = yield from limits.spent_now([each.id for each in found])
+    return [
+        *([schemas.owner(account)] if account.has_sign_in else []),
+        *(
+            schemas.member(
+                each, spent[each.id] if _is_admin(principal) or each.id == principal.member_id else None
+            )
+            for each in found
+        ),
+    ]
+
+
+def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
+    found = yield from teams.of_account(account_id)
+    spent = yield from limits.spent_now([each.id for each in found])
+    return [schemas.team(each, spent[each.id]) for each in found]
+
+
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
+    """Return the routes."""
+    own, size, root = OrganizationRoutes(services), _BODY_BYTES, "/api/organization"
+    both = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN}
+    return (
+        RouteEntry(
+            root,
+            {"GET": own.show, "PATCH": own.change},
+            size,
+            access={"GET": rights.ACCOUNT_READ, "PATCH": rights.ADMIN},
+        ),
+        RouteEntry(
+            "/api/organizations",
+            {"GET": own.list_own, "POST": own.create},
+            size,
+            access={"GET": rights.PERSON_READ, "POST": rights.PERSON},
+        ),
+        RouteEntry(f"{root}/accept", {"POST": own.accept}, size, access=rights.PERSON),
+        RouteEntry(f"{root}/transfer", {"POST": own.transfer}, size, access=rights.OWNER),
+        RouteEntry(f"{root}/members", {"GET": own.list_members}, access=rights.ACCOUNT_READ),
+        RouteEntry(
+            f"{root}/members/{{member_id}}",
+            {"PATCH": own.change_member, "DELETE": own.remove_member},
+            size,
+            access=rights.ADMIN,
+        ),
+        RouteEntry(
+            f"{root}/invitations", {"GET": own.list_invitations, "POST": own.invite}, size, access=both
+        ),
+        RouteEntry(f"{root}/invitations/{{invitation_id}}", {"DELETE": own.withdraw}, access=rights.ADMIN),
+        RouteEntry(f"{root}/teams", {"GET": own.list_teams, "POST": own.create_team}, size, access=both),
+        RouteEntry(
+            f"{root}/teams/{{team_id}}",
+            {"PATCH": own.change_team, "DELETE": own.remove_team},
+            size,
+            access=rights.ADMIN,
+        ),
+        RouteEntry(f"{root}/keys", {"GET": own.list_keys, "POST": own.create_key}, size, access=both),
+        RouteEntry(f"{root}/keys/{{key_id}}", {"DELETE": own.revoke_key}, access=rights.ADMIN),
+    )

@@ -1,0 +1,330 @@
+"""Organizations: members with roles, invitations, teams, and the end of a membership."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.keys import Holder
+from sixfold.core.accounts.organizations import invitations, members, organizations
+from sixfold.core.database import Query, Transaction, now
+from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.gateway import running_gateway
+from tests.api.test_revocations import (
+    ON_POSTGRES,
+    PREDICTIONS,
+    REVOKED,
+    second_server,
+    slow,
+    until_ended,
+    until_open,
+)
+from tests.harness import backends
+
+ORGANIZATION = "/api/organization"
+RUN = {"model": "ra2", "input": {"prompt": "a hill", "width": 64, "height": 64}}
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A signed-in browser."""
+
+    client: httpx.AsyncClient
+    app: AppFixture
+
+    async def csrf(self) -> str:
+        token = self.client.cookies[COOKIE]
+        session = await self.app.product.database.read(login_sessions.session(token))
+        assert session is not None
+        return SessionCookie(session.account, token, session.principal).csrf
+
+    async def post(self, path: str, **fields: str) -> httpx.Response:
+        return await self.client.post(path, data={"csrf": await self.csrf(), **fields})
+
+
+async def browser(app: AppFixture, email: str) -> Browser:
+    """A browser in which the person of an account has just signed in."""
+    write, read = app.product.database.write, app.product.database.read
+    account, moment = await read(accounts.by_email(email)), await read(now())
+    token = await write(login_sessions.new_session(account.id, moment, LoginSession("link")))
+    visitor = app.visitor()
+    visitor.cookies.set(COOKIE, token, domain="127.0.0.1")
+    return Browser(visitor, app)
+
+
+async def member(app: AppFixture, email: str, role: rights.Role = "member") -> members.Member:
+    """Make a person a member of the first account."""
+    person = await app.product.database.read(accounts.by_email(email))
+    return await app.product.database.write(members.add(app.account.id, person.id, role, "operator"))
+
+
+async def key_of(app: AppFixture, each: members.Member, granted: rights.Rights = rights.STANDARD) -> str:
+    """A key of a member."""
+    made = keys.create(each.account_id, granted=granted, holder=Holder(each.id, each.team_id))
+    return (await app.product.database.write(made)).api_key
+
+
+async def acting(app: AppFixture, email: str, account_id: str) -> Browser:
+    """A browser in which a person acts for an organization."""
+    found = await browser(app, email)
+    assert (await found.post("/account/switch", account_id=account_id)).status_code == 303
+    return found
+
+
+async def invited(app: AppFixture, **fields: Any) -> str:
+    """The token of a new invitation of the first account."""
+    answer = await app.client.post(f"{ORGANIZATION}/invitations", json=fields, headers=app.bearer)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["url"].endswith(f"/invitation?token={answer.json()['token']}")
+    return str(answer.json()["token"])
+
+
+async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> None:
+    token = await invited(app, email="Ben@example.com")
+    ben = await browser(app, "ben@example.com")
+    away = await app.visitor().get("/invitation", params={"token": token})
+    assert away.headers["location"].startswith("/signin?next=%2Finvitation%3Ftoken%3D")
+    assert (
+        "ada@example.com invites ben@example.com"
+        in (await ben.client.get("/invitation", params={"token": token})).text
+    )
+    joined = await ben.post("/invitation", token=token)
+    assert (joined.status_code, joined.headers["location"]) == (303, "/account/members?done=joined")
+    page = (await ben.client.get("/account/members")).text
+    assert "You act for this account as its member" in page
+    made = (await app.client.post("/api/containers/run", json=RUN, headers=app.bearer)).json()
+    assert (await ben.client.get(f"/predictions/{made['id']}")).status_code == 200
+    new = await ben.post("/account/members/keys")
+    key = new.text.partition('id="new-key">')[2].partition("<")[0]
+    before = await app.balance()
+    assert (await app.client.post("/api/containers/run", json=RUN, headers=bearer(key))).status_code in (
+        200,
+        201,
+    )
+    async with asyncio.timeout(20):
+        while await app.balance() == before:  # noqa: ASYNC110 - money has no event to wait for
+            await asyncio.sleep(0.01)
+    listed = (await app.client.get(f"{ORGANIZATION}/members", headers=app.bearer)).json()["members"]
+    assert [(each["email"], each["role"]) for each in listed] == [
+        ("ada@example.com", "owner"),
+        ("ben@example.com", "member"),
+    ]
+    assert float(listed[1]["budget"]["spent_month_usd"]) > 0
+    assert await app.faults() == ()
+    # What a member runs in the browser is the organization's, and counted for the member.
+    spent = listed[1]["budget"]["spent_month_usd"]
+    changed = {"budget_month_usd": spent}
+    path = f"{ORGANIZATION}/members/{listed[1]['id']}"
+    assert (await app.client.patch(path, json=changed, headers=app.bearer)).status_code == 200
+    form = {"model": "ra2", "input": {"prompt": "a hill", "width": 64, "height": 64}}
+    refused = await ben.client.post("/pages/run", json=form, headers={CSRF_HEADER: await ben.csrf()})
+    assert (refused.status_code, refused.json()["error"].startswith("This member's budget")) == (429, True)
+    await app.client.patch(path, json={"budget_month_usd": None}, headers=app.bearer)
+    ran = await ben.client.post("/pages/run", json=form, headers={CSRF_HEADER: await ben.csrf()})
+    made = await app.product.predictions.get_any(ran.json()["id"])
+    assert (made.account_id, made.key_id is not None) == (app.account.id, True)
+
+
+async def accepted(app: AppFixture, token: str, headers: dict[str, str]) -> int:
+    """The status of the answer to who accepts an invitation."""
+    answer = await app.client.post(f"{ORGANIZATION}/accept", json={"token": token}, headers=headers)
+    return answer.status_code
+
+
+async def test_an_invitation_is_for_one_person_once_and_for_a_time(app: AppFixture) -> None:
+    token = await invited(app, email="ben@example.com")
+    assert await accepted(app, token, bearer(app.poor)) == 403
+    assert await accepted(app, token, bearer(app.other)) == 201
+    assert await accepted(app, token, bearer(app.other)) == 404
+    again = await invited(app)
+    assert await accepted(app, again, bearer(app.other)) == 409
+    assert await accepted(app, again, app.bearer) == 409
+    write = app.product.database.write
+    await write(expired(app.account.id, "invite_late"))
+    late = "invite_late"
+    assert await accepted(app, late, bearer(app.poor)) == 404
+    assert await write(invitations.sweep()) == 1
+    assert await accepted(app, again, bearer(app.poor)) == 201
+    answer = await app.client.get(f"{ORGANIZATION}/invitations", headers=app.bearer)
+    assert answer.json() == {"invitations": []}
+    withdrawn = await app.client.post(f"{ORGANIZATION}/invitations", json={}, headers=app.bearer)
+    path = f"{ORGANIZATION}/invitations/{withdrawn.json()['id']}"
+    assert (await app.client.delete(path, headers=bearer(app.other))).status_code == 404
+    assert (await app.client.delete(path, headers=app.bearer)).status_code == 204
+    late = withdrawn.json()["token"]
+    assert await accepted(app, late, bearer(app.poor)) == 404
+
+
+def expired(account_id: str, token: str) -> Transaction[None]:
+    """Insert an invitation that has expired."""
+    row = {"id": "invite_1", "account_id": account_id, "token_hash": keys.hash_of(token), "email": ""}
+    yield Query(
+        "invitation_insert", {**row, "role": "member", "team_id": None, "invited_by": "ada", "life": -1}
+    )
+
+
+async def test_no_role_takes_more_than_it_has(app: AppFixture) -> None:
+    ben, cleo = await member(app, "ben@example.com"), await member(app, "cleo@example.com", "admin")
+    ben_key, cleo_key = await key_of(app, ben), await key_of(app, cleo)
+    send = app.client.request
+    of_ben, of_cleo = f"{ORGANIZATION}/members/{ben.id}", f"{ORGANIZATION}/members/{cleo.id}"
+    for method, path, body in (
+        ("PATCH", of_ben, {"role": "admin"}),
+        ("PATCH", of_ben, {"budget_day_usd": None}),
+        ("DELETE", of_cleo, {}),
+        ("POST", f"{ORGANIZATION}/invitations", {"role": "admin"}),
+        ("POST", f"{ORGANIZATION}/teams", {"name": "mine"}),
+        ("POST", f"{ORGANIZATION}/keys", {}),
+        ("POST", f"{ORGANIZATION}/transfer", {"member_id": ben.id, "handle": "mine"}),
+        ("GET", "/api/account/ledger", {}),
+        ("DELETE", "/api/account", {"confirm": "ada@example.com"}),
+    ):
+        assert (await send(method, path, json=body, headers=bearer(ben_key))).status_code == 403, path
+    for method, path, body in (
+        ("POST", f"{ORGANIZATION}/transfer", {"member_id": cleo.id, "handle": "mine"}),
+        ("DELETE", "/api/account", {"confirm": "ada@example.com"}),
+        ("GET", "/api/account/export", {}),
+        ("POST", f"{ORGANIZATION}/accept", {"token": "invite_x"}),
+    ):
+        answer = await send(method, path, json=body, headers=bearer(cleo_key))
+        assert answer.status_code == 403, (path, answer.text)
+    assert (await send("PATCH", of_ben, json={"role": "owner"}, headers=bearer(cleo_key))).status_code == 400
+    made = await send("POST", f"{ORGANIZATION}/keys", json={}, headers=bearer(cleo_key))
+    # A key that an admin makes is an admin's, whatever its rights are named.
+    answer = await send("GET", "/api/account/export", headers=bearer(made.json()["api_key"]))
+    assert answer.status_code == 403
+    lab = await send("POST", f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=bearer(cleo_key))
+    wanted = {"team_id": lab.json()["id"], "rights": ["run", "account.manage"]}
+    assert (
+        await send("POST", f"{ORGANIZATION}/keys", json=wanted, headers=bearer(cleo_key))
+    ).status_code == 403
+    lowered = await send("PATCH", of_cleo, json={"role": "member"}, headers=app.bearer)
+    assert lowered.json()["role"] == "member"
+    assert (await send("PATCH", of_ben, json={"role": "admin"}, headers=bearer(cleo_key))).status_code == 403
+
+
+async def test_the_pages_refuse_what_a_role_may_not_do(app: AppFixture) -> None:
+    ben = await member(app, "ben@example.com")
+    cleo = await member(app, "cleo@example.com", "admin")
+    as_ben, as_cleo = (
+        await acting(app, "ben@example.com", app.account.id),
+        await acting(app, "cleo@example.com", app.account.id),
+    )
+    of_admins = (f"/account/members/{ben.id}", "/account/keys", "/account/teams", "/account/members/budget")
+    of_owners = ("/account/password", "/account/close", "/account/export", "/account/members/transfer")
+    for page, paths in ((as_ben, of_admins), (as_cleo, of_owners)):
+        for path in paths:
+            answer = await page.post(path, role="admin", password="long enough", member_id=cleo.id)
+            assert answer.status_code == 403, (path, answer.text)
+    assert (await as_cleo.client.get("/account/security")).status_code == 403
+    assert (await as_ben.client.get("/account")).headers["location"] == "/account/members"
+    # The owner of the account remains its only own sign-in.
+    owner = await app.product.database.read(accounts.by_email("ada@example.com"))
+    assert owner.password_hash is None
+
+
+async def test_the_end_of_a_membership_ends_what_hangs_on_it(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    ben = await member(app, "ben@example.com", "admin")
+    key, page = await key_of(app, ben), await acting(app, "ben@example.com", app.account.id)
+    job, path = await slow(app), f"{ORGANIZATION}/members/{ben.id}"
+    streams = [
+        asyncio.create_task(app.client.get(f"{PREDICTIONS}/{job}/events", headers=bearer(key))),
+        asyncio.create_task(page.client.get(f"/pages/predictions/{job}/events")),
+    ]
+    await until_open(app.product, 2)
+    assert (await app.client.delete(path, headers=app.bearer)).status_code == 204
+    assert all(REVOKED in text for text in await until_ended(streams))
+    assert (await app.client.get("/api/account", headers=bearer(key))).status_code == 401
+    assert (await page.client.get("/account/members")).headers["location"].startswith("/signin")
+    assert (await app.client.delete(path, headers=app.bearer)).status_code == 404
+
+
+class TestSeveral:
+    pytestmark = ON_POSTGRES
+
+    async def test_a_membership_ends_on_the_other_server_too(self, tmp_path: Path) -> None:
+        backends.database_url(tmp_path, "postgres")
+        async with running_app(tmp_path) as app, second_server(app) as (product, visitor):
+            ben = await member(app, "ben@example.com")
+            key = await key_of(app, ben)
+            events = f"{PREDICTIONS}/{await slow(app)}/events"
+            stream = asyncio.create_task(visitor.get(events, headers=bearer(key)))
+            await until_open(product)
+            await app.product.database.write(members.remove(app.account.id, ben.id))
+            assert REVOKED in (await until_ended([stream]))[0]
+            assert (await visitor.get("/api/account", headers=bearer(key))).status_code == 401
+
+
+async def test_an_organization_changes_hands_with_all_it_has(app: AppFixture) -> None:
+    database = app.product.database
+    ben = await member(app, "ben@example.com")
+    wanted = {"member_id": ben.id, "handle": "acme"}
+    refused = await app.client.post(f"{ORGANIZATION}/transfer", json=wanted, headers=app.bearer)
+    assert refused.status_code == 409, "without a password the owner would be locked out"
+    await database.write(accounts.set_password_hash(app.account.id, "hash"))
+    ada = await browser(app, "ada@example.com")
+    moved = await app.client.post(f"{ORGANIZATION}/transfer", json=wanted, headers=app.bearer)
+    assert (moved.status_code, moved.json()["role"]) == (200, "owner")
+    account = await database.read(accounts.by_id(app.account.id))
+    assert (account.email, account.posted, account.password_hash) == ("acme", 5_000_000, None)
+    person = await database.read(accounts.by_email("ada@example.com"))
+    assert (person.password_hash, person.posted) == ("hash", 0)
+    assert "You act for this organization as its admin" in (await ada.client.get("/account/members")).text
+    # Keys of the account go on working with the rights of an admin.
+    assert (await app.client.get("/api/account", headers=app.bearer)).json()["email"] == "acme"
+    assert (await app.client.get("/api/account/export", headers=app.bearer)).status_code == 403
+    with pytest.raises(Exception, match="own the organization acme"):
+        await database.write(organizations.leave_all(ben.person_id))
+    as_ben = await acting(app, "ben@example.com", account.id)
+    closed = await as_ben.post("/account/close", confirm="acme")
+    assert closed.status_code == 303
+    assert (await ada.client.get("/account/members")).status_code == 303
+    assert (await as_ben.post("/account/keep")).status_code == 303
+    assert await app.faults() == ()
+
+
+async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        app = gateway.app
+        ben = await member(app, "ben@example.com")
+        lab = await app.client.post(f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=app.bearer)
+        wanted = {"team_id": lab.json()["id"]}
+        made = await app.client.post(f"{ORGANIZATION}/keys", json=wanted, headers=app.bearer)
+        of_ben, of_lab = await key_of(app, ben), made.json()["api_key"]
+        chat = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
+        for key in (app.key, of_ben, of_ben, of_lab):
+            answer = await app.client.post("/v1/chat/completions", json=chat, headers=bearer(key))
+            assert answer.status_code == 200, answer.text
+        await gateway.settled(4)
+        # The past stays with the team, and with the member, that it was counted for.
+        path = f"{ORGANIZATION}/members/{ben.id}"
+        moved = await app.client.patch(path, json=wanted, headers=app.bearer)
+        assert moved.json()["team"] == "Lab"
+
+        async def usage(key: str, by: str) -> list[tuple[Any, ...]]:
+            query = {"by": by}
+            answer = await app.client.get("/api/account/usage", params=query, headers=bearer(key))
+            return [
+                (*(row[name] for name in by.split(",")), row["requests"]) for row in answer.json()["usage"]
+            ]
+
+        assert await usage(app.key, "member,team") == [
+            ("", "", 1),
+            ("", "Lab", 1),
+            ("ben@example.com", "", 2),
+        ]
+        assert await usage(of_ben, "member") == [("ben@example.com", 2)]
+        assert await usage(of_lab, "team") == [("Lab", 1)]
+        assert (await app.client.delete(path, headers=app.bearer)).status_code == 204
+        assert (ben.id, 2) in await usage(app.key, "member")
+        assert await app.faults() == ()
