@@ -103,7 +103,7 @@ def password(arguments: argparse.Namespace) -> None:
     from pwdlib import PasswordHash
 
     configured = database_access.settings_of(arguments)
-    account = database_access.read(configured, accounts.by_email(arguments.email))
+    account = database_access.read(configured, _person(arguments.email))
     secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _prompt_password(account.email)
     if not _MIN_PASSWORD <= len(secret) <= _MAX_PASSWORD:
         raise CommandError(f"The password must have {_MIN_PASSWORD} to {_MAX_PASSWORD} characters")
@@ -165,8 +165,15 @@ def open_pages(arguments: argparse.Namespace) -> None:
     paint.line(paint.dim("  Valid once, within one hour."))
 
 
-def _link(email: str) -> Transaction[str]:
+def _person(email: str) -> Transaction[Account]:
     account = yield from accounts.by_email(email)
+    if not account.has_sign_in:
+        raise errors.BadRequest(f"{email} is an organization: its members sign in with their own accounts")
+    return account
+
+
+def _link(email: str) -> Transaction[str]:
+    account = yield from _person(email)
     return (yield from login_sessions.new_link(account.id, (yield from now())))
 
 

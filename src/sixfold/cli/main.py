@@ -11,6 +11,7 @@ from typing import Any
 
 from sixfold.cli.imports import parser as imports_parser
 from sixfold.cli.memory import parser as memory_parser
+from sixfold.cli.organizations import parser as organizations_parser
 from sixfold.providers import PROVIDERS
 
 # argparse's class for a set of commands is private.
@@ -29,7 +30,8 @@ def build_parser() -> argparse.ArgumentParser:
     serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay, _mcp)
     for add in (*serving, _model, _space, _account, _key, _provider, _ledger, _upkeep, _backup, _completion):
         add(commands)
-    imports_parser.add(commands, _group, _report)
+    for module in (imports_parser, organizations_parser):
+        module.add(commands, _group, _report)
     return parser
 
 
@@ -405,14 +407,11 @@ def _ledger(commands: Group) -> None:
     )
     entries.add_argument("--cursor", metavar="CURSOR", help="continue a previous list")
     usage = _report(
-        group,
-        "usage",
-        "ledger:usage",
-        "show requests, tokens and amounts of an account by day, model and key",
+        group, "usage", "ledger:usage", "show the usage of an account by day, model, key, member and team"
     )
     usage.add_argument("email", metavar="EMAIL")
     usage.add_argument("--days", type=int, default=30, metavar="N", help="number of days (default: 30)")
-    usage.add_argument("--by", default="day,kind,model,key", metavar="A,B", help="(default: all of these)")
+    usage.add_argument("--by", default="day,kind,model,key", metavar="A,B", help="also member, team")
     usage.add_argument("--csv", action="store_true", help="print CSV")
     costs = _report(
         group,

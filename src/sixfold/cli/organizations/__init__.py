@@ -1,0 +1,1 @@
+"""`organization`, `member` and `team`: several persons who share an account."""

@@ -1,0 +1,300 @@
+"""`organization`, `member` and `team`: the operator manages any organization, also while the server runs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sixfold import errors
+from sixfold.cli import database_access
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
+from sixfold.core import money
+from sixfold.core.accounts import accounts, keys, limits, rights
+from sixfold.core.accounts.keys import Holder, NewKey, Scope
+from sixfold.core.accounts.organizations import invitations, members, organizations, teams
+from sixfold.core.accounts.organizations.invitations import NewInvitation
+from sixfold.core.accounts.organizations.members import Member
+from sixfold.core.accounts.organizations.teams import Team
+from sixfold.core.database import Transaction, Value
+
+
+def create(arguments: argparse.Namespace) -> None:
+    """Run `organization create`."""
+    name = arguments.name
+
+    def work() -> Transaction[str]:
+        owner = yield from accounts.by_email(arguments.owner)
+        return (yield from organizations.create(owner.id, name)).id
+
+    _say(arguments, {"organization_id": _write(arguments, work()), "name": name}, f"{name} is created")
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Run `organization show`."""
+    record = database_access.read(database_access.settings_of(arguments), _record(arguments.organization))
+    if arguments.json:
+        put_json(record)
+        return
+    paint = TerminalStyle()
+    paint.rows(
+        [
+            ("organization", f"{paint.bold(record['name'])}  {paint.dim(record['organization_id'])}"),
+            ("balance", f"{record['balance_usd']} USD"),
+            ("budget", _budget_text(record)),
+        ]
+    )
+    _member_table(paint, record["members"])
+    if record["teams"]:
+        rows = [(each["name"], str(each["members"]), _budget_text(each)) for each in record["teams"]]
+        paint.table(("team", "members", "budget"), rows)
+
+
+def list_members(arguments: argparse.Namespace) -> None:
+    """Run `member list`."""
+    record = database_access.read(database_access.settings_of(arguments), _record(arguments.organization))
+    if arguments.json:
+        put_json({"members": record["members"]})
+    else:
+        _member_table(TerminalStyle(), record["members"])
+
+
+def budget(arguments: argparse.Namespace) -> None:
+    """Run `organization budget`."""
+    changed = _budgets(arguments)
+
+    def work() -> Transaction[None]:
+        account = yield from accounts.by_email(arguments.organization)
+        day, month = (changed.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
+        yield from organizations.set_budgets(account.id, day, month)
+
+    _write(arguments, work())
+    _say(
+        arguments, {"organization": arguments.organization}, f"The budget of {arguments.organization} is set"
+    )
+
+
+def transfer(arguments: argparse.Namespace) -> None:
+    """Run `organization transfer`."""
+
+    def work() -> Transaction[None]:
+        member = yield from _member(arguments.organization, arguments.email)
+        yield from organizations.transfer(member.account_id, member.id, arguments.name)
+
+    _write(arguments, work())
+    _say(arguments, {"owner": arguments.email}, f"{arguments.email} owns the organization now")
+
+
+def add(arguments: argparse.Namespace) -> None:
+    """Run `member add`."""
+
+    def work() -> Transaction[Member]:
+        account = yield from accounts.by_email(arguments.organization)
+        person = yield from accounts.by_email(arguments.email)
+        team_id = yield from _team_id(account.id, arguments.team)
+        return (yield from members.add(account.id, person.id, arguments.role, "operator", team_id))
+
+    member = _write(arguments, work())
+    _say(arguments, {"member_id": member.id}, f"{member.email} is a member of {arguments.organization} now")
+
+
+def invite(arguments: argparse.Namespace) -> None:
+    """Run `member invite`."""
+
+    def work() -> Transaction[NewInvitation]:
+        account = yield from accounts.by_email(arguments.organization)
+        team_id = yield from _team_id(account.id, arguments.team)
+        email = arguments.email or ""
+        return (yield from invitations.create(account.id, account.email, arguments.role, email, team_id))
+
+    new = _write(arguments, work())
+    url = f"{database_access.settings_of(arguments).base_url}/invitation?token={new.token}"
+    _say(arguments, {"url": url}, f"{url}  (valid once, within {invitations.DAYS} days)")
+
+
+def change(arguments: argparse.Namespace) -> None:
+    """Run `member change`."""
+    changed = _budgets(arguments)
+
+    def work() -> Transaction[None]:
+        member = yield from _member(arguments.organization, arguments.email)
+        changes: dict[str, Value] = {**changed}
+        if arguments.role:
+            changes["role"] = arguments.role
+        if arguments.team:
+            name = None if arguments.team == "none" else arguments.team
+            changes["team_id"] = yield from _team_id(member.account_id, name)
+        yield from members.change(member.account_id, member.id, **changes)
+
+    _write(arguments, work())
+    _say(arguments, {"member": arguments.email}, f"{arguments.email} is changed")
+
+
+def remove(arguments: argparse.Namespace) -> None:
+    """Run `member remove`."""
+
+    def work() -> Transaction[None]:
+        member = yield from _member(arguments.organization, arguments.email)
+        yield from members.remove(member.account_id, member.id)
+
+    _write(arguments, work())
+    _say(
+        arguments,
+        {"removed": arguments.email},
+        f"{arguments.email} is removed, with its sessions, programs and keys in {arguments.organization}",
+    )
+
+
+def create_team(arguments: argparse.Namespace) -> None:
+    """Run `team create`."""
+    changed = _budgets(arguments)
+
+    def work() -> Transaction[Team]:
+        account = yield from accounts.by_email(arguments.organization)
+        day, month = changed.get("budget_day"), changed.get("budget_month")
+        return (yield from teams.create(account.id, arguments.team, day, month))
+
+    _say(arguments, {"team_id": _write(arguments, work()).id}, f"The team {arguments.team} is created")
+
+
+def budget_team(arguments: argparse.Namespace) -> None:
+    """Run `team budget`."""
+    changed = _budgets(arguments)
+
+    def work() -> Transaction[None]:
+        account = yield from accounts.by_email(arguments.organization)
+        team_id = yield from _team_id(account.id, arguments.team)
+        yield from teams.change(account.id, str(team_id), **changed)
+
+    _write(arguments, work())
+    _say(arguments, {"team": arguments.team}, f"The budget of {arguments.team} is set")
+
+
+def remove_team(arguments: argparse.Namespace) -> None:
+    """Run `team remove`."""
+
+    def work() -> Transaction[None]:
+        account = yield from accounts.by_email(arguments.organization)
+        team_id = yield from _team_id(account.id, arguments.team)
+        yield from teams.remove(account.id, str(team_id))
+
+    _write(arguments, work())
+    _say(arguments, {"removed": arguments.team}, f"The team {arguments.team} is removed")
+
+
+def key_team(arguments: argparse.Namespace) -> None:
+    """Run `team key`."""
+    changed = _budgets(arguments)
+
+    def work() -> Transaction[NewKey]:
+        account = yield from accounts.by_email(arguments.organization)
+        team_id = yield from _team_id(account.id, arguments.team)
+        scope = Scope(budget_day=changed.get("budget_day"), budget_month=changed.get("budget_month"))
+        granted = scope.default_rights & rights.OF_ROLE["member"]
+        return (yield from keys.create(account.id, scope, granted=granted, holder=Holder(None, team_id)))
+
+    key = _write(arguments, work())
+    _say(arguments, {"id": key.id, "api_key": key.api_key}, f"{key.api_key}  (shown this once)")
+
+
+# -- helpers -------------------------------------------------------------------------------------
+
+
+def _write(arguments: argparse.Namespace, transaction: Transaction[Any]) -> Any:
+    return database_access.write(database_access.settings_of(arguments), transaction)
+
+
+def _say(arguments: argparse.Namespace, record: dict[str, Any], text: str) -> None:
+    if arguments.json:
+        put_json(record)
+    else:
+        TerminalStyle().line(f"  {text}")
+
+
+def _member(organization: str, email: str) -> Transaction[Member]:
+    account, person = (yield from accounts.by_email(organization)), (yield from accounts.by_email(email))
+    member = yield from members.of_person(account.id, person.id)
+    if member is None:
+        raise errors.NotFound(f"{email} is not a member of {organization}")
+    return member
+
+
+def _team_id(account_id: str, name: str | None) -> Transaction[str | None]:
+    if name is None:
+        return None
+    for team in (yield from teams.of_account(account_id)):
+        if team.name == name:
+            return team.id
+    raise errors.NotFound(f"There is no team {name}: create it with `sixfold team create`")
+
+
+def _budgets(arguments: argparse.Namespace) -> dict[str, int | None]:
+    """Return the budgets that are named, in micro-dollars; `none` removes one."""
+    found: dict[str, int | None] = {}
+    for name in ("budget_day", "budget_month"):
+        text = getattr(arguments, name)
+        if text is None:
+            continue
+        try:
+            found[name] = None if text == "none" else money.parse_usd(text)
+        except ValueError as error:
+            raise CommandError(f"--{name.replace('_', '-')}: {error}") from None
+        if not 0 <= (found[name] or 0) <= organizations.MAX_BUDGET:
+            raise CommandError(f"--{name.replace('_', '-')}: {text} USD is not a possible budget")
+    return found
+
+
+def _record(organization: str) -> Transaction[dict[str, Any]]:
+    account = yield from accounts.by_email(organization)
+    found, own_teams = (yield from members.of_account(account.id)), (yield from teams.of_account(account.id))
+    ids = [account.id, *(each.id for each in found), *(each.id for each in own_teams)]
+    spent = yield from limits.spent_now(ids)
+    owner = [{"id": account.id, "email": account.email, "role": "owner", "team": None}]
+    return {
+        "organization_id": account.id,
+        "name": account.email,
+        "balance_usd": money.format_usd(account.posted),
+        **_budget_record(account, spent[account.id]),
+        "members": (owner if account.has_sign_in else [])
+        + [
+            {
+                "id": each.id,
+                "email": each.email,
+                "role": each.role,
+                "team": each.team,
+                **_budget_record(each, spent[each.id]),
+            }
+            for each in found
+        ],
+        "teams": [
+            {
+                "id": each.id,
+                "name": each.name,
+                "members": each.members,
+                **_budget_record(each, spent[each.id]),
+            }
+            for each in own_teams
+        ],
+    }
+
+
+def _budget_record(each: Any, spent: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "budget_day_usd": None if each.budget_day is None else money.format_usd(each.budget_day),
+        "budget_month_usd": None if each.budget_month is None else money.format_usd(each.budget_month),
+        "spent_day_usd": money.format_usd(spent[0]),
+        "spent_month_usd": money.format_usd(spent[1]),
+    }
+
+
+def _budget_text(record: dict[str, Any]) -> str:
+    if "spent_day_usd" not in record:
+        return ""
+    return "; ".join(
+        f"{record[f'spent_{unit}_usd']} of {record[f'budget_{unit}_usd'] or 'unlimited'} USD this {unit}"
+        for unit in ("day", "month")
+    )
+
+
+def _member_table(paint: TerminalStyle, records: list[dict[str, Any]]) -> None:
+    rows = [(each["email"], each["role"], each["team"] or "", _budget_text(each)) for each in records]
+    paint.table(("member", "role", "team", "budget"), rows)

@@ -1,0 +1,49 @@
+"""Organizations, members and teams from the shell."""
+
+from __future__ import annotations
+
+from tests.unit.cli.conftest import Commands
+
+
+def test_an_organization_is_built_and_shown(sixfold: Commands) -> None:
+    for email in ("ada@example.com", "ben@example.com", "cleo@example.com"):
+        sixfold.ok("account", "create", email)
+    sixfold.ok("organization", "create", "acme", "--owner", "ada@example.com")
+    assert "not valid" in sixfold.refused("organization", "create", "Acme!", "--owner", "ada@example.com")
+    assert "taken" in sixfold.refused("organization", "create", "acme", "--owner", "ben@example.com")
+    sixfold.ok("account", "credit", "acme", "50")
+    assert "sign in with their own accounts" in sixfold.refused("account", "link", "acme")
+    sixfold.ok("team", "create", "acme", "Vision", "--budget-month", "100")
+    sixfold.ok("member", "add", "acme", "ben@example.com", "--team", "Vision")
+    assert "already" in sixfold.refused("member", "add", "acme", "ben@example.com")
+    assert "no team" in sixfold.refused("member", "add", "acme", "cleo@example.com", "--team", "Sound")
+    sixfold.ok("member", "change", "acme", "ben@example.com", "--role", "admin", "--budget-day", "2.5")
+    assert "possible budget" in sixfold.refused("team", "budget", "acme", "Vision", "--budget-day=-1")
+    sixfold.ok("team", "budget", "acme", "Vision", "--budget-month", "none", "--budget-day", "5")
+    sixfold.ok("organization", "budget", "acme", "--budget-month", "500")
+    assert "/invitation?token=invite_" in sixfold.ok("member", "invite", "acme", "cleo@example.com")["url"]
+    assert sixfold.ok("team", "key", "acme", "Vision", "--budget-day", "1")["api_key"].startswith("sf_")
+    shown = sixfold.ok("organization", "show", "acme")
+    assert (shown["balance_usd"], shown["budget_month_usd"]) == ("50.00", "500.00")
+    assert [(each["email"], each["role"], each["team"]) for each in shown["members"]] == [
+        ("ada@example.com", "owner", None),
+        ("ben@example.com", "admin", "Vision"),
+    ]
+    assert (shown["teams"][0]["budget_day_usd"], shown["teams"][0]["budget_month_usd"]) == ("5.00", None)
+    assert "0.00 of 2.50 USD this day" in sixfold("member", "list", "acme").out
+
+
+def test_an_organization_changes_hands_and_loses_members(sixfold: Commands) -> None:
+    for email in ("ada@example.com", "ben@example.com"):
+        sixfold.ok("account", "create", email)
+    sixfold.ok("organization", "create", "acme", "--owner", "ada@example.com")
+    assert "not a member" in sixfold.refused("organization", "transfer", "acme", "ben@example.com")
+    sixfold.ok("member", "add", "acme", "ben@example.com")
+    assert "transfer" in sixfold.refused("member", "remove", "acme", "ada@example.com")
+    sixfold.ok("organization", "transfer", "acme", "ben@example.com")
+    sixfold.ok("member", "remove", "acme", "ada@example.com")
+    assert [each["email"] for each in sixfold.ok("member", "list", "acme")["members"]] == ["ben@example.com"]
+    assert "own the organization acme" in sixfold.refused("account", "delete", "ben@example.com", "--yes")
+    sixfold.ok("team", "create", "acme", "Vision")
+    sixfold.ok("team", "remove", "acme", "Vision")
+    assert sixfold.ok("organization", "show", "acme")["teams"] == []
