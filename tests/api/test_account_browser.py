@@ -21,7 +21,7 @@ from tests.mcp.loopback import served
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
-PAGES = ("/signin", "/account/security", "/account/data")
+PAGES = ("/signin", "/account/security", "/account/data", "/account/members")
 
 
 @pytest.fixture

@@ -22,7 +22,9 @@ from sixfold import errors
 from sixfold.core.accounts.authentication.auth_challenges import Content
 from sixfold.core.accounts.authentication.oidc_identities import Identity, OidcLoginAttempt
 from sixfold.core.accounts.keys import FRESH_MINUTES
-from sixfold.settings import LOOPBACK_HOSTS, Settings
+from sixfold.core.accounts.organizations import group_roles
+from sixfold.core.accounts.organizations.group_roles import GroupRules
+from sixfold.settings import LOOPBACK_HOSTS, InvalidSetting, Settings
 
 _SCOPE = "openid email"
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -56,6 +58,11 @@ class OidcClient:
     """`identities.Provider` for the issuer in the settings."""
 
     def __init__(self, client: httpx.AsyncClient, settings: Settings) -> None:
+        """Set up the client; raises `InvalidSetting` for an invalid table `[sign_in]`."""
+        try:
+            self._rules = group_roles.parse(settings.tables.get("sign_in", {}))
+        except ValueError as error:
+            raise InvalidSetting(str(error)) from error
         self._client = client
         self._issuer = settings.oidc_issuer
         self._client_id = settings.oidc_client_id
@@ -70,6 +77,11 @@ class OidcClient:
     def name(self) -> str:
         """The display name; empty if no provider is configured."""
         return self._name if self._issuer and self._client_id else ""
+
+    @property
+    def group_rules(self) -> GroupRules:
+        """The memberships of the provider's groups."""
+        return self._rules
 
     @property
     def issuer(self) -> str:
@@ -88,7 +100,7 @@ class OidcClient:
             "response_type": "code",
             "client_id": self._client_id,
             "redirect_uri": callback_url,
-            "scope": _SCOPE,
+            "scope": f"{_SCOPE} {self._rules.scope}".strip(),
             "state": attempt["state"],
             "nonce": attempt["nonce"],
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
@@ -115,7 +127,8 @@ class OidcClient:
             raise errors.Unauthenticated("The sign-in provider rejected the sign-in")
         tokens = await self._exchange(metadata, code, callback_url, content["verifier"])
         claims = await self._claims(metadata, str(tokens.get("id_token", "")), content["nonce"])
-        if "email" not in claims and metadata.userinfo_endpoint:
+        lacks_groups = bool(self._rules.groups) and group_roles.groups_of(claims, self._rules.claim) is None
+        if ("email" not in claims or lacks_groups) and metadata.userinfo_endpoint:
             claims = {**await self._userinfo(metadata, tokens, claims["sub"]), **claims}
         email = claims.get("email")
         return Identity(
@@ -124,6 +137,7 @@ class OidcClient:
             email if isinstance(email, str) else "",
             claims.get("email_verified") in (True, "true"),
             _authenticated_at(metadata, claims, int(content.get("again_at", 0))),
+            group_roles.groups_of(claims, self._rules.claim) if self._rules.groups else None,
         )
 
     async def _discover(self) -> _Metadata:

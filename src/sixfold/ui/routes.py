@@ -25,6 +25,8 @@ from sixfold.ui.login import oidc as oidc_login
 from sixfold.ui.login import pages as login_pages
 from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.memory import routes as memory
+from sixfold.ui.organization import invitation_page, members_forms
+from sixfold.ui.organization.members_page import MembersPage
 from sixfold.ui.predictions import pages as predictions
 from sixfold.ui.predictions import provenance, run_api
 from sixfold.ui.predictions.output_view import OutputView
@@ -58,6 +60,8 @@ def build_apis(
             *security.routes(services, templates, login),
             *account_data.routes(services, templates),
             *account.routes(services, templates),
+            *members_forms.routes(services, MembersPage(services, templates)),
+            *invitation_page.routes(services, templates),
             *admin.routes(services, templates, auth),
             *lab.routes(services, templates, auth),
             *gallery.routes(services, templates),

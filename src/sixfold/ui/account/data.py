@@ -81,10 +81,8 @@ def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...
     """Return the routes of the page and its forms."""
     page = AccountDataPages(services, pages)
     return (
-        RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
-        RouteEntry("/account/export", {"POST": page.download}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        RouteEntry("/account/close", {"POST": page.close}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        RouteEntry(
-            "/account/keep", {"POST": page.cancel_deletion}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
-        ),
+        RouteEntry(PATH, {"GET": page.show}, access=rights.OWNER_READ),
+        RouteEntry("/account/export", {"POST": page.download}, _FORM_BYTES, access=rights.OWNER),
+        RouteEntry("/account/close", {"POST": page.close}, _FORM_BYTES, access=rights.OWNER),
+        RouteEntry("/account/keep", {"POST": page.cancel_deletion}, _FORM_BYTES, access=rights.OWNER),
     )

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import keys, ledger_queries, payments, rights
 from sixfold.core.accounts.authentication import oauth
-from sixfold.core.accounts.keys import NewKey, Scope
+from sixfold.core.accounts.keys import Holder, NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.queries import PredictionFilter
@@ -52,6 +52,8 @@ class AccountPage:
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse("/signin", 303)
+        if session.principal.role == "member":
+            return RedirectResponse("/account/members", 303)
         query = request.query_params
         days = next((span for span in spending.SPANS if query.get("days") == str(span)), spending.SPANS[0])
         return await self._render(session, query.get("cursor"), days=days)
@@ -66,8 +68,9 @@ class AccountPage:
             problems = {problem.input: problem.message for problem in error.problems}
             return await self._render(session, None, form=form, problems=problems)
         selected = _selected_rights(form, limits)
+        holder = Holder(session.principal.member_id, session.principal.team_id)
         new_key = await self._services.database.write(
-            keys.create(session.account.id, limits, granted=selected)
+            keys.create(session.account.id, limits, granted=selected, holder=holder)
         )
         return await self._render(session, None, new_key)
 

@@ -55,6 +55,14 @@ _ACTIONS = {
     "oauth.grant": "Granted access to a program",
     "oauth.end": "Revoked a program's access",
     "oauth.end_all": "Revoked all programs' access",
+    "organization.budgets": "Set the organization's budgets",
+    "organization.transfer": "Transferred the organization",
+    "member.add": "Added a member",
+    "member.invite": "Invited a member",
+    "member.role": "Changed a member's role",
+    "member.remove": "Removed a member",
+    "team.create": "Created a team",
+    "team.remove": "Removed a team",
     "passkey.add": "Added a passkey",
     "passkey.remove": "Removed a passkey",
 }
@@ -138,15 +146,13 @@ def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> 
     """Return the routes of the page and its forms."""
     page = SecurityPages(services, pages, login)
     return (
-        RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
-        RouteEntry("/account/password", {"POST": page.password}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        RouteEntry(
-            "/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
-        ),
+        RouteEntry(PATH, {"GET": page.show}, access=rights.PERSON_READ),
+        RouteEntry("/account/password", {"POST": page.password}, _FORM_BYTES, access=rights.PERSON),
+        RouteEntry("/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES, access=rights.PERSON),
         RouteEntry(
             "/account/sessions/{session_id}/end",
             {"POST": page.end},
             _FORM_BYTES,
-            access=rights.ACCOUNT_MANAGE,
+            access=rights.PERSON,
         ),
     )

@@ -77,7 +77,9 @@ class ConsentPages:
             return authorization
         if form.get("decision") != "allow":
             return self._redirect(authorization.redirect_uri, authorization.state, error="access_denied")
-        code = await self._services.database.write(oauth.grant(session.account.id, authorization))
+        code = await self._services.database.write(
+            oauth.grant(session.account.id, authorization, session.principal.member_id)
+        )
         return self._redirect(authorization.redirect_uri, authorization.state, code=code)
 
     async def _parse(

@@ -11,7 +11,9 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.authentication import auth_challenges, oidc_identities
 from sixfold.core.accounts.authentication.login_sessions import SINGLE_SIGN_ON
 from sixfold.core.accounts.authentication.oidc_identities import Identity
+from sixfold.core.accounts.organizations import group_roles
 from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Transaction
 from sixfold.ui import forms
 from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.templating import PageTemplates
@@ -80,12 +82,18 @@ class OidcLoginPages:
         identity = await self._services.provider.end(self._callback_url, parameters, challenge)
         if account_id := challenge.get("account"):
             return await self._link(request, account_id, identity)
-        transaction = oidc_identities.account_of(identity, signup=self._signup)
-        account_id = await self._services.database.write(transaction)
+        account_id, organization_id = await self._services.database.write(self._signed_in(identity))
         at = None if identity.authenticated_at is None else identity.authenticated_at * SECOND_US
         return await self._login.open_session(
-            request, account_id, SINGLE_SIGN_ON, challenge.get("next", ""), at
+            request, account_id, SINGLE_SIGN_ON, challenge.get("next", ""), at, organization_id
         )
+
+    def _signed_in(self, identity: Identity) -> Transaction[tuple[str, str]]:
+        """Return the account of an identity, and the organization that one of its groups names, or ""."""
+        rules = self._services.provider.group_rules
+        signup = self._signup or group_roles.may_create(identity.groups, rules)
+        account_id = yield from oidc_identities.account_of(identity, signup=signup)
+        return account_id, (yield from group_roles.synchronize(account_id, identity.groups, rules))
 
     async def _link(self, request: Request, account_id: str, identity: Identity) -> Response:
         session = await self._services.sessions.of(request)
@@ -111,8 +119,6 @@ def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> 
     return (
         RouteEntry("/signin/oidc", {"GET": oidc.begin}, access=rights.PUBLIC),
         RouteEntry(_CALLBACK, {"GET": oidc.callback}, access=rights.PUBLIC),
-        RouteEntry("/account/identities", {"POST": oidc.link}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        RouteEntry(
-            "/account/identities/remove", {"POST": oidc.unlink}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
-        ),
+        RouteEntry("/account/identities", {"POST": oidc.link}, _FORM_BYTES, access=rights.PERSON),
+        RouteEntry("/account/identities/remove", {"POST": oidc.unlink}, _FORM_BYTES, access=rights.PERSON),
     )

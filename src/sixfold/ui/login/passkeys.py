@@ -191,16 +191,14 @@ def routes(services: WebServices, login: LoginService) -> tuple[RouteEntry, ...]
             "/account/passkeys/ask",
             {"POST": endpoints.registration_options},
             _BODY_BYTES,
-            access=rights.ACCOUNT_MANAGE,
+            access=rights.PERSON,
         ),
-        RouteEntry(
-            "/account/passkeys", {"POST": endpoints.register}, _BODY_BYTES, access=rights.ACCOUNT_MANAGE
-        ),
+        RouteEntry("/account/passkeys", {"POST": endpoints.register}, _BODY_BYTES, access=rights.PERSON),
         RouteEntry(
             "/account/passkeys/{passkey_id}/remove",
             {"POST": endpoints.remove},
             _BODY_BYTES,
-            access=rights.ACCOUNT_MANAGE,
+            access=rights.PERSON,
         ),
         RouteEntry(
             "/signin/passkey/ask", {"POST": endpoints.sign_in_options}, _BODY_BYTES, access=rights.PUBLIC

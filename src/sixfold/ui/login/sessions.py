@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sixfold import errors
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.database import Transaction, now
@@ -50,23 +52,38 @@ class LoginService:
         method: str,
         next_path: str,
         authenticated_at: int | None = None,
+        organization_id: str = "",
     ) -> Response:
-        """Open a session for a user who has proved, now or at `authenticated_at`, to own this account."""
+        """Open a session for a user who has proved, now or at `authenticated_at`, to own this account.
+
+        With an `organization_id`, it acts for that organization if the user is a member.
+        """
         session = LoginSession(method, user_agent.name(request), authenticated_at)
         moment = await self._services.database.read(now())
         return await self._open(
-            request, login_sessions.new_session(account_id, moment, session), next_path or HOME
+            request,
+            login_sessions.new_session(account_id, moment, session),
+            next_path or HOME,
+            organization_id,
         )
 
-    async def _open(self, request: Request, transaction: Transaction[str], next_path: str) -> Response:
+    async def _open(
+        self, request: Request, transaction: Transaction[str], next_path: str, organization_id: str = ""
+    ) -> Response:
         previous = await self._services.sessions.of(request)
         token = await self._services.database.write(transaction)
-        # A browser has one session; the previous one ends.
+        stored = await self._services.database.read(login_sessions.session(token))
+        # A browser has one session; the previous one ends. A person who signs in again acts for the same
+        # organization as before.
         if previous is not None:
             await self._services.database.write(login_sessions.end(previous.token))
+            if stored is not None and previous.person_id == stored.person_id and not organization_id:
+                organization_id = previous.account.id
+        if organization_id and stored is not None and organization_id != stored.person_id:
+            with contextlib.suppress(errors.NotFound):
+                token = await self._services.database.write(login_sessions.act_for(token, organization_id))
         response = RedirectResponse(next_path, 303)
         self._services.sessions.set(response, token)
-        stored = await self._services.database.read(login_sessions.session(token))
         if stored is not None:
             self._services.trusted_browsers.trust(response, stored.account)
         return response

@@ -1,0 +1,1 @@
+"""The pages of an organization: its members, teams, keys and invitations."""

@@ -1,0 +1,213 @@
+"""The forms of the members page: each changes one thing and leads back to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.keys import Holder
+from sixfold.core.accounts.organizations import invitations, members, organizations, teams
+from sixfold.core.database import Transaction, Value
+from sixfold.ui.organization import members_page
+from sixfold.ui.organization.members_page import PATH, MembersPage
+from sixfold.web import requests
+from sixfold.web.routing import Handler, RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
+
+_FORM_BYTES = 16_384
+Work = Callable[[Request, SessionCookie, dict[str, str]], Awaitable[Response]]
+
+
+class MembersForms:
+    """Handlers of the forms."""
+
+    def __init__(self, services: WebServices, page: MembersPage) -> None:
+        self._services = services
+        self._page = page
+
+    def handler(self, work: Work) -> Handler:
+        """Return a handler that shows the page with the error if the form is refused."""
+
+        async def handle(request: Request) -> Response:
+            session, form = await self._page.read_form(request)
+            try:
+                return await work(request, session, form)
+            except (errors.BadRequest, errors.Conflict) as error:
+                return await self._page.render(session, problem=error.message)
+
+        return handle
+
+    async def _done(self, transaction: Transaction[object], done: str) -> Response:
+        await self._services.database.write(transaction)
+        return RedirectResponse(f"{PATH}?done={done}", 303)
+
+    async def invite(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Invite a person and show the link once."""
+        invitation = await self._services.database.write(
+            invitations.create(
+                session.account.id,
+                session.principal.email,
+                _role(form),
+                form.get("email", ""),
+                form.get("team_id") or None,
+            )
+        )
+        return await self._page.render(session, invitation=invitation)
+
+    async def withdraw(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
+        """Withdraw an invitation."""
+        invitation_id = requests.path_value(request, "invitation_id")
+        return await self._done(invitations.withdraw(session.account.id, invitation_id), "changed")
+
+    async def change(self, request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Change the role, team and budgets of a member."""
+        member_id = requests.path_value(request, "member_id")
+        changes: dict[str, Value] = {"team_id": form.get("team_id") or None, **members_page.budgets(form)}
+        if "role" in form:
+            changes["role"] = _role(form)
+        return await self._done(members.change(session.account.id, member_id, **changes), "changed")
+
+    async def remove(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
+        """End the membership of another person."""
+        member_id = requests.path_value(request, "member_id")
+        if member_id == session.principal.member_id:
+            raise errors.BadRequest("Use Leave to end your own membership")
+        return await self._done(members.remove(session.account.id, member_id), "removed")
+
+    async def leave(self, _request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
+        """End one's own membership; the browser goes on with the person's own account."""
+        member_id = session.principal.member_id
+        if member_id is None:
+            raise errors.BadRequest("This is your own account: there is no membership to end")
+        moved = login_sessions.act_for(session.token, session.person_id)
+
+        def ended() -> Transaction[str]:
+            token = yield from moved
+            yield from members.remove(session.account.id, member_id)
+            return token
+
+        token = await self._services.database.write(ended())
+        return self._with_token(token, f"{PATH}?done=left")
+
+    async def switch(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Let this browser act for another account of the person."""
+        account_id = form.get("account_id", "")[:100]
+        token = await self._services.database.write(login_sessions.act_for(session.token, account_id))
+        return self._with_token(token, PATH)
+
+    async def create(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Create an organization and act for it."""
+        name = form.get("name", "").strip()
+
+        def created() -> Transaction[str]:
+            account = yield from organizations.create(session.person_id, name)
+            return (yield from login_sessions.act_for(session.token, account.id))
+
+        return self._with_token(await self._services.database.write(created()), PATH)
+
+    async def transfer(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Make a member the owner."""
+        member_id, handle = form.get("member_id", "")[:100], form.get("handle", "").strip()
+        transfer = organizations.transfer(session.account.id, member_id, handle)
+        return await self._done(transfer, "transferred")
+
+    async def budget(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Set the budgets of the whole organization."""
+        day, month = (members_page.amount(form.get(name, "")) for name in ("budget_day", "budget_month"))
+        return await self._done(organizations.set_budgets(session.account.id, day, month), "changed")
+
+    async def create_team(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Create a team."""
+        day, month = (members_page.amount(form.get(name, "")) for name in ("budget_day", "budget_month"))
+        team = teams.create(session.account.id, form.get("name", ""), day, month)
+        return await self._done(team, "changed")
+
+    async def change_team(self, request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Change the name and budgets of a team."""
+        team_id = requests.path_value(request, "team_id")
+        changes = {"name": form.get("name", ""), **members_page.budgets(form)}
+        return await self._done(teams.change(session.account.id, team_id, **changes), "changed")
+
+    async def remove_team(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
+        """Remove a team."""
+        team_id = requests.path_value(request, "team_id")
+        return await self._done(teams.remove(session.account.id, team_id), "changed")
+
+    async def create_key(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
+        """Create a key of oneself, or for an admin of a team, and show it once."""
+        principal, scope = session.principal, members_page.key_scope(form)
+        _require_fresh(session)
+        team_id = form.get("team_id") or None
+        holder = Holder(principal.member_id, principal.team_id)
+        most = principal.rights & scope.default_rights & ~rights.Rights.OPERATE
+        if team_id is not None:
+            principal.require(rights.ADMIN)
+            await self._services.database.read(teams.find(session.account.id, team_id))
+            holder, most = Holder(None, team_id), most & rights.OF_ROLE["member"]
+        key = await self._services.database.write(
+            keys.create(session.account.id, scope, granted=most, holder=holder)
+        )
+        return await self._page.render(session, new_key=key)
+
+    async def revoke_key(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
+        """Revoke a key of oneself, or for an admin of any member or team."""
+        key_id = requests.path_value(request, "key_id")
+        rows = await self._services.database.read(keys.of_account(session.account.id))
+        row = next((row for row in rows if row["id"] == key_id), None)
+        is_own = row is not None and row["member_id"] == session.principal.member_id
+        if row is None or (session.principal.role == "member" and not is_own):
+            raise errors.NotFound(f"Key {key_id[:60]} not found")
+        return await self._done(keys.revoke(key_id), "revoked")
+
+    def _with_token(self, token: str, path: str) -> Response:
+        response = RedirectResponse(path, 303)
+        self._services.sessions.set(response, token)
+        return response
+
+
+def _role(form: dict[str, str]) -> rights.Role:
+    return "admin" if form.get("role") == "admin" else "member"
+
+
+def _require_fresh(session: SessionCookie) -> None:
+    """Raise `SignInAgain` unless the sign-in is recent, which `account.manage` would require of others."""
+    if not session.principal.is_fresh:
+        raise errors.SignInAgain(PATH)
+
+
+def routes(services: WebServices, page: MembersPage) -> tuple[RouteEntry, ...]:
+    """Return the routes of the page and its forms."""
+    own = MembersForms(services, page)
+    anyone = (
+        ("/account/switch", own.switch),
+        (f"{PATH}/leave", own.leave),
+        (f"{PATH}/keys", own.create_key),
+        (f"{PATH}/keys/{{key_id}}/revoke", own.revoke_key),
+    )
+    admins = (
+        (f"{PATH}/invite", own.invite),
+        (f"{PATH}/invitations/{{invitation_id}}/withdraw", own.withdraw),
+        (f"{PATH}/budget", own.budget),
+        (f"{PATH}/{{member_id}}", own.change),
+        (f"{PATH}/{{member_id}}/remove", own.remove),
+        ("/account/teams", own.create_team),
+        ("/account/teams/{team_id}", own.change_team),
+        ("/account/teams/{team_id}/remove", own.remove_team),
+    )
+    return (
+        RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
+        *(_form(own, path, work, rights.ACCOUNT_READ) for path, work in anyone),
+        *(_form(own, path, work, rights.ADMIN) for path, work in admins),
+        _form(own, f"{PATH}/transfer", own.transfer, rights.OWNER),
+        _form(own, "/account/organizations", own.create, rights.PERSON),
+    )
+
+
+def _form(own: MembersForms, path: str, work: Work, access: rights.Access) -> RouteEntry:
+    return RouteEntry(path, {"POST": own.handler(work)}, _FORM_BYTES, access=access)

@@ -1,0 +1,85 @@
+"""Groups of an OpenID provider: who becomes a member, and whose membership ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.organizations import group_roles, members, organizations
+from sixfold.settings import InvalidSetting
+from tests.api.app_fixture import AppFixture
+from tests.api.test_oidc import begun, opened
+from tests.fakes.oidc import provider
+
+RULES: dict[str, Any] = {
+    "claim": "realm_access.roles",
+    "groups": {
+        "media": {"organization": "acme", "team": "Media"},
+        "admins": {"organization": "acme", "role": "admin"},
+    },
+}
+
+
+async def joined(app: AppFixture, account_id: str) -> list[tuple[str, str, str | None]]:
+    found = await app.product.database.read(members.of_account(account_id))
+    return [(each.email, each.role, each.team) for each in found if each.source == "groups"]
+
+
+async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> None:
+    async with provider() as found, opened(tmp_path, found, tables={"sign_in": RULES}) as app:
+        write = app.product.database.write
+        account = await write(organizations.create(app.account.id, "acme"))
+        found.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
+
+        async def signed_in(*groups: str) -> str:
+            found.claims["realm_access"] = {"roles": list(groups)}
+            visitor = app.visitor()
+            assert (await visitor.get(found.grant(await begun(visitor)))).status_code == 303
+            return (await visitor.get("/account/members")).text
+
+        assert (await app.visitor().get(found.grant(await begun(app.visitor())))).status_code != 303
+        page = await signed_in("media", "others")
+        assert "You act for this organization as its member" in page
+        assert await joined(app, account.id) == [("eve@example.com", "member", "Media")]
+        assert "as its admin" in await signed_in("media", "admins")
+        assert await joined(app, account.id) == [("eve@example.com", "admin", None)]
+        found.claims.pop("realm_access")
+        visitor = app.visitor()
+        await visitor.get(found.grant(await begun(visitor)))
+        assert await joined(app, account.id) != [], "a provider that says nothing changes nothing"
+        assert "You act for this account as its owner" in await signed_in("others")
+        assert await joined(app, account.id) == []
+        eve = await app.product.database.read(accounts.by_email("eve@example.com"))
+        await write(members.add(account.id, eve.id, "admin", "invitation"))
+        await signed_in("media")
+        invited = await app.product.database.read(members.of_person(account.id, eve.id))
+        assert invited is not None
+        assert (invited.role, invited.source) == ("admin", "invitation")
+
+
+@pytest.mark.parametrize(
+    ("claims", "claim", "groups"),
+    [
+        ({"groups": ["a", "b"]}, "groups", ("a", "b")),
+        ({"hd": "example.com"}, "hd", ("example.com",)),
+        ({"realm_access": {"roles": ["a"]}}, "realm_access.roles", ("a",)),
+        ({"realm_access": "roles"}, "realm_access.roles", None),
+        ({"groups": [1]}, "groups", None),
+        ({"_claim_names": {"groups": "src1"}}, "groups", None),
+    ],
+)
+def test_groups_are_read_from_the_claims_of_providers(
+    claims: dict[str, Any], claim: str, groups: tuple[str, ...] | None
+) -> None:
+    assert group_roles.groups_of(claims, claim) == groups
+
+
+async def test_a_wrong_table_is_refused_at_the_start(tmp_path: Path) -> None:
+    wrong = {"groups": {"media": {"organization": "acme", "role": "owner"}}}
+    async with provider() as found:
+        with pytest.raises(InvalidSetting, match=r"\[sign_in\] is not valid.*owner"):
+            async with opened(tmp_path, found, tables={"sign_in": wrong}):
+                pass
