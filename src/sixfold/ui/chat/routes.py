@@ -29,7 +29,7 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
     body = services.settings.inline_body_bytes
     one = "/chat/{conversation_id}"
     return ApiGroup(
-        "chat",
+        "ui",
         templates.error_page,
         (
             RouteEntry("/chat", {"GET": page(pages.new), "POST": signed_in(asking.ask)}, body, access=run),
