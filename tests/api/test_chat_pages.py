@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from sixfold.app import catalog as app_catalog
 from sixfold.core.database import many
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_memory_pages import put
 from tests.api.test_pages import signed_in
 
 SCRIPT = {"Accept": "application/json"}
@@ -244,3 +246,33 @@ async def test_page_without_a_model_says_what_to_do(tmp_path: Path) -> None:
         page = await person.page("/chat")
         assert "No chat model is connected yet" in page
         assert '<form id="composer"' not in page
+
+
+async def test_memory_is_shown_to_the_model_and_cited(gateway: Gateway) -> None:
+    person = await Person.of(gateway)
+    await put(gateway.app, "ships/zeppelin", "# Zeppelin\n\nThe zeppelin lifts with hydrogen.\n")
+    gateway.acme.answer = "With hydrogen [1], not helium [7]. `a[1]`"
+    where = await person.asked("@memory what lifts the zeppelin?")
+    system = gateway.acme.seen[-1].document["messages"][0]
+    assert system["role"] == "system"
+    assert "[1] Zeppelin (ships/zeppelin)\n" in system["content"]
+    assert "lifts with hydrogen" in system["content"]
+    page = await person.page(where)
+    assert 'hydrogen <a class="cite" href="/memory/ships/zeppelin">[1]</a>, not helium [7].' in page
+    assert "<code>a[1]</code>" in page
+    assert '<li><a href="/memory/ships/zeppelin">Zeppelin</a></li>' in page
+
+
+async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
+        person = await Person.of(gateway)
+        where = await person.asked("draw a red fox")
+        page = await person.page(where)
+        found = re.search(r'<img src="(/media/[^"]+)" alt="a red fox"', page)
+        assert found is not None
+        assert (await person.client.get(found[1])).headers["content-type"] == "image/png"
+        run = re.search(r'href="(/predictions/pred_\w+)"', page)
+        assert run is not None
+        assert (await person.client.get(run[1])).status_code == 200
+        assert gateway.acme.seen == []
+        assert await gateway.app.faults() == ()

@@ -22,7 +22,8 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.chat import ChatRequest, MessageEnd, TextDelta
 from sixfold.core.gateway.request_log import CallOutcome
 from sixfold.core.gateway.stored.chats import ChatStore, ChatTurn
-from sixfold.ui.chat import messages
+from sixfold.ui.chat import commands, messages
+from sixfold.ui.chat.commands import ImageDrawing
 from sixfold.ui.chat.messages import AnswerDetail, Draft, RequestBuilder
 from sixfold.ui.chat.rendering import GrowingText
 from sixfold.web.services import WebServices
@@ -54,6 +55,7 @@ class Answer:
         self.turn = turn
         self.status = ""
         self.error = ""
+        self.code = ""
         self.detail = AnswerDetail(request=order.request_id)
         self.done = asyncio.Event()
         self._store = store
@@ -129,7 +131,7 @@ class Answer:
             self.error = "Stopped before the first word." if stopped else "The model returned no text."
         kept = bool(text) and not self.error
         if not kept:
-            draft = messages.write(Draft(text, error=self.error, model=self.order.model))
+            draft = messages.write(Draft(text, error=self.error, code=self.code, model=self.order.model))
         item = messages.answer(text, complete=self.detail.end != "stopped") if kept else None
         detail, cost = messages.write(self.detail), self.detail.cost
         try:
@@ -192,7 +194,7 @@ class AnswerWriter:
         try:
             await self._make(answer)
         except errors.SixfoldError as error:
-            answer.error = error.message
+            answer.error, answer.code = error.message, error.code
         except Exception:  # noqa: BLE001 - the page says that it failed
             _LOG.exception("An answer failed")
             answer.error = _FAILED
@@ -205,8 +207,37 @@ class AnswerWriter:
                 await keeping
 
     async def _make(self, answer: Answer) -> None:
-        chat = await self._builder.build(answer.turn.lock.tenant, answer.turn.items)
-        await self._complete(answer, chat)
+        tenant, items = answer.turn.lock.tenant, answer.turn.items
+        last = messages.parse("", 0, items[-1]) if items else None
+        command = commands.parse(last.text if last is not None else "")
+        if command.prompt and last is not None and not last.files:
+            await self._draw(answer, command.prompt)
+            return
+        system = ""
+        if command.memory:
+            answer.tell("Searching the memory …")
+            found = await commands.remembered(self._services, answer.order.principal, command.text)
+            system = found.system
+            answer.detail = msgspec.structs.replace(answer.detail, sources=found.sources)
+        await self._complete(answer, await self._builder.build(tenant, items, system))
+
+    async def _draw(self, answer: Answer, prompt: str) -> None:
+        """Answer with an image, until it is drawn or stopped."""
+        drawing = ImageDrawing(self._services, answer.order.principal, answer.order.request_id)
+        canceling = asyncio.create_task(_cancel_when_stopped(answer, drawing))
+        try:
+            async for status in drawing.run(prompt):
+                answer.tell(status)
+        finally:
+            canceling.cancel()
+        if answer.stopping:
+            answer.detail = msgspec.structs.replace(answer.detail, end="stopped")
+            return
+        await answer.add(drawing.markdown(prompt))
+        if (made := drawing.prediction) is not None:
+            answer.detail = msgspec.structs.replace(
+                answer.detail, model=made.model, cost=made.cost, prediction=made.id
+            )
 
     async def _complete(self, answer: Answer, chat: ChatRequest) -> None:
         """Stream the answer of a model until it ends or is stopped."""
@@ -254,6 +285,11 @@ class AnswerWriter:
             if not answer.stopping:
                 raise
         return stream.outcome
+
+
+async def _cancel_when_stopped(answer: Answer, drawing: ImageDrawing) -> None:
+    await answer.stopped()
+    await drawing.cancel(answer.turn.lock.tenant)
 
 
 async def _result(reading: asyncio.Task[CallOutcome | None]) -> CallOutcome | None:

@@ -63,11 +63,12 @@ class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Draft(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An answer that is being made, or that failed with an `error`."""
+    """An answer that is being made, or that failed with an `error` and its machine-readable `code`."""
 
     text: str = ""
     status: str = ""
     error: str = ""
+    code: str = ""
     model: str = ""
 
 

@@ -9,13 +9,14 @@ from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.stored.chats import ChatItem, ChatRecord, ChatStore
-from sixfold.ui.chat import messages, versions
+from sixfold.ui.chat import commands, messages, versions
 from sixfold.ui.chat.messages import Draft, StoredMessage
 from sixfold.ui.chat.rendering import RenderedTexts
 from sixfold.ui.chat.versions import MessageVersions
 from sixfold.ui.templating import PageTemplates
 
-MESSAGES = 40
+# Of the first page, and of each addition to it, which a browser lays out at once.
+MESSAGES, EARLIER_MESSAGES = 40, 16
 _ENDS = {
     "length": "The model's limit was reached: ask it to continue.",
     "filter": "The model's content filter ended the answer.",
@@ -84,10 +85,11 @@ class ThreadReader:
         """Return the last messages of a chat, or the last before a place; raises `ConversationNotFound`."""
         chat = await self._store.get(tenant, chat_id)
         place = chat.last_place + 1 if before is None else before
-        items = await self._store.items(tenant, chat_id, MESSAGES + 1, place)
+        count = MESSAGES if before is None else EARLIER_MESSAGES
+        items = await self._store.items(tenant, chat_id, count + 1, place)
         family = await self._store.versions(tenant, chat)
         known = versions.by_place(chat_id, family) if len(family) > 1 else _NO_VERSIONS
-        shown = items[-MESSAGES:]
+        shown = items[-count:]
         views = [view for item in shown if (view := await self._view(item, known)) is not None]
         draft = messages.read_draft(chat.draft) if before is None else None
         return ThreadView(
@@ -95,7 +97,7 @@ class ThreadReader:
             tuple(views),
             draft,
             await self._texts.html(draft.text) if draft is not None and draft.text else "",
-            shown[0].place if len(items) > MESSAGES else 0,
+            shown[0].place if len(items) > count else 0,
             sum(version.cost for version in family),
         )
 
@@ -121,4 +123,5 @@ class ThreadReader:
         if message is None:
             return None
         html = await self._texts.html(message.text) if message.role == "assistant" else ""
+        html = commands.link_citations(html, message.detail.sources)
         return MessageView(message, html, known.get(message.place))

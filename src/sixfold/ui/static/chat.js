@@ -189,13 +189,18 @@
     let link = event.currentTarget;
     link.textContent = "Loading …";
     const found = new DOMParser().parseFromString(await (await fetch(link.href)).text(), "text/html");
-    const height = page.scrollHeight;
-    const next = found.getElementById("earlier");
+    const next = found.getElementById("earlier"), articles = [...found.querySelectorAll("#messages > article")];
+    // A few in each frame, from the last, so that the page stays responsive and in its place.
+    while (articles.length) {
+      const height = page.scrollHeight;
+      link.closest("p").after(...articles.splice(-4).map((each) => document.adoptNode(each)));
+      page.scrollTop += page.scrollHeight - height;
+      await new Promise(requestAnimationFrame);
+    }
+    for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
     link.textContent = "Earlier messages";
-    link.closest("p").after(...[...found.querySelectorAll("#messages > article")].map((each) => document.adoptNode(each)));
     if (next) link.href = next.getAttribute("href");
     else link.closest("p").remove();
-    page.scrollTop += page.scrollHeight - height;
   });
 
   if (byId("active")) listen();
