@@ -133,9 +133,18 @@ async def test_stored_file_is_named_by_its_id(gateway: Gateway) -> None:
         )
 
 
+@pytest.fixture
+async def cheap_gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    """A gateway at whose prices an account can pay for the hold of a document."""
+    price = {"input_per_million_usd": "1", "output_per_million_usd": "1"}
+    async with running_gateway(tmp_path, prices={"acme/small": price, "anth/small": price}) as found:
+        yield found
+
+
 async def test_server_that_reads_documents_gets_them_as_they_are(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    cheap_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gateway = cheap_gateway
     monkeypatch.setattr(ModelRouter, "reads_documents", lambda *_: True)
     part = {"type": "file", "file": {"filename": "report.pdf", "file_data": URI}}
     await chat(gateway, part)

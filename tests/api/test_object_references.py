@@ -157,7 +157,8 @@ async def test_container_belongs_to_the_account_that_made_it(
     if stream:
         assert [event.type async for event in made][-1] == "response.completed"
     tools: Any = [{"type": "code_interpreter", "container": "cntr_1"}]
-    await gateway.openai().responses.create(model=MODEL, input="And?", tools=tools)
+    limit: Any = {"max_output_tokens": 100}
+    await gateway.openai().responses.create(model=MODEL, input="And?", tools=tools, **limit)
     assert first.acme.seen[-1].document["tools"] == tools
     with pytest.raises(openai.NotFoundError, match="cntr_1"):
         await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="And?", tools=tools)
