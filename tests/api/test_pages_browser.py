@@ -59,11 +59,12 @@ async def test_form_shows_price_runs_and_shows_image_with_receipt(
         size = await page.eval_on_selector(".outputs img", "i => i.decode().then(() => i.naturalWidth)")
         assert size == 256
         assert await page.locator(".receipt .reached").count() == 6
-        await page.click("text=Run again with changes")
+        await page.click("text='Details'")
+        await page.click("text='Run again with changes'")
         assert await page.input_value("#in-prompt") == "a red fox in snow"
         await tab.open("/predictions")
-        assert await page.inner_text(".history .what") == "fast-image-native"
-        await page.click(".history .what")
+        assert await page.inner_text(".run .name") == "a red fox in snow"
+        await page.click(".run .open")
         assert await page.locator(".pairs dd", has_text="a red fox in snow").count() == 1
         tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the empty form
 

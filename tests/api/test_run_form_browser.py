@@ -60,7 +60,7 @@ async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppF
         form = await page.locator("#run").bounding_box()
         assert form["y"] - head["y"] < 80
         await _painted(page, "ra1")
-        shown = ["#run", ".outputs img", ".receipt-strip", ".prediction .buttons"]
+        shown = ["#run", ".outputs img", ".receipt-strip", ".next-steps"]
         assert await page.evaluate(BOXES, shown) == [True] * len(shown)
         assert not await page.is_visible(".receipt")
         async with page.expect_download() as coming:
@@ -187,7 +187,8 @@ async def test_an_upload_shows_its_percentage(
         assert not await page.is_visible("#in-image_url")
         hints = await page.evaluate("window.hints")
         assert hints[0] == "Uploading noise.png … 0 %"
-        assert hints[-1] == "noise.png"
+        assert hints[-1] == "Drop a file or browse"
+        assert await page.inner_text(".file-name") == "noise.png"
 
 
 async def test_without_credit_a_run_names_balance_price_and_a_way(

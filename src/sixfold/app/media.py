@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def open_fetcher(settings: Settings) -> Fetcher:
 
 
 _thumbnail = import_string.deferred("sixfold.engines.image.thumbnail:make")
+_still = import_string.deferred("sixfold.engines.stills.video:render")
 
 
 def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> MediaService:
@@ -36,6 +38,7 @@ def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher
     media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_duration)
     media.own_origins.add(settings.base_url)
     media.thumbnails.shrink = shrink
+    media.thumbnails.shrink_video = shrink_video
     return media
 
 
@@ -70,6 +73,18 @@ def shrink(path: Path, width: int) -> bytes:
         return bytes(_thumbnail(path, width))
     except UnusableInput as error:
         raise errors.BadRequest(str(error)) from error
+
+
+def shrink_video(path: Path, width: int) -> bytes:
+    """Return a small copy of a video's first frame; raises `BadRequest` if it cannot be decoded."""
+    try:
+        still = bytes(_still(str(path), "thumbnail"))
+    except UnusableInput as error:
+        raise errors.BadRequest(str(error)) from error
+    with tempfile.NamedTemporaryFile(suffix=".webp") as file:
+        file.write(still)
+        file.flush()
+        return shrink(Path(file.name), width)
 
 
 def measure_duration(path: Path, kind: str) -> float | None:

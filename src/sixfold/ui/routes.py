@@ -18,6 +18,7 @@ from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
 from sixfold.ui.catalog import pages as catalog
 from sixfold.ui.catalog import session_page
+from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.chat import routes as chat
 from sixfold.ui.docs import routes as docs
 from sixfold.ui.login import oauth_consent, passkeys
@@ -27,8 +28,8 @@ from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.organization import invitation_page, members_forms
 from sixfold.ui.organization.members_page import MembersPage
+from sixfold.ui.predictions import history, provenance, run_api, selection
 from sixfold.ui.predictions import pages as predictions
-from sixfold.ui.predictions import provenance, run_api
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.start_page import StartPage
 from sixfold.ui.templating import PageTemplates
@@ -47,7 +48,8 @@ def build_apis(
     """Return the groups of page and script routes, and the start page's handler."""
     apis = frozenset(services.settings.enabled_apis)
     templates, auth, login = PageTemplates(apis), PageAuth(services), LoginService(services)
-    start, output_view = StartPage(services, templates), OutputView(templates, services.settings.base_url)
+    start = StartPage(services, templates)
+    output_view = OutputView(templates, services.settings.base_url, NextModels(services))
     workflow_pages = (
         None if workflow_list is None else WorkflowPages(services, templates, auth, workflow_list)
     )
@@ -68,6 +70,8 @@ def build_apis(
             *session_page.routes(services, templates, auth),
             *workflows.page_routes(workflow_pages),
             *catalog.routes(services, templates, auth),
+            *history.routes(services, templates, auth),
+            *selection.routes(services, templates, output_view, auth),
             *predictions.routes(services, templates, output_view, auth),
             *provenance.page_routes(services, auth),
             *docs.routes(services, templates, documents),

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from sixfold.core.accounts import rights
 from sixfold.core.workflows.workflows import PATH, Workflow
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import example_outputs, initial_values
+from sixfold.ui.catalog import example_outputs, initial_values, input_files
 from sixfold.ui.catalog.pages import form_fields, price_text
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests, responses
@@ -105,7 +105,7 @@ class WorkflowPages:
             drawing=Markup(_STYLE.sub("", self._workflow_list.draw(workflow), count=1)),  # noqa: S704 - escaped by `draw`
             nodes=nodes,
             model=model,
-            fields=form_fields(model, initial.inputs),
+            fields=form_fields(model, initial, await input_files.recent(self._services, user, model)),
             run=initial.run,
             max_bytes=self._services.settings.upload_body_bytes,
             price=price_text(self._services.predictions, model),

@@ -113,6 +113,8 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "batch_lines_page": {"after": 1},
     "gateway_call_page": {"before": "id-150000", "model": ""},
     "prediction_page": {"before": "id-150000", "model": ""},
+    "history_window": {"before": "id-150000", "credential_id": "", "texts": 1},
+    "history_sessions": {"before": "id-150000", "after": "id-100000", "credential_id": "", "model": ""},
 }
 
 # Columns whose values matter to a plan, as SQL over the row's number `n`; of the others each row has its own.

@@ -152,7 +152,19 @@ ATTENDED = {
     "predictions_orphaned": "once when a server starts",
 }
 # First pages of long lists, which people wait for.
-PAGES = ("gateway_call_page", "ledger_page", "prediction_page", "spending")
+PAGES = (
+    "gateway_call_page",
+    "ledger_page",
+    "prediction_page",
+    "spending",
+    "history_window",
+    "history_entries",
+    "history_files",
+    "history_parts",
+    "history_sessions",
+    "history_delete_files",
+    "history_delete_predictions",
+)
 SWEPT = [name for names in UNATTENDED.values() for name in names]
 
 

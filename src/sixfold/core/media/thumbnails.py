@@ -1,4 +1,4 @@
-"""Small WebP copies of stored images, each made once and stored beside the blobs."""
+"""Small WebP copies of stored images and of first frames of videos, made once and stored beside the blobs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sixfold.core.media.ports import BlobStore, ObjectInfo
 WIDTHS = (160, 320, 480, 960)
 MEDIA_TYPE = "image/webp"
 _BLOBS = "blobs/"
+_MAX_UNDECODABLE = 1000
 
 
 class ThumbnailStore:
     """Makes and stores the copies.
 
-    `shrink` returns a copy of the image in a file with a width, and raises `BadRequest` for files that cannot
-    be decoded; without it there are no copies.
+    `shrink` returns a copy of the image in a file with a width, `shrink_video` one of a video's first frame.
+    Both raise `BadRequest` for files that cannot be decoded; without them there are no copies.
     """
 
     def __init__(self, blobs: BlobStore) -> None:
@@ -27,15 +28,19 @@ class ThumbnailStore:
         # One thread decodes images at a time.
         self._semaphore = asyncio.Semaphore(1)
         self.shrink: Callable[[Path, int], bytes] | None = None
+        self.shrink_video: Callable[[Path, int], bytes] | None = None
+        # Blobs that could not be decoded, which are not tried again; the oldest are forgotten.
+        self._undecodable: dict[str, None] = {}
 
     async def find(self, blob: str, content_type: str, width: int) -> ObjectInfo | None:
-        """Return the stored copy of an image, which is made if it is missing; None for other files.
+        """Return the stored copy of an image or a video, made if it is missing; None for other files.
 
         Raises `BadRequest` for a width that is not in `WIDTHS`, and `NotFound` if the bytes are missing.
         """
         if width not in WIDTHS:
             raise errors.BadRequest(f"w must be one of {', '.join(map(str, WIDTHS))}")
-        if self.shrink is None or not content_type.startswith("image/"):
+        shrink = {"image": self.shrink, "video": self.shrink_video}.get(content_type.partition("/")[0])
+        if shrink is None or blob in self._undecodable:
             return None
         key = _key(blob, width)
         stored = await self._blobs.stat(key)
@@ -43,7 +48,7 @@ class ThumbnailStore:
             return stored
         async with self._semaphore:
             stored = await self._blobs.stat(key)
-            return stored if stored is not None else await self._make(self.shrink, key, blob, width)
+            return stored if stored is not None else await self._make(shrink, key, blob, width)
 
     async def _make(
         self, shrink: Callable[[Path, int], bytes], key: str, blob: str, width: int
@@ -54,6 +59,9 @@ class ThumbnailStore:
         except KeyError:
             raise errors.NotFound("The file was not found") from None
         except errors.BadRequest:
+            self._undecodable[blob] = None
+            if len(self._undecodable) > _MAX_UNDECODABLE:
+                del self._undecodable[next(iter(self._undecodable))]
             return None
         return await self._blobs.put(key, data, content_type=MEDIA_TYPE)
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import lineage
+from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.ui.auth import PageUser
 from sixfold.ui.catalog import example_outputs
@@ -24,11 +25,15 @@ _OPTIONS = ("hardware", "variant")
 
 @dataclass(frozen=True, slots=True)
 class InitialValues:
-    """Inputs and options (hardware, variant) of a form, and the id of the run that it shows, or ""."""
+    """Inputs and options (hardware, variant) of a form, and the id of the run that it shows, or "".
+
+    `labels` are names of the files in inputs: the prompts of the runs that made them.
+    """
 
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     run: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 async def of_request(
@@ -58,7 +63,8 @@ async def of_request(
     prediction = await services.predictions.get(origin, user.tenant)
     name = query.get("as", "")
     if name:
-        return InitialValues(_output_as(services, model, prediction, name))
+        labels = {name: title_of(prediction.inputs) or prediction.model}
+        return InitialValues(_output_as(services, model, prediction, name), labels=labels)
     return await _again(services, model, prediction)
 
 
@@ -71,7 +77,7 @@ async def _again(services: WebServices, model: Model, prediction: Prediction, ru
 
 
 def _output_as(services: WebServices, model: Model, prediction: Prediction, name: str) -> dict[str, Any]:
-    """Return the first output of a prediction as the input `name`, and its prompt if the model takes one."""
+    """Return the first output of a prediction as the input `name`."""
     output = prediction.output
     if output is None or not model.takes(name):
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,10 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.formats import media_types
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import code_samples, example_outputs, initial_values
+from sixfold.ui.catalog import code_samples, example_outputs, initial_values, input_files
 from sixfold.ui.catalog.example_outputs import ExampleOutput
+from sixfold.ui.catalog.initial_values import InitialValues
+from sixfold.ui.catalog.input_files import InputFile, RecentFiles
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
@@ -87,11 +89,16 @@ class CatalogCard:
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """An input of a form; `control` is text, long, choice, switch, slider, number or file."""
+    """An input of a form; `control` is text, long, choice, switch, slider, number or file.
+
+    `label` names the file in `value`, or is ""; `recent` are files of the user that fit.
+    """
 
     descriptor: Descriptor
     control: str
     value: Any
+    label: str = ""
+    recent: Sequence[InputFile] = ()
 
     @property
     def signatures(self) -> str:
@@ -128,10 +135,16 @@ def control(descriptor: Descriptor) -> str:
     return "long" if descriptor.max_chars is None or descriptor.max_chars > _MAX_LINE_CHARS else "text"
 
 
-def form_fields(model: Model, values: Mapping[str, Any]) -> list[FormField]:
-    """Return the form fields of a model, filled in with `values`."""
+def form_fields(model: Model, initial: InitialValues, recent: RecentFiles) -> list[FormField]:
+    """Return the form fields of a model with their initial values; `recent` are the user's files by kind."""
     return [
-        FormField(descriptor, control(descriptor), values.get(descriptor.name, descriptor.default))
+        FormField(
+            descriptor,
+            control(descriptor),
+            initial.inputs.get(descriptor.name, descriptor.default),
+            initial.labels.get(descriptor.name, ""),
+            recent.get(descriptor.type, ()),
+        )
         for descriptor in sorted(model.inputs, key=lambda each: each.order)
     ]
 
@@ -183,7 +196,7 @@ class CatalogPages:
         )
         initial = await initial_values.of_request(self._services, request, user, model)
         values = initial.inputs
-        fields = form_fields(model, values)
+        fields = form_fields(model, initial, await input_files.recent(self._services, user, model))
         inputs = {
             each.descriptor.name: values.get(each.descriptor.name, _example(each.descriptor))
             for each in fields

@@ -10,17 +10,17 @@ from typing import Any, cast
 from sixfold.core import humanize
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
+from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
 from sixfold.core.predictions.states import PredictionState
+from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.templating import PageTemplates
 
 # Limit on text and JSON shown on the page; the API returns all of it.
 _MAX_CHARS = 20_000
-# Limit on a title.
-_MAX_TITLE = 300
+_MAX_WARNING = 300
 _NOT_WORDS, _MAX_STEM = re.compile(r"[\W_]+"), 60
-# Inputs that name a prediction, best first, and inputs with the image that an output was made from.
-_TEXTS = ("prompt", "text", "style", "description", "lyrics", "input")
+# Inputs with the image that an output was made from.
 _BEFORE = ("image", "image_url", "input_image")
 # The confidence below which an engine's log is shown as a warning.
 _SURE = 0.85
@@ -52,8 +52,9 @@ class OutputFileView:
 class OutputView:
     """Renders the result of a prediction: its state, receipt, files and data."""
 
-    def __init__(self, pages: PageTemplates, base_url: str) -> None:
+    def __init__(self, pages: PageTemplates, base_url: str, next_models: NextModels) -> None:
         self._pages = pages
+        self._next_models = next_models
         self._media_url = f"{base_url}{MEDIA_PATH}"
 
     def values(self, prediction: Prediction) -> dict[str, Any]:
@@ -62,14 +63,19 @@ class OutputView:
         files = () if output is None else output.files
         data = {} if output is None else output.first.data
         others = {} if output is None else output.named
+        views = [OutputFileView(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files]
+        succeeded = prediction.state is PredictionState.SUCCEEDED
+        kind = views[0].kind if views else "text" if isinstance(data.get("value"), str) else ""
         return {
             "prediction": prediction,
-            "files": [OutputFileView(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files],
+            "files": views,
             "data": _text(data),
             "others": {
                 name: _text({"value": value}) for name, value in others.items() if not _are_files(value)
             },
-            "succeeded": prediction.state is PredictionState.SUCCEEDED,
+            "succeeded": succeeded,
+            "next_models": self._next_models.fitting(kind) if succeeded else (),
+            "has_seed": "seed" in prediction.task.inputs,
             "title": title(prediction),
             "stem": _stem(prediction),
             "before": self._before(prediction),
@@ -95,9 +101,7 @@ class OutputView:
 
 def title(prediction: Prediction) -> str:
     """Return the prompt or text of a prediction in one line, or the name of its model."""
-    texts = (prediction.inputs.get(name) for name in _TEXTS)
-    text = next((" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()), "")
-    return text[:_MAX_TITLE] or prediction.model
+    return title_of(prediction.inputs) or prediction.model
 
 
 def _stem(prediction: Prediction) -> str:
@@ -110,7 +114,7 @@ def _warning(prediction: Prediction, data: dict[str, Any]) -> str:
     """Return what the engine logged about a result of which it is not sure, or ""."""
     confidence = data.get("confidence")
     is_unsure = isinstance(confidence, int | float) and confidence < _SURE
-    return prediction.logs.strip()[:_MAX_TITLE] if is_unsure else ""
+    return prediction.logs.strip()[:_MAX_WARNING] if is_unsure else ""
 
 
 def _are_files(value: object) -> bool:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.predictions import lineage
@@ -29,6 +30,7 @@ from sixfold.web.services import WebServices
 # Limit on a file whose metadata is read.
 _MAX_BYTES = 256 * 2**20
 _FORM_BYTES = 4096
+_SEED, _MAX_SEED = "seed", 2**31 - 1
 _NO_MANIFEST = "The file has no manifest: it was not made by Sixfold, or its metadata was removed"
 
 
@@ -92,24 +94,52 @@ class ProvenancePages:
 
     async def replay(self, request: Request, user: PageUser) -> Response:
         """Run a prediction again with the same inputs and seed; its page says whether the output is equal."""
+        prediction = await self._of_form(request, user)
+        return await self._again(request, user, prediction, {}, lineage.drawn_values(prediction))
+
+    async def vary(self, request: Request, user: PageUser) -> Response:
+        """Run a prediction again with the same inputs and a new seed; raises `BadRequest` without a seed."""
+        prediction = await self._of_form(request, user)
+        model = await self._services.predictions.find(prediction.model, user.account_id)
+        seed = next((each for each in model.inputs if each.name == _SEED), None)
+        if seed is None:
+            raise errors.BadRequest(f"{prediction.model} has no seed, so a variation would be the same")
+        low, high = int(seed.min or 0), int(min(seed.max or _MAX_SEED, _MAX_SEED))
+        inputs: dict[str, Any] = {_SEED: low + ids.draw(high - low + 1)}
+        extras = lineage.drawn_values(prediction)
+        return await self._again(
+            request, user, prediction, inputs, {name: extras[name] for name in extras if name != _SEED}
+        )
+
+    async def _of_form(self, request: Request, user: PageUser) -> Prediction:
+        """Return the prediction of a form after the CSRF check."""
         form = await forms.read(request)
         self._services.sessions.check_csrf(request, user.session, form.get("csrf"))
-        prediction = await self._services.predictions.get(
+        return await self._services.predictions.get(
             requests.path_value(request, "prediction_id"), user.tenant
         )
+
+    async def _again(
+        self,
+        request: Request,
+        user: PageUser,
+        prediction: Prediction,
+        inputs: dict[str, Any],
+        extras: dict[str, Any],
+    ) -> Response:
         origin = self._services.settings.base_url
         read = self._services.database.read
-        replay = PredictionRequest(
+        again = PredictionRequest(
             principal=user.principal,
             model=prediction.model,
-            inputs=await read(lineage.reusable_inputs(prediction, origin)),
+            inputs={**await read(lineage.reusable_inputs(prediction, origin)), **inputs},
             face="pages",
             request_id=requests.request_id(request),
             hardware=prediction.hardware,
             sources=await read(lineage.stored_inputs(prediction)),
-            extras=lineage.drawn_values(prediction),
+            extras=extras,
         )
-        repeated = await self._services.predictions.submit(replay)
+        repeated = await self._services.predictions.submit(again)
         return RedirectResponse(f"/predictions/{repeated.id}", 303)
 
     def _new_path(self) -> Path:
@@ -141,10 +171,12 @@ async def has_same_output(services: WebServices, one: Prediction, other: Predict
 
 
 def page_routes(services: WebServices, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the route of the form that repeats a prediction."""
-    replay = auth.page(ProvenancePages(services).replay)
+    """Return the routes of the forms that repeat a prediction."""
+    pages = ProvenancePages(services)
+    replay, vary = auth.page(pages.replay), auth.page(pages.vary)
     return (
         RouteEntry("/predictions/{prediction_id}/replay", {"POST": replay}, _FORM_BYTES, access=rights.RUN),
+        RouteEntry("/predictions/{prediction_id}/vary", {"POST": vary}, _FORM_BYTES, access=rights.RUN),
     )
 
 

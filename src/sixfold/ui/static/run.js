@@ -79,28 +79,49 @@ function changed(event) {
 
 const CHOOSE = "Drop a file or browse";
 
+// Names of files by their path, so that a field shows a name instead of a URL after a reload.
+const MAX_NAMES = 50;
+const fileNames = () => { try { return JSON.parse(localStorage.getItem("file-names") ?? "{}"); } catch { return {}; } };
+function rememberName(url, name) {
+  const names = { ...fileNames(), [new URL(url).pathname]: name };
+  localStorage.setItem("file-names", JSON.stringify(Object.fromEntries(Object.entries(names).slice(-MAX_NAMES))));
+}
+
+function setFile(control, url, name) {
+  rememberName(url, name);
+  delete control.closest("[data-drop]").dataset.label;
+  control.value = url;
+  control.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+function previewOf(kind, path) {
+  const preview = document.createElement({ image: "img", video: "video", audio: "audio" }[kind]);
+  preview.src = kind === "image" && !path.endsWith(".svg") ? `${path}?w=320` : path;
+  if (kind === "image") preview.alt = "Input";
+  else preview.controls = true;
+  return preview;
+}
+
 function showFile(control) {
-  const box = control.closest("[data-drop]").querySelector(".file-preview");
-  const tag = { image: "img", video: "video", audio: "audio" }[control.dataset.type];
+  const zone = control.closest("[data-drop]");
+  const [box, kind] = [zone.querySelector(".file-preview"), control.dataset.type];
   const path = URL.canParse(control.value) ? new URL(control.value).pathname : "";
   box.hidden = !path.startsWith("/media/");
-  control.closest("[data-drop]").classList.toggle("has-file", !box.hidden);
-  if (box.hidden) return;
+  zone.classList.toggle("has-file", !box.hidden);
+  if (box.hidden) { box.replaceChildren(); return; }
+  const line = document.createElement("p");
+  line.className = "file-name";
+  line.textContent = zone.dataset.label || fileNames()[path] || `Your ${kind === "audio" ? "audio file" : kind}`;
   const remove = document.createElement("button");
   remove.type = "button";
   remove.className = "quiet remove";
   remove.textContent = "Remove";
   remove.addEventListener("click", () => {
     control.value = "";
-    control.closest("[data-drop]").querySelector(".choose").textContent = CHOOSE;
+    zone.querySelector(".choose").textContent = CHOOSE;
     control.dispatchEvent(new Event("input", { bubbles: true }));
   });
-  if (!tag) { box.replaceChildren(remove); return; }
-  const preview = document.createElement(tag);
-  preview.src = path;
-  if (tag === "img") preview.alt = "Input";
-  else preview.controls = true;
-  box.replaceChildren(preview, remove);
+  box.replaceChildren(...(["image", "video", "audio"].includes(kind) ? [previewOf(kind, path)] : []), line, remove);
 }
 
 function sizeText(bytes) {
@@ -144,9 +165,8 @@ async function upload(zone, file) {
   try {
     const [ok, data] = await send(`/pages/uploads?kind=${encodeURIComponent(target.dataset.type)}`, file, report);
     if (!ok) { fail(data.error); return; }
-    hint.textContent = file.name;
-    target.value = data.url;
-    target.dispatchEvent(new Event("input", { bubbles: true }));
+    hint.textContent = CHOOSE;
+    setFile(target, data.url, file.name);
   } catch {
     fail("Can't reach the server.");
   }
@@ -159,6 +179,10 @@ function dropZone(zone) {
   zone.addEventListener("drop", (event) => {
     over(event);
     if (event.dataTransfer.files[0]) upload(zone, event.dataTransfer.files[0]);
+  });
+  zone.querySelector(".tray")?.addEventListener("click", (event) => {
+    const choice = event.target.closest("[data-url]");
+    if (choice) setFile(zone.querySelector("[data-type]"), choice.dataset.url, choice.title);
   });
   zone.querySelector("[type=file]").addEventListener("change", (event) => {
     if (event.target.files[0]) upload(zone, event.target.files[0]);

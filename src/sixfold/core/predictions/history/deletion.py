@@ -1,0 +1,43 @@
+"""Deletion of one run: its inputs, outputs, files, log and parts. Its charge stays in the ledger.
+
+A post in the gallery has a copy of the file and stays. Files expire at once; the sweep deletes their bytes
+once nothing else refers to them.
+"""
+
+from __future__ import annotations
+
+from sixfold import errors
+from sixfold.core.accounts import audit_log, idempotency
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Query, Transaction, one
+
+# The order in which rows that refer to others are deleted.
+_DELETIONS = (
+    "history_delete_messages",
+    "history_delete_files",
+    "history_delete_prompts",
+    "history_delete_predictions",
+)
+_TRAINING = "training"
+
+
+def delete(prediction_id: str, tenant: Tenant) -> Transaction[None]:
+    """Delete a run of a tenant with its parts.
+
+    Raises `NotFound`, also for one of another tenant, and `Conflict` for a part of a workflow, a run that
+    has not ended, or a training whose model may be in use.
+    """
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None or not tenant.sees(row["account_id"], row["credential_id"] or ""):
+        raise errors.NotFound("Prediction not found")
+    if row["parent_id"] is not None:
+        raise errors.Conflict("This run is part of a workflow: delete the run of the workflow")
+    if row["model"] == _TRAINING:
+        raise errors.Conflict("A training cannot be deleted: its files belong to the trained model")
+    if (yield from one("history_unfinished", id=prediction_id)) is not None:
+        raise errors.Conflict("This run has not ended: cancel it before you delete it")
+    for name in _DELETIONS:
+        yield Query(name, {"id": prediction_id, "account_id": row["account_id"]})
+    if row["idempotency_id"] is not None:
+        yield Query("idempotency_withdraw", {"id": idempotency.scope_of(row["idempotency_id"])})
+    yield from audit_log.note(str(row["account_id"]), "prediction.delete", prediction_id)

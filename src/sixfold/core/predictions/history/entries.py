@@ -1,0 +1,326 @@
+"""A page of an account's history: runs and live sessions, newest first, filtered and searched.
+
+A request reads at most `_MAX_SCANNED` predictions, however many an account has and however few of them match;
+its cursor continues behind the last one that was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.metering import CHILDREN
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Row, many
+from sixfold.core.predictions.states import TERMINAL
+
+# Predictions that one page reads at most, and in one query.
+_MAX_SCANNED, _WINDOW = 2000, 250
+_MAX_SESSIONS, _MAX_FILES, _MAX_PARTS = 200, 500, 500
+_LAST = "~"
+_CURSOR = re.compile(r"[0-9a-z]{36}")
+# Inputs that name a run, best first.
+TEXT_INPUTS = ("prompt", "text", "style", "description", "lyrics", "input")
+_TEXTS = {name: re.compile(rf'"{name}":"((?:[^"\\]|\\.)*)') for name in TEXT_INPUTS}
+_VALUE = re.compile(r'"value":"((?:[^"\\]|\\.)*)')
+_MAX_TITLE = 300
+LIVE, WORKFLOW, UNFINISHED = "live", "workflow", "unfinished"
+_KINDS = {
+    "image": ("image",),
+    "video": ("video",),
+    "audio": ("audio",),
+    "model3d": ("model3d",),
+    "text": ("text", "json", "file"),
+}
+KINDS = (*_KINDS, WORKFLOW, LIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFilter:
+    """What a page shows; empty fields match everything. Days are numbers of days since 1970 in UTC.
+
+    `words` must all occur in the texts of a run. `state` is a state of predictions or `unfinished`.
+    """
+
+    words: tuple[str, ...] = ()
+    kind: str = ""
+    model: str = ""
+    state: str = ""
+    first_day: int | None = None
+    last_day: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """An output file of a run."""
+
+    name: str
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPart:
+    """A run that a workflow started."""
+
+    id: str
+    model: str
+    state: str
+    files: tuple[HistoryFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A run, or a live session with `is_session`; times are in epoch µs, amounts in micro-dollars.
+
+    `title` is its prompt or another text of its inputs, or "". `text` is the beginning of a text output.
+    """
+
+    id: str
+    model: str
+    state: str
+    title: str
+    cost: int
+    list_price: int | None
+    created_at: int
+    completed_at: int | None
+    output_kind: str = ""
+    quality: str = ""
+    error: str = ""
+    text: str = ""
+    files: tuple[HistoryFile, ...] = ()
+    parts: tuple[HistoryPart, ...] = ()
+    is_session: bool = False
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is queued or running."""
+        return self.completed_at is None
+
+    @property
+    def day(self) -> int:
+        """The day on which it was created, in days since 1970 in UTC."""
+        return self.created_at // DAY_US
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Entries, the cursor of the next page, and the time (µs) back to which it was searched, if cut short."""
+
+    entries: tuple[HistoryEntry, ...]
+    next_cursor: str | None
+    searched_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """Ids of matching predictions, and the digits of the id down to which all were read ("" for all)."""
+
+    ids: Sequence[str] = ()
+    reached: str = ""
+    reached_at: int | None = None
+
+
+class RunHistory:
+    """Reads the history of accounts."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def page(self, tenant: Tenant, filters: HistoryFilter, limit: int, cursor: str = "") -> HistoryPage:
+        """Return a page of at most `limit` entries; raises `BadRequest` for an invalid cursor."""
+        before = _before(filters, cursor)
+        scan = _Scan() if filters.kind == LIVE else await self._scan(tenant, filters, limit, before)
+        sessions, reached = await self._sessions(tenant, filters, before, scan.reached)
+        found = [*await self.by_ids(tenant, scan.ids), *sessions]
+        found.sort(key=lambda entry: _digits(entry.id), reverse=True)
+        # A session below the last id that was read comes on the next page.
+        found = [entry for entry in found if _digits(entry.id) >= reached]
+        entries = tuple(found[:limit])
+        if len(found) > limit:
+            return HistoryPage(entries, _digits(entries[-1].id))
+        is_short = bool(reached) and len(entries) < limit
+        return HistoryPage(entries, reached or None, scan.reached_at if is_short else None)
+
+    async def _scan(self, tenant: Tenant, filters: HistoryFilter, limit: int, before: str) -> _Scan:
+        found: list[str] = []
+        oldest = 0
+        words = [word.casefold() for word in filters.words]
+        since = 0 if filters.first_day is None else filters.first_day * DAY_US
+        for _ in range(_MAX_SCANNED // _WINDOW):
+            rows = await self._database.read(
+                many(
+                    "history_window",
+                    **tenant.row,
+                    before=f"pred_{before}",
+                    texts=int(bool(words)),
+                    limit=_WINDOW,
+                ),
+                snapshot=False,
+            )
+            matching = await asyncio.to_thread(_matching, rows, filters, words) if words else None
+            for row in matching if matching is not None else _matching(rows, filters, words):
+                if row["created_at"] < since:
+                    return _Scan(found)
+                found.append(row["id"])
+                if len(found) == limit:
+                    return _Scan(found, _digits(row["id"]))
+            if len(rows) < _WINDOW or rows[-1]["created_at"] < since:
+                return _Scan(found)
+            before, oldest = _digits(rows[-1]["id"]), int(rows[-1]["created_at"])
+        return _Scan(found, before, oldest)
+
+    async def by_ids(self, tenant: Tenant, prediction_ids: Sequence[str]) -> list[HistoryEntry]:
+        """Return the runs of a tenant with these ids, newest first; leaves out unknown ones."""
+        if not prediction_ids:
+            return []
+        found = await self._database.read(many("history_entries", ids=_json(prediction_ids)), snapshot=False)
+        rows = [row for row in found if tenant.sees(row["account_id"], row["credential_id"] or "")]
+        listed = many("history_parts", ids=_json([row["id"] for row in rows]), limit=_MAX_PARTS)
+        parts = await self._database.read(listed, snapshot=False)
+        owners = [row["id"] for row in (*rows, *parts)]
+        files = await self._files(owners)
+        below: dict[str, list[HistoryPart]] = {}
+        for row in parts:
+            part = HistoryPart(row["id"], row["model"], row["state"], files.get(row["id"], ()))
+            below.setdefault(row["parent_id"], []).append(part)
+        rows.sort(key=lambda row: str(row["id"]), reverse=True)
+        return [_entry(row, files.get(row["id"], ()), tuple(below.get(row["id"], ()))) for row in rows]
+
+    async def _files(self, prediction_ids: Sequence[str]) -> dict[str, tuple[HistoryFile, ...]]:
+        query = many("history_files", ids=_json(prediction_ids), limit=_MAX_FILES)
+        files: dict[str, tuple[HistoryFile, ...]] = {}
+        for row in await self._database.read(query, snapshot=False):
+            file = HistoryFile(row["name"], row["content_type"])
+            files[row["prediction_id"]] = (*files.get(row["prediction_id"], ()), file)
+        return files
+
+    async def _sessions(
+        self, tenant: Tenant, filters: HistoryFilter, before: str, reached: str
+    ) -> tuple[list[HistoryEntry], str]:
+        """Return the matching sessions between two points, and how far they were read."""
+        if filters.kind not in ("", LIVE):
+            return [], reached
+        since = "" if filters.first_day is None else _digits(ids.earliest("sess", filters.first_day * DAY_US))
+        query = many(
+            "history_sessions",
+            **tenant.row,
+            before=f"sess_{before}",
+            after=f"sess_{max(reached, since)}",
+            model=filters.model,
+            limit=_MAX_SESSIONS,
+        )
+        rows = await self._database.read(query, snapshot=False)
+        if len(rows) == _MAX_SESSIONS:
+            reached = max(reached, _digits(rows[-1]["id"]))
+        entries = [_session(row) for row in rows]
+        return [entry for entry in entries if _is_wanted(entry, filters)], reached
+
+
+def title_of(inputs: Mapping[str, Any]) -> str:
+    """Return the text that names a run in one line, or ""."""
+    texts = (inputs.get(name) for name in TEXT_INPUTS)
+    text = next((" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()), "")
+    return text[:_MAX_TITLE]
+
+
+def text_of(inputs: str) -> str:
+    """Return the text that names a run in one line, or ""; `inputs` is JSON, which may be cut off."""
+    texts = (_decoded(found[1]) for each in _TEXTS.values() if (found := each.search(inputs)))
+    return next((text for text in texts if text), "")[:_MAX_TITLE]
+
+
+def _decoded(text: str) -> str:
+    try:
+        return " ".join(str(json.loads(f'"{text}"')).split())
+    except ValueError:
+        # An escape that the limit cut off.
+        return " ".join(text.rpartition("\\")[0].split())
+
+
+def _before(filters: HistoryFilter, cursor: str) -> str:
+    if cursor and not _CURSOR.fullmatch(cursor):
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+    if filters.last_day is None:
+        return cursor or _LAST
+    end = _digits(ids.earliest("pred", (filters.last_day + 1) * DAY_US))
+    return min(cursor or _LAST, end)
+
+
+def _matching(rows: Sequence[Row], filters: HistoryFilter, words: Sequence[str]) -> list[Row]:
+    return [row for row in rows if _matches(row, filters, words)]
+
+
+def _matches(row: Row, filters: HistoryFilter, words: Sequence[str]) -> bool:
+    if row["parent_id"] is not None or filters.model not in ("", row["model"]):
+        return False
+    if filters.kind == WORKFLOW and row["meter"] != CHILDREN:
+        return False
+    if filters.kind in _KINDS and row["output_kind"] not in _KINDS[filters.kind]:
+        return False
+    if filters.state == UNFINISHED and row["state"] in TERMINAL:
+        return False
+    if filters.state not in ("", UNFINISHED, row["state"]):
+        return False
+    if not words:
+        return True
+    found = (each.search(row["inputs"]) for each in _TEXTS.values())
+    text = " ".join(_decoded(each[1]) for each in found if each).casefold()
+    return all(word in text for word in words)
+
+
+def _is_wanted(entry: HistoryEntry, filters: HistoryFilter) -> bool:
+    text = entry.title.casefold()
+    state = filters.state
+    is_state = state in ("", entry.state) or (state == UNFINISHED and entry.is_unfinished)
+    return is_state and all(word.casefold() in text for word in filters.words)
+
+
+def _entry(row: Row, files: tuple[HistoryFile, ...], parts: tuple[HistoryPart, ...]) -> HistoryEntry:
+    value = _VALUE.search(row["output"] or "")
+    return HistoryEntry(
+        id=row["id"],
+        model=row["model"],
+        state=row["state"],
+        title=text_of(row["inputs"]),
+        cost=row["cost"],
+        list_price=row["list_price"],
+        created_at=row["created_at"],
+        completed_at=row["completed_at"],
+        output_kind=row["output_kind"],
+        quality=row["quality"],
+        error=(row["error"] or "")[:_MAX_TITLE],
+        text=_decoded(value[1]) if value else "",
+        files=files,
+        parts=parts,
+    )
+
+
+def _session(row: Row) -> HistoryEntry:
+    state = "running" if row["closed_at"] is None else "failed" if row["state"] == "failed" else "succeeded"
+    return HistoryEntry(
+        id=row["id"],
+        model=row["model"],
+        state=state,
+        title=text_of(row["inputs"]),
+        cost=row["cost"],
+        list_price=None,
+        created_at=row["created_at"],
+        completed_at=row["closed_at"],
+        error=(row["reason"] or "")[:_MAX_TITLE] if state == "failed" else "",
+        is_session=True,
+    )
+
+
+def _digits(identifier: str) -> str:
+    return identifier.partition("_")[2]
+
+
+def _json(values: Sequence[str]) -> str:
+    return json.dumps(list(values))

@@ -1,0 +1,68 @@
+"""The latest files of an account of one kind: outputs of its runs, and uploads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Database, many
+from sixfold.core.predictions.history.entries import text_of
+
+# The latest predictions and uploads among which files are looked for.
+_PREDICTIONS, _UPLOADS, _MAX_FILES = 250, 100, 500
+# The beginning of the content types of each kind of input; a `file` may be anything.
+_CONTENT_TYPES = {
+    "image": "image/",
+    "video": "video/",
+    "audio": "audio/",
+    "model3d": "model/",
+    "file": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecentFile:
+    """A file with the prompt or the model that made it, "" for an upload. Times are in epoch µs."""
+
+    name: str
+    content_type: str
+    title: str
+    created_at: int
+
+
+async def find(database: Database, tenant: Tenant, kind: str, limit: int) -> tuple[RecentFile, ...]:
+    """Return the latest files that an input of this kind takes, newest first; none for unknown kinds."""
+    start = _CONTENT_TYPES.get(kind)
+    if start is None:
+        return ()
+    window = many("history_window", **tenant.row, before="pred_~", texts=0, limit=_PREDICTIONS)
+    rows = await database.read(window, snapshot=False)
+    # The parts of a workflow mostly have the same files as its run.
+    ids = [row["id"] for row in rows if row["parent_id"] is None]
+    outputs = await database.read(
+        many("history_files", ids=json.dumps(ids), limit=_MAX_FILES), snapshot=False
+    )
+    fitting = [row for row in outputs if row["content_type"].startswith(start)][:limit]
+    titles = await _titles(database, [row["prediction_id"] for row in fitting])
+    files = [
+        RecentFile(row["name"], row["content_type"], titles[row["prediction_id"]], row["created_at"])
+        for row in fitting
+        if row["prediction_id"] in titles
+    ]
+    uploads = many("uploads_before", **tenant.row, bound="~", limit=_UPLOADS)
+    files += [
+        RecentFile(row["name"], row["content_type"], "", row["created_at"])
+        for row in await database.read(uploads, snapshot=False)
+        if row["content_type"].startswith(start)
+    ]
+    files.sort(key=lambda file: file.created_at, reverse=True)
+    return tuple(files[:limit])
+
+
+async def _titles(database: Database, ids: list[str]) -> dict[str, str]:
+    """Return the text or the model of each prediction."""
+    if not ids:
+        return {}
+    rows = await database.read(many("history_entries", ids=json.dumps(ids)), snapshot=False)
+    return {row["id"]: text_of(row["inputs"]) or str(row["model"]) for row in rows}

@@ -1,0 +1,75 @@
+"""The models that take an output as their input, for the menu below a result."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.models import Model
+from sixfold.core.predictions import pricing
+from sixfold.ui.catalog.pages import has_card
+from sixfold.web.services import WebServices
+
+# How long a list is used again; which engines are ready changes rarely.
+_SECONDS = 10.0
+_WORKFLOW = "space:"
+_FILE_KINDS = ("image", "video", "audio", "model3d")
+
+
+@dataclass(frozen=True, slots=True)
+class NextModel:
+    """A model, and its input that takes the output; `ready` is whether an engine can run it now."""
+
+    name: str
+    title: str
+    field: str
+    price: str
+    ready: bool
+
+
+class NextModels:
+    """Finds models by the kind of an output: image, video, audio, model3d or text."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._found: dict[str, tuple[float, tuple[NextModel, ...]]] = {}
+
+    def fitting(self, kind: str) -> tuple[NextModel, ...]:
+        """Return the models with an input of this kind: ready ones first, and required inputs first."""
+        if kind not in (*_FILE_KINDS, "text"):
+            return ()
+        made_at, models = self._found.get(kind, (float("-inf"), ()))
+        if time.monotonic() - made_at > _SECONDS:
+            models = self._find(kind)
+            self._found[kind] = (time.monotonic(), models)
+        return models
+
+    def _find(self, kind: str) -> tuple[NextModel, ...]:
+        found: list[tuple[tuple[bool, bool, bool, str], NextModel]] = []
+        for model in self._services.catalog.models():
+            field = input_for(model, kind) if has_card(model) else None
+            if field is None:
+                continue
+            price, _ = pricing.in_words(self._services.catalog, self._services.predictions.terms, model)
+            ready = self._is_ready(model)
+            order = (not ready, not field.required, model.name.startswith(_WORKFLOW), model.title)
+            found.append((order, NextModel(model.name, model.title, field.name, price, ready)))
+        return tuple(model for _, model in sorted(found, key=lambda each: each[0]))
+
+    def _is_ready(self, model: Model) -> bool:
+        try:
+            model.choose({}, self._services.predictions.terms)
+        except (errors.EngineUnavailable, errors.InvalidInput):
+            return False
+        return True
+
+
+def input_for(model: Model, kind: str) -> Descriptor | None:
+    """Return the input that takes an output of this kind: a required one, else the first."""
+    if kind == "text":
+        fields = [each for each in model.inputs if each.name == "text" and each.type == "string"]
+    else:
+        fields = [each for each in model.inputs if each.type == kind]
+    return min(fields, key=lambda each: (not each.required, each.order), default=None)

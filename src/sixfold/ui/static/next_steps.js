@@ -1,0 +1,63 @@
+"use strict";
+// The row below a result: copy it, vary it in the form, and menus that close by themselves.
+(() => {
+  const clipboard = navigator.clipboard;
+
+  function prepare(container) {
+    for (const button of container.querySelectorAll("[data-copy]")) {
+      button.hidden = button.dataset.copy === "image" ? !clipboard?.write || !window.ClipboardItem : !clipboard?.writeText;
+    }
+  }
+
+  // Clipboards take images as PNG only.
+  async function asPng(url) {
+    const blob = await (await fetch(url)).blob();
+    if (blob.type === "image/png") return blob;
+    const image = await createImageBitmap(blob);
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [image.width, image.height];
+    canvas.getContext("2d").drawImage(image, 0, 0);
+    return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
+  }
+
+  async function copy(button) {
+    const note = button.parentElement.querySelector("[data-copied]");
+    try {
+      if (button.dataset.copy === "image") await clipboard.write([new ClipboardItem({ "image/png": asPng(button.dataset.url) })]);
+      else await clipboard.writeText(button.closest(".prediction").querySelector(".outputs pre").textContent);
+      note.textContent = "Copied";
+    } catch {
+      note.textContent = "The browser did not allow copying.";
+    }
+  }
+
+  // In a form of the same model, a variation runs in place.
+  function vary(event) {
+    const run = document.getElementById("run");
+    const seed = document.getElementById("in-seed");
+    event.target.csrf.value ||= document.body.dataset.csrf ?? "";
+    if (run?.dataset.model !== event.target.dataset.vary || !seed) return;
+    event.preventDefault();
+    const [low, high] = [Number(seed.min || 0), Math.min(Number(seed.max || 2147483647), 2147483647)];
+    seed.value = String(low + Math.floor(Math.random() * (high - low + 1)));
+    seed.dispatchEvent(new Event("input", { bubbles: true }));
+    run.requestSubmit();
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button) copy(button);
+    for (const menu of document.querySelectorAll("details.pop[open]")) if (!menu.contains(event.target)) menu.open = false;
+  });
+  document.addEventListener("keydown", (event) => {
+    const menu = event.key === "Escape" && document.querySelector("details.pop[open]");
+    if (!menu) return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  });
+  document.addEventListener("submit", (event) => { if (event.target.dataset.vary !== undefined) vary(event); });
+  new MutationObserver((changes) => {
+    if (changes.some((change) => change.addedNodes.length)) prepare(document.getElementById("result"));
+  }).observe(document.getElementById("result"), { childList: true });
+  prepare(document);
+})();

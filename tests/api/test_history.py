@@ -1,0 +1,218 @@
+"""The history: what a page finds, folds and leaves out; deletion of runs; and what leads on from a result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import many
+from sixfold.core.predictions.history import deletion, entries
+from sixfold.core.predictions.history.entries import HistoryFilter, RunHistory
+from tests.api.app_fixture import AppFixture, running_app, small_models
+from tests.api.test_pages import signed_in
+
+RUN = "/api/containers/run"
+GRAPH = "/api/graph/spaces/turbo-text-to-image/run"
+SMALL = {"width": 64, "height": 64}
+
+
+@pytest.fixture
+async def dots(either: Path) -> AsyncIterator[AppFixture]:
+    """A server whose models paint dots and whose workflows are real, on both databases."""
+    document = small_models()
+    graph = app_catalog.models_document()["engines"]["graph"]
+    async with running_app(either, {**document, "engines": {**document["engines"], "graph": graph}}) as app:
+        yield app
+
+
+async def made(app: AppFixture, prompt: str, key: str = "") -> dict[str, Any]:
+    """Run a small image model."""
+    body = {"model": "ra2", "input": {"prompt": prompt, **SMALL}}
+    headers = {"Authorization": f"Bearer {key or app.key}"}
+    return (await app.client.post(RUN, json=body, headers=headers)).json()
+
+
+async def test_history_searches_folds_and_pages(dots: AppFixture) -> None:
+    app = dots
+    for prompt in ("Ein Mühlrad im Nebel", 'a "quoted" fox', "a fox in snow"):
+        await made(app, prompt)
+    await made(app, "a fox of another", app.other)
+    body = {"input": {"prompt": "a mill", **SMALL}}
+    graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
+    history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
+
+    async def titles(filters: HistoryFilter) -> list[str]:
+        return [entry.title for entry in (await history.page(tenant, filters, 10)).entries]
+
+    assert await titles(HistoryFilter(words=("FOX",))) == ["a fox in snow", 'a "quoted" fox']
+    assert await titles(HistoryFilter(words=("mühlrad", "NEBEL"))) == ["Ein Mühlrad im Nebel"]
+    assert await titles(HistoryFilter(words=("prompt",))) == []
+    assert await titles(HistoryFilter(kind=entries.WORKFLOW)) == ["a mill"]
+    assert await titles(HistoryFilter(kind="audio")) == []
+    assert await titles(HistoryFilter(model="ra2", state="succeeded")) == [
+        "a fox in snow",
+        'a "quoted" fox',
+        "Ein Mühlrad im Nebel",
+    ]
+    everything = await history.page(tenant, HistoryFilter(), 10)
+    assert [entry.id for entry in everything.entries if entry.parts] == [graph["id"]]
+    assert len(everything.entries) == 4
+    assert everything.entries[0].files
+    day = everything.entries[0].day
+    assert await titles(HistoryFilter(last_day=day - 1)) == []
+    assert len(await titles(HistoryFilter(first_day=day, last_day=day))) == 4
+    seen: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await history.page(tenant, HistoryFilter(), 1, cursor)
+        seen += [entry.id for entry in page.entries]
+        cursor = page.next_cursor
+    assert seen == [entry.id for entry in everything.entries]
+    with pytest.raises(errors.BadRequest):
+        await history.page(tenant, HistoryFilter(), 1, "pred_x")
+
+
+async def test_a_search_reads_a_bounded_number_of_runs(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "_WINDOW", 2)
+    monkeypatch.setattr(entries, "_MAX_SCANNED", 4)
+    for number in range(6):
+        await made(app, f"fox {number}")
+    history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
+    page = await history.page(tenant, HistoryFilter(words=("0",)), 10)
+    assert (page.entries, page.searched_to is not None) == ((), True)
+    page = await history.page(tenant, HistoryFilter(words=("0",)), 10, page.next_cursor or "")
+    assert [entry.title for entry in page.entries] == ["fox 0"]
+    assert page.next_cursor is None
+
+
+async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    first = await made(app, "a fox")
+    path = "/api/containers/motion-model/sessions"
+    live = (await app.client.post(path, json={"input": {"prompt": "wave"}}, headers=app.bearer)).json()
+    gone = await app.client.delete(f"/api/containers/sessions/{live['session_id']}", headers=app.bearer)
+    assert gone.status_code == 200
+    last = await made(app, "a hen")
+    history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
+    page = await history.page(tenant, HistoryFilter(), 10)
+    assert [entry.id for entry in page.entries] == [last["id"], live["session_id"], first["id"]]
+    page = await history.page(tenant, HistoryFilter(), 2)
+    assert [entry.id for entry in page.entries] == [last["id"], live["session_id"]]
+    page = await history.page(tenant, HistoryFilter(), 2, page.next_cursor or "")
+    assert [entry.id for entry in page.entries] == [first["id"]]
+    only = await history.page(tenant, HistoryFilter(kind=entries.LIVE), 10)
+    assert [(entry.title, entry.is_session) for entry in only.entries] == [("wave", True)]
+
+
+async def test_a_deleted_run_is_gone_and_its_charge_stays(dots: AppFixture) -> None:
+    app = dots
+    token = await signed_in(app)
+    one = await made(app, "a fox")
+    body = {"input": {"prompt": "a mill", **SMALL}}
+    graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
+    await app.until((await app.balance())[0], "0.00")
+    before = await app.balance()
+    confirmation = (await app.client.get(f"/predictions/selection?id={graph['id']}")).text
+    assert "Delete this run" in confirmation
+    form = {"ids": f"{one['id']},{graph['id']}", "csrf": token}
+    wrong = await app.client.post("/predictions/selection", data={**form, "csrf": "x"})
+    assert wrong.status_code == 403
+    answer = await app.client.post("/predictions/selection", data=form)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/predictions?deleted=2")
+    for run in (one, graph):
+        assert (await app.client.get(f"/predictions/{run['id']}")).status_code == 404
+        assert (await app.client.get(run["output"]["url"])).status_code == 404
+    left = await app.product.database.read(
+        many("export_predictions", account_id=app.account.id, after="", limit=10)
+    )
+    assert list(left) == []
+    assert await app.balance() == before
+    assert await app.faults() == ()
+    ledger = (await app.client.get("/api/account/ledger", headers=app.bearer)).text
+    assert one["id"] in ledger
+    assert "prediction.delete" in (await app.client.get("/account/security")).text
+
+
+async def test_only_ones_own_whole_ended_runs_can_be_deleted(dots: AppFixture) -> None:
+    app = dots
+    token = await signed_in(app)
+    theirs = await made(app, "a fox", app.other)
+    body = {"input": {"prompt": "a mill", **SMALL}}
+    graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
+    (part,) = await app.product.database.read(many("lineage_parts", parent_id=graph["id"], limit=1))
+    mine = await made(app, "a hen")
+    for name, status in ((theirs["id"], 404), (part["id"], 409), ("pred_none", 404)):
+        form = {"ids": f"{mine['id']},{name}", "csrf": token}
+        assert (await app.client.post("/predictions/selection", data=form)).status_code == status
+    assert (await app.client.get(f"/predictions/{mine['id']}")).status_code == 200
+    read = app.product.database.read
+    assert (await read(many("prediction_by_id", id=theirs["id"])))[0]["state"] == "succeeded"
+    with pytest.raises(errors.NotFound):
+        await app.product.database.write(deletion.delete(theirs["id"], Tenant(app.account.id)))
+
+
+async def test_selection_of_two_names_what_differs(app: AppFixture) -> None:
+    await signed_in(app)
+    first, second = await made(app, "a fox"), await made(app, "a hen")
+    theirs = await made(app, "a zeppelin", app.other)
+    page = (
+        await app.client.get(
+            "/predictions/selection", params={"id": [first["id"], second["id"], theirs["id"]]}
+        )
+    ).text
+    assert "Two runs side by side" in page
+    assert "a zeppelin" not in page
+    assert re.search(r"prompt <span class=\"note\">differs", page)
+    assert not re.search(r"width <span class=\"note\">differs", page)
+    many_ids = {"id": [f"pred_{number}" for number in range(60)]}
+    assert (await app.client.get("/predictions/selection", params=many_ids)).status_code == 400
+
+
+async def test_an_output_fills_the_form_of_the_next_model(app: AppFixture) -> None:
+    await signed_in(app)
+    run = await made(app, "a fox")
+    page = (await app.client.get(f"/predictions/{run['id']}")).text
+    path = f"/catalog/bg-remover?from={run['id']}&amp;as=image"
+    assert path in page
+    form = (await app.client.get(path.replace("&amp;", "&"))).text
+    assert run["output"]["url"] in form
+    assert 'data-label="a fox"' in form
+    theirs = await made(app, "a zeppelin", app.other)
+    assert (await app.client.get(f"/catalog/bg-remover?from={theirs['id']}&as=image")).status_code == 404
+    fields = (await app.client.get("/catalog/bg-remover")).text
+    assert fields.count("data-url=") == 1
+    assert "a zeppelin" not in fields
+
+
+async def test_vary_runs_the_same_inputs_with_a_new_seed(app: AppFixture) -> None:
+    token = await signed_in(app)
+    run = await made(app, "a fox")
+    path = f"/predictions/{run['id']}/vary"
+    assert (await app.client.post(path, data={"csrf": "x"})).status_code == 403
+    answer = await app.client.post(path, data={"csrf": token})
+    read = app.product.predictions.get_any
+    first, second = await read(run["id"]), await read(answer.headers["Location"].rpartition("/")[2])
+    assert first.task.inputs["seed"] != second.task.inputs["seed"]
+    assert {**second.inputs, "seed": None} == {**first.inputs, "seed": None}
+
+
+async def test_days_and_filters_of_the_page(app: AppFixture) -> None:
+    await signed_in(app)
+    run = await made(app, "a fox")
+    page = (await app.client.get("/predictions", params={"from": "2020-01-01", "q": "fox"})).text
+    assert run["id"] in page
+    assert ">Today<" in page
+    for query in ({"to": "2020-01-01"}, {"q": "hen"}, {"status": "failed"}, {"kind": "video"}):
+        assert "No runs match" in (await app.client.get("/predictions", params=query)).text
+    odd = {"from": "9999-99-99", "to": "x", "kind": "x", "status": "x", "deleted": "x", "view": "x"}
+    assert run["id"] in (await app.client.get("/predictions", params=odd)).text
+    assert (await app.client.get("/predictions", params={"cursor": "x"})).status_code == 400

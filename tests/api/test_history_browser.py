@@ -1,0 +1,157 @@
+"""The history and the row below a result in a real browser: by keyboard, without scripts, and on a phone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sixfold.ui.predictions import history
+from tests.api import browser
+from tests.api.app_fixture import AppFixture
+from tests.api.browser import Look
+from tests.api.test_memory_browser import RULES
+from tests.api.test_page_details_browser import SHIFT
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed]
+DONE = ".prediction[data-status=succeeded]"
+MOST_BYTES = 350_000
+WEIGHT = """() => performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
+  .reduce((total, entry) => total + entry.transferSize, 0)"""
+
+
+async def painted(app: AppFixture, *prompts: str, size: int = 256) -> list[dict[str, Any]]:
+    """Run the fast image model for each prompt."""
+    runs: list[dict[str, Any]] = []
+    for prompt in prompts:
+        body = {
+            "model": "fast-image-native",
+            "input": {"prompt": prompt, "width": size, "height": size},
+        }
+        answer = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
+        runs.append(answer.json())
+    return runs
+
+
+async def test_the_history_fits_and_is_light_and_accessible(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    runs = await painted(app, *(f"a red fox, number {number}" for number in range(4)), size=512)
+    body = {"input": {"prompt": "a mill", "width": 256, "height": 256}}
+    graph = "/api/graph/spaces/turbo-text-to-image/run"
+    assert (await app.client.post(graph, json=body, headers=app.bearer)).status_code == 200
+    pair = f"/predictions/selection?id={runs[0]['id']}&id={runs[1]['id']}"
+    looks = (Look(width=1440), Look(width=834, scheme="dark"), Look(width=390))
+    for look in looks:
+        async with browser.tab(chromium, app, url, look) as tab:
+            for path in ("/predictions", "/predictions?view=list&q=fox", pair):
+                await tab.open(path)
+                await tab.page.wait_for_load_state("load")
+                assert await tab.page.evaluate("document.documentElement.scrollWidth") <= look.width, path
+                assert await tab.page.evaluate(WEIGHT) < MOST_BYTES, path
+                assert await tab.page.evaluate(SHIFT) < 0.05, path
+                found = await axe.Axe().run(tab.page, options=RULES)
+                said = [
+                    (rule["id"], [node["html"][:120] for node in rule["nodes"]])
+                    for rule in found.response["violations"]
+                ]
+                assert said == [], (path, json.dumps(said, indent=1))
+
+
+async def test_history_by_keyboard_and_while_scrolling(
+    browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, url, chromium = browser_app
+    monkeypatch.setattr(history, "_PAGE", 3)
+    await painted(app, *(f"a red fox, number {number}" for number in range(5)))
+    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+        page = tab.page
+        await tab.open("/predictions")
+        assert await page.inner_text(".run .name >> nth=0") == "a red fox, number 4"
+        # The next page is loaded when the end of the list is near.
+        await page.wait_for_selector(".run:has-text('number 0')")
+        assert await page.locator(".day").count() == 1
+        assert await page.locator(".older").count() == 0
+        for key in ("j", "x", "j", "j", "k", "x"):
+            await page.keyboard.press(key)
+        assert await page.locator(".pick-run:checked").count() == 2
+        await page.click("text='Compare or delete the selected runs'")
+        await page.wait_for_selector("text='Two runs side by side'")
+        assert await page.locator(".side-by-side img").count() == 2
+        differing = await page.locator(".differs th").all_inner_texts()
+        assert [text.partition(" ")[0] for text in differing] == ["prompt", "seed"]
+        await page.click("text='Delete 2 runs'")
+        await page.wait_for_selector(".restored:has-text('2 runs deleted.')")
+        assert await page.inner_text(".run .name >> nth=0") == "a red fox, number 2"
+        await page.keyboard.press("/")
+        await page.keyboard.type("number 1")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**q=number+1**")
+        assert await page.locator(".run .name").all_inner_texts() == ["a red fox, number 1"]
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("h1:has-text('number 1')")
+
+
+async def test_a_result_leads_to_the_next_model(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+        page = tab.page
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await tab.open("/catalog/fast-image-native")
+        await page.fill("#in-prompt", "a red fox in snow")
+        for side in ("width", "height"):
+            await page.fill(f"#in-{side}", "256")
+        await page.click("#run .actions .primary")
+        await page.wait_for_selector(f"{DONE} img")
+        first = await page.get_attribute(".outputs img", "src")
+        await page.click("text='Copy'")
+        await page.wait_for_selector("text='Copied'")
+        types = await page.evaluate("navigator.clipboard.read().then((items) => items[0].types)")
+        assert types == ["image/png"]
+        await page.click("text='Vary'")
+        await page.wait_for_selector(f"{DONE} img:not([src='{first}'])")
+        assert "/catalog/" in page.url
+        assert await page.input_value("#in-seed") != ""
+        await page.click(".pop summary:has-text('Use in')")
+        assert await page.is_visible(".pop a >> text='Background remover'")
+        await page.keyboard.press("Escape")
+        assert not await page.is_visible(".pop a >> text='Background remover'")
+        await page.click(".pop summary:has-text('Use in')")
+        await page.click(".pop a >> text='Background remover'")
+        await page.wait_for_selector(".file-preview img[src*='w=320']")
+        assert await page.inner_text(".file-name") == "a red fox in snow"
+        assert not await page.is_visible("#in-image")
+        await page.click(".remove")
+        assert await page.locator(".tray button").count() == 2
+        await page.click(".tray button >> nth=1")
+        assert await page.inner_text(".file-name") == "a red fox in snow"
+        assert (await page.input_value("#in-image")).endswith(first)
+        await page.click("#run .actions .primary")
+        await page.wait_for_selector(f"{DONE} .outputs img")
+
+
+async def test_history_works_without_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    await painted(app, "a red fox", "a white hen")
+    async with browser.tab(chromium, app, url, Look(width=834, scripts=False)) as tab:
+        page = tab.page
+        await tab.open("/predictions")
+        await page.fill("#q", "FOX")
+        await page.click("text='Search'")
+        await page.click(".run .open")
+        await page.click("text='Vary'")
+        assert await page.inner_text("h1") == "a red fox"
+        again = await app.product.predictions.get_any(page.url.rpartition("/")[2])
+        await app.product.predictions.wait(again, 60)
+        await page.reload()
+        await page.click("text='Delete' >> nth=0")
+        await page.click("text='Delete this run'")
+        assert await page.inner_text(".restored") == "1 run deleted. The charges stay in the ledger."
+        await page.check(".pick-run >> nth=0")
+        await page.click("text='Compare or delete the selected runs'")
+        await page.click("text='Delete this run'")
+        assert await page.locator(".run .name").all_inner_texts() == ["a red fox"]
