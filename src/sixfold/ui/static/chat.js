@@ -186,7 +186,9 @@
   });
   byId("earlier")?.addEventListener("click", async (event) => {
     event.preventDefault();
-    let link = event.currentTarget;
+    const link = event.currentTarget;
+    if (link.ariaBusy) return;
+    link.ariaBusy = "true";
     link.textContent = "Loading …";
     const found = new DOMParser().parseFromString(await (await fetch(link.href)).text(), "text/html");
     const next = found.getElementById("earlier"), articles = [...found.querySelectorAll("#messages > article")];
@@ -199,6 +201,7 @@
     }
     for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
     link.textContent = "Earlier messages";
+    link.ariaBusy = null;
     if (next) link.href = next.getAttribute("href");
     else link.closest("p").remove();
   });
