@@ -13,3 +13,15 @@ ORDER BY prediction_id DESC, name LIMIT :limit;
 -- name: history_parts | Return the parts of predictions of `ids` (a JSON array), oldest first.
 SELECT id, parent_id, model, state FROM prediction
 WHERE parent_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) ORDER BY parent_id, id LIMIT :limit;
+
+-- name: history_delete_files | Mark the files of a prediction and its parts as expired, so that the sweep deletes their bytes.
+WITH RECURSIVE below (id) AS (
+    SELECT id FROM prediction WHERE id = :id
+    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+UPDATE media SET expires_at = :now, prediction_id = NULL WHERE prediction_id = ANY (ARRAY(SELECT id FROM below));
+
+-- name: history_delete_messages | Delete the webhook deliveries about a prediction and its parts at any depth.
+WITH RECURSIVE below (id) AS (
+    SELECT id FROM prediction WHERE id = :id
+    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+DELETE FROM webhook_outbox WHERE prediction_id = ANY (ARRAY(SELECT id FROM below));
