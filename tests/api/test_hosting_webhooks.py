@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sixfold.app import asgi, bootstrap
+from sixfold.core.accounts.webhook_secrets import signature
 from sixfold.core.database import Row
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.webhooks import RetrySchedule
@@ -65,7 +66,7 @@ def ended(rows: list[Row]) -> bool:
 
 def test_a_signature_is_the_standards() -> None:
     """The example of the standard's own libraries."""
-    signed = webhooks.signature(
+    signed = signature(
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
         1614265330,
@@ -88,7 +89,7 @@ async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None
         assert heard[1]["data"] == run
         for seen in faults.steps("told"):
             sent_at = int(seen.headers["webhook-timestamp"])
-            expected = webhooks.signature(secret, seen.headers["webhook-id"], sent_at, seen.document)
+            expected = signature(secret, seen.headers["webhook-id"], sent_at, seen.document)
             assert seen.headers["webhook-signature"] == expected
         assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
 

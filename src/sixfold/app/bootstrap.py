@@ -44,6 +44,7 @@ from sixfold.core.documents import DocumentLimits, DocumentReader
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.document_texts import DocumentTexts
+from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
 from sixfold.core.media import upload_paths
 from sixfold.core.media.media import MediaService
 from sixfold.core.media.ports import BlobStore
@@ -147,6 +148,7 @@ def build(
     comfyui = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)
     gateway = chat_bootstrap.build(settings, database, media)
+    gateway.guard(GuardrailHooks(database, fetcher, webhook_secrets), database)
     services = _server_services(settings, clients, database, predictions, graphs, gateway)
     services.comfyui = address
     drivers = app_drivers.build(settings, failpoints, services, templates)

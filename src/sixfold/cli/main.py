@@ -9,6 +9,7 @@ import argparse
 import sys
 from typing import Any
 
+from sixfold.cli import policy_parser
 from sixfold.cli.imports import parser as imports_parser
 from sixfold.cli.memory import parser as memory_parser
 from sixfold.cli.organizations import parser as organizations_parser
@@ -30,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay, _mcp)
     for add in (*serving, _model, _space, _account, _key, _provider, _ledger, _upkeep, _backup, _completion):
         add(commands)
-    for module in (imports_parser, organizations_parser):
+    for module in (policy_parser, imports_parser, organizations_parser):
         module.add(commands, _group, _report)
     return parser
 

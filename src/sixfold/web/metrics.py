@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.gateway.gateway import TokenCounts
+from sixfold.core.gateway.request_log import TokenCounts
 from sixfold.core.gpu.report import GpuReports
 from sixfold.core.workers.scheduler import Scheduler
 from sixfold.web import refusals

@@ -67,6 +67,8 @@ class ChatCall(msgspec.Struct, frozen=True):
     max_tokens: int | None
     parse: Callable[[], ChatRequest]
     answers: int = 1
+    # Parses another body instead of `ResponseDialect.parse`.
+    reparse: Callable[[bytes], ChatRequest] | None = None
     keep_usage: bool = True
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict
@@ -78,10 +80,11 @@ class ChatCall(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ResponseDialect:
-    """How an API renders responses, their events, an error within a stream, and what keeps a stream alive."""
+    """How an API parses requests and renders responses, events, errors in streams, and keep-alive blocks."""
 
     wire: str
     dialect: ErrorFormat
+    parse: Callable[[bytes], ChatRequest]
     render: Callable[[ChatResponse, ChatCall, str], bytes]
     render_stream: Callable[[AsyncIterator[Event], ChatCall, str], AsyncGenerator[bytes]]
     render_error: Callable[[errors.SixfoldError, str], bytes]
@@ -128,6 +131,7 @@ class ChatHandler:
         self._services = services
         self._gateway = gateway
         self._dialect = dialect
+        self.parse = dialect.parse
 
     async def answer(
         self,
@@ -196,6 +200,8 @@ class ChatHandler:
             key_id=principal.key_id,
             credential_id=principal.credential_id,
             headers=anthropic_headers(call.headers) if wire == "messages" else {},
+            guardrail=principal.guardrail,
+            reparse=chat_call.reparse or self._dialect.parse,
         )
 
     async def _complete_response(

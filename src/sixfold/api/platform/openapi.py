@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sixfold.api.platform import account_data, accounts, engines, uploads
+from sixfold.api.platform import account_data, accounts, engines, guardrails, uploads
 from sixfold.api.platform.organization import openapi as organization
 from sixfold.core.accounts import usage_report
 from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
@@ -25,7 +25,7 @@ def document() -> OpenApiDocument:
         "Sixfold Platform",
         "1.0.0",
         "What all APIs share: uploads, media files, the account, health.",
-        {**_files(), **_account(), **organization.operations(), **_server()},
+        {**_files(), **_account(), **_policy(), **organization.operations(), **_server()},
     )
 
 
@@ -122,6 +122,28 @@ def _account() -> dict[str, OperationSpec]:
             {200: openapi.response("Received", _RECEIVED)},
             (400, 503),
             {"type": "object"},
+        ),
+    }
+
+
+def _policy() -> dict[str, OperationSpec]:
+    listed = openapi.shape("Guardrails", guardrails=list[guardrails.GuardrailSchema])
+    return {
+        "GET /api/account/guardrails": OperationSpec(
+            "The guardrails of the account and its keys",
+            {200: openapi.response("The account's own first", listed)},
+        ),
+        "PUT /api/account/guardrails": OperationSpec(
+            "Set the guardrail of the account or of a key",
+            {200: openapi.response("The guardrail", guardrails.GuardrailSchema)},
+            (400, 404),
+            guardrails.GuardrailFieldsSchema,
+        ),
+        "DELETE /api/account/guardrails": OperationSpec(
+            "Remove the guardrail of the account, or of the key in `key`",
+            {204: {"description": "Removed"}},
+            (400, 404),
+            parameters=(openapi.text("key", 100),),
         ),
     }
 

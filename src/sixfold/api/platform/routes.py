@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.api.platform import account_data, oauth, payments
+from sixfold.api.platform import account_data, guardrails, oauth, payments
 from sixfold.api.platform.engines import EngineRoutes
 from sixfold.api.platform.health import HealthRoutes
 from sixfold.api.platform.media import MediaFileRoutes
@@ -38,6 +38,7 @@ def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocumen
             RouteEntry("/api/engines", {"GET": EngineRoutes(services).show}, access=rights.OPERATE),
             RouteEntry("/openapi/{area}", {"GET": reference.show}, access=rights.PUBLIC),
             *account_data.routes(services),
+            *guardrails.routes(services),
             *oauth.routes(services),
             *payments.routes(services),
             *organization.routes(services),

@@ -25,6 +25,8 @@ from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.attempts import FailoverClient
 from sixfold.core.gateway.capabilities import CHAT, VISION
 from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
+from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.policy import GatewayPolicy
@@ -68,6 +70,13 @@ class GatewayRuntime:
         self._servers = open_servers(gateway.policy)
         gateway.router.reconfigure(self._servers, gateway.policy.aliases)
         self._tasks: list[asyncio.Task[None]] = []
+
+    def guard(self, hooks: GuardrailHooks, database: Database) -> None:
+        """Apply guardrails to all calls."""
+        gateway = self.gateway
+        gateway.guardrails = GuardrailService(
+            database, hooks, lambda: gateway.policy.guardrail, lambda: gateway.boot
+        )
 
     async def start(self, boot: str) -> None:
         """Release the holds of dead servers, and start refreshing the model servers."""

@@ -1,10 +1,10 @@
 """Account deletion: an owner closes an account, which is kept for some days and then erased.
 
 Erasure deletes the e-mail address, password, keys, passkeys, sessions, predictions, files, memory, posts,
-characters, models, gateway calls and audit log. The ledger keeps the account's id without a name, and its
-entries, holds and payments without descriptions. A file cannot be found from the moment of erasure on; its
-bytes are deleted by the next sweep, or a day later if they were stored within the last day. A plan paid by
-card is ended when the account is closed, so that nothing is charged for the remaining days.
+characters, models, gateway calls, guardrails and audit log. The ledger keeps the account's id without a name,
+and its entries, holds and payments without descriptions. A file cannot be found from the moment of erasure
+on; its bytes are deleted by the next sweep, or a day later if they were stored within the last day. A plan
+paid by card is ended when the account is closed, so that nothing is charged for the remaining days.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ ERASURES = (
     "erase_invitations",
     "erase_members",
     "erase_teams",
+    "erase_guardrails",
     "erase_keys",
     "erase_passkeys",
     "erase_identities",

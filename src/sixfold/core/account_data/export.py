@@ -1,7 +1,7 @@
 """Export of everything that belongs to an account as a zip file, streamed in batches.
 
 README.txt                describes the contents
-account.json              the account; its keys, passkeys, sessions and identities, without their secrets
+account.json              the account; its keys, passkeys, sessions, identities and guardrails; no secrets
 <name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, conversations,
                           conversation-items, provider-objects, files, batches, batch-answers,
                           vector-stores, vector-store-files, live-sessions, posts, characters,
@@ -26,6 +26,7 @@ from sixfold.core.accounts import accounts, audit_log, charges, keys, ledger_que
 from sixfold.core.accounts.authentication import login_sessions, oidc_identities, passkeys
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
+from sixfold.core.gateway.guardrails import storage as guardrails
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archive_stream import ArchiveSink
@@ -211,6 +212,7 @@ def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
     own_passkeys = yield from passkeys.of_account(account_id)
     sessions = yield from login_sessions.of_account(account_id, "")
     identities = yield from oidc_identities.of_account(account_id)
+    own_guardrails = yield from guardrails.guardrails_of(account_id)
     return {
         "account_id": account.id,
         "email": account.email,
@@ -221,6 +223,7 @@ def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
         "passkeys": [_export_row(row, "credential") for row in own_passkeys],
         "sessions": [_export_row(row, "this") for row in sessions],
         "identities": [_export_row(row) for row in identities],
+        "guardrails": [_export_row(row) for row in own_guardrails],
     }
 
 

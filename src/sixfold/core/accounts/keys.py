@@ -113,6 +113,8 @@ class Principal:
     member_id: str | None = None
     team_id: str | None = None
     budgets: tuple[Budget, ...] = ()
+    # The guardrail of the key or its account as JSON; empty without one.
+    guardrail: str = ""
 
     @property
     def organization_id(self) -> str:
@@ -325,6 +327,7 @@ def _principal(row: Row) -> Principal:
         member_id=row["member_id"],
         team_id=row["team_id"],
         budgets=budgets_of(row, row["account_id"]),
+        guardrail=row["guardrail"] or "",
     )
 
 

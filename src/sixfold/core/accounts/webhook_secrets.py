@@ -8,6 +8,8 @@ key. A secret is created when first needed.
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import secrets
 
 from cryptography.exceptions import InvalidTag
@@ -78,3 +80,10 @@ class WebhookSecrets:
 def new_secret() -> str:
     """Return a secret in the format of Standard Webhooks: `whsec_` and base64 of 24 random bytes."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """Return the `webhook-signature` header; `secret` is `whsec_` and base64."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()

@@ -11,7 +11,6 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -38,11 +37,12 @@ from sixfold.core.gateway.attempts import (
 from sixfold.core.gateway.billing import BillingBatcher
 from sixfold.core.gateway.cache import ResponseCache
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse
+from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.needs import output_limits
 from sixfold.core.gateway.needs.requirements import RequestNeeds, meeting
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, UpstreamFailure
-from sixfold.core.gateway.request_log import CallOutcome, CallRecord
+from sixfold.core.gateway.request_log import CallOutcome, CallRecord, TokenCounts
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter, RouteTarget
 from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, merge_usage
@@ -57,17 +57,6 @@ _MAX_LOG_CHARS = 100_000
 # Health and discovery changes take effect within this time.
 _ROUTE_CACHE_SECONDS = 0.25
 _MAX_CACHED_ROUTES = 1024
-
-
-@dataclass
-class TokenCounts:
-    """Counters for Prometheus: calls by server and state, tokens by server and kind, micro-dollars by
-    server.
-    """
-
-    calls: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    tokens: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    charged: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Gateway:
@@ -87,6 +76,7 @@ class Gateway:
         self.counts = TokenCounts()
         # Called once for every call that has ended.
         self.on_call_end: Callable[[CallRecord, CallOutcome], None] | None = None
+        self.guardrails: GuardrailService | None = None
         self._billing = BillingBatcher(database, defer_holds=True)
         self._database = database
         self.health = attempts.health
@@ -124,6 +114,12 @@ class Gateway:
         `UpstreamRefused` if the server rejects the request, and `EngineFailed` if every server failed. After
         an error nothing is charged.
         """
+        guard = None if self.guardrails is None else self.guardrails.of(request)
+        if guard is not None:
+            return await guard.complete(request, payer, self._serve)
+        return await self._serve(request, payer)
+
+    async def _serve(self, request: GatewayRequest, payer: Payer | None) -> GatewayReply:
         _check_allowed(request)
         cached_reply = self._cache.get(request) if self._cache is not None else None
         if cached_reply is not None:
@@ -149,6 +145,12 @@ class Gateway:
 
     async def stream(self, request: GatewayRequest, payer: Payer | None = None) -> ResponseStream:
         """Return a response whose first bytes have arrived; raises what `complete` raises."""
+        guard = None if self.guardrails is None else self.guardrails.of(request)
+        if guard is not None:
+            return await guard.stream(request, payer, self._open)
+        return await self._open(request, payer)
+
+    async def _open(self, request: GatewayRequest, payer: Payer | None) -> ResponseStream:
         _check_allowed(request)
         active = await self._begin(request, payer)
         try:
@@ -238,6 +240,7 @@ class Gateway:
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
             credential_id=principal.credential_id,
+            guardrail=principal.guardrail,
         )
 
     async def count_tokens(self, request: GatewayRequest) -> int:
@@ -429,18 +432,9 @@ class Gateway:
             outcome = CallOutcome("failed", error=error.message)
             raise
         finally:
-            self._count(call, outcome)
+            self.counts.add(call, outcome)
             if self.on_call_end is not None:
                 self.on_call_end(call, outcome)
-
-    def _count(self, call: CallRecord, outcome: CallOutcome) -> None:
-        # Callers choose the model's name, so only the server's becomes a label.
-        counts, server = self.counts, call.target.partition("/")[0]
-        key = (server, outcome.state)
-        counts.calls[key] = counts.calls.get(key, 0) + 1
-        for kind, tokens in (("input", outcome.usage.input), ("output", outcome.usage.output)):
-            counts.tokens[server, kind] = counts.tokens.get((server, kind), 0) + tokens
-        counts.charged[server] = counts.charged.get(server, 0) + outcome.cost
 
     async def _log_cache_hit(
         self, request: GatewayRequest, reply: GatewayReply, charge: CostBreakdown

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from sixfold import errors
+from sixfold.core.gateway import guardrail as guardrails
+from sixfold.core.gateway.guardrail import Guardrail
 from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
 
 LOCAL_KINDS = frozenset({"ollama", "lmstudio", "llamacpp", "llamaswap", "vllm", "sglang", "tei"})
@@ -38,7 +41,7 @@ _SWITCHES = frozenset({"cache", "allow_unpriced", "log_bodies", "store_responses
 FIXED_AT_START = ("timeout_seconds", "connect_seconds", "cache", "cache_seconds", "cache_bytes")
 # The table of model servers.
 SERVERS = "upstreams"
-_TABLES = frozenset({SERVERS, "aliases", "prices"})
+_TABLES = frozenset({SERVERS, "aliases", "prices", "guardrail"})
 _FIELDS = frozenset({"kind", "base_url", "api_key", "models", "local", "responses"})
 
 
@@ -90,6 +93,8 @@ class GatewayPolicy:
     conversations_bytes: int = 2**30
     servers: tuple[UpstreamRow, ...] = ()
     aliases: Mapping[str, tuple[ModelAlias, ...]] = field(default_factory=dict[str, tuple[ModelAlias, ...]])
+    # The guardrail of all keys and accounts that have none of their own.
+    guardrail: Guardrail | None = None
 
 
 def parse(table: Mapping[str, Any]) -> GatewayPolicy:
@@ -106,7 +111,20 @@ def parse(table: Mapping[str, Any]) -> GatewayPolicy:
             raise ValueError(f"[gateway] has an unknown setting {name!r}")
     servers = tuple(_upstream(name, row) for name, row in _table(table, SERVERS).items())
     aliases = {name: _alias_targets(name, value) for name, value in _table(table, "aliases").items()}
-    return GatewayPolicy(**values, servers=tuple(row for row in servers if row is not None), aliases=aliases)
+    return GatewayPolicy(
+        **values,
+        servers=tuple(row for row in servers if row is not None),
+        aliases=aliases,
+        guardrail=_guardrail(_table(table, "guardrail")),
+    )
+
+
+def _guardrail(table: Mapping[str, Any]) -> Guardrail | None:
+    try:
+        guardrail = guardrails.parse(table)
+    except errors.InvalidInput as error:
+        raise ValueError(f"[gateway.guardrail] {error.message}") from error
+    return None if guardrail.is_empty else guardrail
 
 
 def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:

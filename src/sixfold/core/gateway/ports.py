@@ -219,6 +219,10 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     key_id: str | None = None
     credential_id: str = ""
     headers: Mapping[str, str] = {}
+    # The guardrail of the key or its account as JSON; empty without one.
+    guardrail: str = ""
+    # Parses another body of the same protocol, for a guardrail that changes it.
+    reparse: Callable[[bytes], ChatRequest] | None = None
 
     @property
     def is_forwarded(self) -> bool:

@@ -7,7 +7,7 @@ contains what is needed to end it if its server dies. The id of a call is that o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -62,6 +62,27 @@ class CallOutcome(msgspec.Struct, frozen=True):
     error: str = ""
     counted_by: str = ""
     charge: str = charges.NOTHING
+
+
+@dataclass
+class TokenCounts:
+    """Counters for Prometheus: calls by server and state, tokens by server and kind, micro-dollars by
+    server.
+    """
+
+    calls: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    tokens: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    charged: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add(self, call: CallRecord, outcome: CallOutcome) -> None:
+        """Count a call that has ended."""
+        # Callers choose the model's name, so only the server's becomes a label.
+        server = call.target.partition("/")[0]
+        key = (server, outcome.state)
+        self.calls[key] = self.calls.get(key, 0) + 1
+        for kind, tokens in (("input", outcome.usage.input), ("output", outcome.usage.output)):
+            self.tokens[server, kind] = self.tokens.get((server, kind), 0) + tokens
+        self.charged[server] = self.charged.get(server, 0) + outcome.cost
 
 
 def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
+from typing import Protocol
 
 import msgspec
 
@@ -19,6 +20,18 @@ from sixfold.core.gateway.usage import TokenUsage, merge_usage
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
 
 
+class StreamFilter(Protocol):
+    """Changes a stream before it is passed on."""
+
+    def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """Yield the bytes to send."""
+        ...
+
+    def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+        """Yield the events to send."""
+        ...
+
+
 class ResponseStream:
     """A streamed response. Read it to its end or close the iterator, which settles the charge."""
 
@@ -27,6 +40,8 @@ class ResponseStream:
     ) -> None:
         self.target = response.target.name
         self.raw = response.wire.name == active.request.wire
+        self.filter: StreamFilter | None = None
+        self._is_closed = False
         self._call_seconds = call_seconds
         self._on_end = on_end
         self._active = active
@@ -34,8 +49,15 @@ class ResponseStream:
         # How the call ended and what it was charged, once it is settled.
         self.outcome: CallOutcome | None = None
 
-    async def blocks(self) -> AsyncGenerator[bytes]:
+    def blocks(self) -> AsyncGenerator[bytes]:
         """Yield the server's bytes, for a `raw` stream; raises `EngineFailed` if the server fails."""
+        return self._blocks() if self.filter is None else self.filter.blocks(self._blocks())
+
+    def events(self) -> AsyncGenerator[Event]:
+        """Yield protocol-independent events, for a stream that is not `raw`; raises `EngineFailed`."""
+        return self._events() if self.filter is None else self.filter.events(self._events())
+
+    async def _blocks(self) -> AsyncGenerator[bytes]:
         scanner = self._response.wire.scanner()
         keep_usage = self._active.request.keep_usage
         outcome = ("left", "")
@@ -56,8 +78,7 @@ class ResponseStream:
         if outcome[0] == "failed":
             raise errors.EngineFailed(outcome[1])
 
-    async def events(self) -> AsyncGenerator[Event]:
-        """Yield protocol-independent events, for a stream that is not `raw`; raises `EngineFailed`."""
+    async def _events(self) -> AsyncGenerator[Event]:
         parser = self._response.wire.stream_parser(self._active.conversation())
         outcome = ("left", "")
         try:
@@ -80,9 +101,12 @@ class ResponseStream:
 
     async def abandon(self) -> None:
         """Close a stream whose caller disconnected before it was read."""
+        if self._is_closed:
+            return
         await self._close(self._response.wire.scanner(), "failed", "The caller disconnected")
 
     async def _close(self, scanner: UsageScanner, state: str, error: str) -> None:
+        self._is_closed = True
         await self._response.stream.aclose()
         usage = None if state == "failed" else _usage(self._active, scanner, complete=state == "succeeded")
         self.outcome = await self._on_end(self._active, self._response, usage, state, error)

@@ -8,10 +8,7 @@ Standard Webhooks with the account's secret, and sent through the guarded fetche
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import hashlib
-import hmac
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -22,7 +19,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts.webhook_secrets import WebhookSecrets
+from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
 from sixfold.core.predictions.events import Event, StateChanged
@@ -111,13 +108,6 @@ def of_prediction(prediction_id: str) -> Transaction[Rows]:
 
 
 # -- delivery --------------------------------------------------------------------------------------
-
-
-def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """Return the `webhook-signature` header; `secret` is `whsec_` and base64."""
-    key = base64.b64decode(secret.removeprefix("whsec_"))
-    signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
-    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
 class WebhookOutbox:

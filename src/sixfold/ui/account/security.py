@@ -49,6 +49,8 @@ _ACTIONS = {
     "account.keep": "Canceled the deletion",
     "identity.link": "Linked a sign-in",
     "identity.unlink": "Unlinked a sign-in",
+    "guardrail.set": "Changed a guardrail",
+    "guardrail.remove": "Removed a guardrail",
     "key.create": "Created a key",
     "key.revoke": "Revoked a key",
     "key.revoke_all": "Revoked all keys",

@@ -397,4 +397,6 @@ def _render_reasoning(blocks: _Blocks, event: ReasoningDelta) -> bytes:
     return output
 
 
-DIALECT = ResponseDialect("messages", anthropic_errors.dialect, render, render_stream, anthropic_errors.event)
+DIALECT = ResponseDialect(
+    "messages", anthropic_errors.dialect, parse, render, render_stream, anthropic_errors.event
+)

@@ -13,9 +13,11 @@ import msgspec
 from starlette.responses import Response
 
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
+from sixfold.api.gateway.ollama import requests
 from sixfold.core import json_decoding
 from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.chat import (
+    ChatRequest,
     ChatResponse,
     Event,
     MessageEnd,
@@ -163,7 +165,7 @@ class _StreamLines:
         return (self.line("", "", calls) if calls else b"") + end
 
 
-def _dialect(fields: Fields) -> ResponseDialect:
+def _dialect(fields: Fields, parse: Callable[[bytes], ChatCall]) -> ResponseDialect:
     def render(answer: ChatResponse, call: ChatCall, _request_id: str) -> bytes:
         thinking = "".join(part.text for part in answer.parts if isinstance(part, ReasoningPart))
         content = fields(answer.text, thinking if call.echo()["thinking"] else "", answer.calls)
@@ -183,8 +185,13 @@ def _dialect(fields: Fields) -> ResponseDialect:
     def render_error(problem: SixfoldError, _request_id: str) -> bytes:
         return _encode({"error": problem.message}) + b"\n"
 
-    return ResponseDialect("ollama", error, render, render_stream, render_error, keep_alive, LINES)
+    def parse_request(raw: bytes) -> ChatRequest:
+        return parse(raw).parse()
+
+    return ResponseDialect(
+        "ollama", error, parse_request, render, render_stream, render_error, keep_alive, LINES
+    )
 
 
-CHAT = _dialect(chat_fields)
-GENERATE = _dialect(generate_fields)
+CHAT = _dialect(chat_fields, requests.parse_chat)
+GENERATE = _dialect(generate_fields, requests.parse_generate)

@@ -118,7 +118,12 @@ class OllamaRoutes:
         if chat.effort == "none" and not self._models.thinks(name):
             # Servers reject the effort for models that cannot think.
             chat = replace(chat, effort="")
-        named = msgspec.structs.replace(call, model=name, parse=lambda: chat)
+        named = msgspec.structs.replace(
+            call,
+            model=name,
+            parse=lambda: chat,
+            reparse=lambda body: replace(handler.parse(body), effort=chat.effort),
+        )
         return await handler.answer(request, principal, named, raw)
 
     async def pull(self, request: Request) -> Response:

@@ -290,4 +290,4 @@ async def render_stream(
                 yield b"data: [DONE]\n\n"
 
 
-DIALECT = ResponseDialect("chat", openai_errors.dialect, render, render_stream, openai_errors.event)
+DIALECT = ResponseDialect("chat", openai_errors.dialect, parse, render, render_stream, openai_errors.event)

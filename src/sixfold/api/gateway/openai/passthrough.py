@@ -136,6 +136,7 @@ def _gateway_request(request: Request, principal: Principal, call: ForwardedCall
         key_id=principal.key_id,
         credential_id=principal.credential_id,
         headers={"Content-Type": call.content_type} if call.content_type else {},
+        guardrail=principal.guardrail,
     )
 
 

@@ -86,5 +86,10 @@ def _untranslatable(*_parts: Any) -> Any:
 
 
 DIALECT = ResponseDialect(
-    TEXT_COMPLETIONS, openai_errors.dialect, _untranslatable, _untranslatable, openai_errors.event
+    TEXT_COMPLETIONS,
+    openai_errors.dialect,
+    _untranslatable,
+    _untranslatable,
+    _untranslatable,
+    openai_errors.event,
 )

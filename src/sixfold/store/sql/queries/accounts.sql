@@ -60,6 +60,8 @@ VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires
 
 -- name: key_by_hash | Return an active key and its account by the key's hash, unless the account is being deleted.
 SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+    (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
+     ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
@@ -71,6 +73,8 @@ WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.exp
 
 -- name: key_by_id | Return a key and its account by the key's id, including revoked and expired keys.
 SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+    (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
+     ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,

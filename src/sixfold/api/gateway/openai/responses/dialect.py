@@ -297,6 +297,6 @@ def render_error(error: SixfoldError, _request_id: str) -> bytes:
 
 # No server speaks this protocol, so that all responses with a tool of this server are rendered here.
 TOOL_DIALECT = ResponseDialect(
-    "responses_with_tools", openai_errors.dialect, render, render_stream, render_error
+    "responses_with_tools", openai_errors.dialect, parse, render, render_stream, render_error
 )
-DIALECT = ResponseDialect("responses", openai_errors.dialect, render, render_stream, render_error)
+DIALECT = ResponseDialect("responses", openai_errors.dialect, parse, render, render_stream, render_error)

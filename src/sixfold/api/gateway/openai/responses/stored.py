@@ -136,7 +136,8 @@ class ResponseStorage:
         if chain.turns[-1].server and chain.turns[-1].server.partition("/")[0] == server:
             body = await self._resolved(principal, request, raw)
             parse = functools.partial(_parse, chain, body)
-            return replace(request, parse=parse, stored_tokens=_stored_tokens(chain)), body
+            reparse = functools.partial(_parse, chain)
+            return replace(request, parse=parse, reparse=reparse, stored_tokens=_stored_tokens(chain)), body
         joined = await bodies.parse(functools.partial(_with_chain, chain), raw)
         body = await self._resolved(principal, request, joined)
         return replace(request, parse=lambda: dialect.parse(body)), body

@@ -1,0 +1,120 @@
+"""`/api/account/guardrails`: what is masked and checked in the gateway calls of an account and its keys."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import audit_log, rights
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import Transaction
+from sixfold.core.gateway import guardrail as guardrails
+from sixfold.core.gateway.guardrail import Guardrail
+from sixfold.core.gateway.guardrails import storage
+from sixfold.web import bodies, requests, responses
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+PATH = "/api/account/guardrails"
+_MAX_KEY = 100
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class GuardrailHookSchema(TypedDict, total=False):
+    """An HTTP endpoint that allows, changes or blocks calls."""
+
+    url: str
+    stages: list[Literal["request", "response"]]
+    timeout_seconds: float
+    on_failure: Literal["block", "allow"]
+
+
+class GuardrailFieldsSchema(TypedDict, total=False):
+    """What to set; `key` is the id of a key, or null for the account."""
+
+    key: str | None
+    mask: list[Literal["secrets", "emails", "cards"]]
+    mask_responses: bool
+    hook: GuardrailHookSchema | None
+
+
+class GuardrailSchema(TypedDict):
+    """The guardrail of a key, or of the account if `key` is null."""
+
+    key: str | None
+    mask: list[Literal["secrets", "emails", "cards"]]
+    mask_responses: bool
+    hook: GuardrailHookSchema | None
+    updated_at: str
+
+
+class GuardrailRoutes:
+    """Handlers of an account's guardrails."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+
+    async def page(self, request: Request) -> Response:
+        """List the guardrails of the account and its keys."""
+        principal = await self._services.authenticator.bearer(request)
+        rows = await self._services.database.read(storage.guardrails_of(principal.account_id))
+        listed = [
+            to_json(row["key_id"], guardrails.decode(row["document"]), row["updated_at"]) for row in rows
+        ]
+        return responses.json({"guardrails": listed}, headers=_NO_STORE)
+
+    async def put(self, request: Request) -> Response:
+        """Set the guardrail of a key or of the account."""
+        principal = await self._services.authenticator.bearer(request)
+        fields = bodies.parse_object(await request.body())
+        key_id = fields.pop("key", None) or ""
+        if not isinstance(key_id, str):
+            raise errors.InvalidInput.of("key", "key must be the id of a key, or null for the account")
+        guardrail = guardrails.parse(fields)
+        if guardrail.hook is not None:
+            self._check_url(guardrail.hook.url)
+        moment = await self._services.database.write(_set(principal.account_id, key_id, guardrail))
+        return responses.json(to_json(key_id, guardrail, moment), headers=_NO_STORE)
+
+    async def delete(self, request: Request) -> Response:
+        """Remove the guardrail of the query's key, or of the account."""
+        principal = await self._services.authenticator.bearer(request)
+        key_id = requests.query_text(request, "key", _MAX_KEY)
+        await self._services.database.write(_remove(principal.account_id, key_id))
+        return Response(status_code=204)
+
+    def _check_url(self, url: str) -> None:
+        try:
+            self._services.outbox.sender.check_url(url)
+        except errors.FetchRefused as refused:
+            raise errors.InvalidInput.of("hook", f"hook.url: {refused.message}", refused.code) from refused
+
+
+def _set(account_id: str, key_id: str, guardrail: Guardrail) -> Transaction[int]:
+    yield from audit_log.note(account_id, "guardrail.set", key_id)
+    return (yield from storage.set_guardrail(account_id, key_id, guardrail))
+
+
+def _remove(account_id: str, key_id: str) -> Transaction[None]:
+    yield from storage.remove_guardrail(account_id, key_id)
+    yield from audit_log.note(account_id, "guardrail.remove", key_id)
+
+
+def to_json(key_id: str, guardrail: Guardrail, updated_at: int) -> dict[str, Any]:
+    """Return a guardrail as the API shows it."""
+    return {"key": key_id or None, **guardrail.document(), "updated_at": rfc3339(updated_at)}
+
+
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
+    own = GuardrailRoutes(services)
+    return (
+        RouteEntry(
+            PATH,
+            {"GET": own.page, "PUT": own.put, "DELETE": own.delete},
+            services.settings.json_body_bytes,
+            access=rights.ACCOUNT_MANAGE,
+        ),
+    )

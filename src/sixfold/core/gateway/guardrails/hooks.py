@@ -1,0 +1,139 @@
+"""Calls the HTTP hook of a guardrail: it gets the texts of a call and allows, changes or blocks them.
+
+The request is signed according to Standard Webhooks, as webhooks are, and sent through the guarded fetcher.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
+from sixfold.core.database import Database
+from sixfold.core.gateway.guardrail import HookSettings, Stage
+from sixfold.core.gateway.ports import GatewayRequest
+
+# The most characters of texts that are sent, and bytes that are read.
+_MAX_CHARS, _MAX_ANSWER = 4 * 2**20, 16 * 2**20
+_MAX_MESSAGE = 300
+_encode = msgspec.json.Encoder().encode
+
+
+class GuardrailBlocked(errors.BadRequest):
+    """The guardrail blocked this call."""
+
+    code = "guardrail_blocked"
+
+
+class GuardrailUnavailable(errors.SixfoldError):
+    """The guardrail of this key did not answer, so the call was blocked."""
+
+    status = 503
+    code = "guardrail_unavailable"
+    retry_after = 1
+
+
+class HookSender(Protocol):
+    """The guarded fetcher, as far as hooks need it."""
+
+    def check_url(self, url: str) -> None:
+        """Raise `FetchRefused` for a URL that is never allowed."""
+        ...
+
+    async def send(
+        self, method: str, url: str, *, headers: Any, content: bytes, timeout_seconds: float, max_bytes: int
+    ) -> Any:
+        """Send one request; the response has a `status` and a `body`."""
+        ...
+
+
+class _HookAnswer(msgspec.Struct):
+    action: Literal["allow", "change", "block"]
+    texts: list[str] | None = None
+    message: str = ""
+
+
+_decode = msgspec.json.Decoder(_HookAnswer).decode
+
+
+class GuardrailHooks:
+    """Calls hooks."""
+
+    def __init__(self, database: Database, sender: HookSender, secrets: WebhookSecrets) -> None:
+        self.sender = sender
+        self._database = database
+        self._secrets = secrets
+
+    async def check(
+        self, hook: HookSettings, stage: Stage, request: GatewayRequest, texts: Sequence[str], signer: str
+    ) -> Sequence[str]:
+        """Return the texts to use; `signer` is the account whose secret signs, empty for the operator's.
+
+        Raises `GuardrailBlocked`, and `GuardrailUnavailable` if the hook fails.
+        """
+        try:
+            answer = await self._call(hook, stage, request, texts, signer)
+        except (errors.SixfoldError, msgspec.MsgspecError, UnicodeError, TimeoutError) as error:
+            if hook.on_failure == "allow":
+                return texts
+            reason = error.message if isinstance(error, errors.SixfoldError) else "its answer cannot be read"
+            raise GuardrailUnavailable(
+                f"The guardrail did not answer, so the call was blocked: {reason}"
+            ) from error
+        if answer.action == "block":
+            message = answer.message.strip()[:_MAX_MESSAGE]
+            raise GuardrailBlocked(f"The guardrail blocked this {stage}{f': {message}' if message else ''}")
+        return texts if answer.texts is None or answer.action == "allow" else answer.texts
+
+    async def _secret(self, account_id: str) -> str:
+        if not account_id:
+            operator = await self._database.read(accounts.operator(), snapshot=False)
+            account_id = "" if operator is None else operator.id
+        return await self._secrets.of(account_id)
+
+    async def _call(
+        self, hook: HookSettings, stage: Stage, request: GatewayRequest, texts: Sequence[str], signer: str
+    ) -> _HookAnswer:
+        chars = sum(map(len, texts))
+        if chars > _MAX_CHARS:
+            raise errors.TooLarge(f"it takes at most {_MAX_CHARS:,} characters of text (got {chars:,})")
+        body = _encode(
+            {
+                "type": f"guardrail.{stage}",
+                "request_id": request.request_id,
+                "account_id": request.account_id,
+                "key_id": request.key_id,
+                "endpoint": request.endpoint,
+                "model": request.model,
+                "stream": request.stream,
+                "texts": texts,
+            }
+        )
+        message_id, timestamp = ids.new("msg"), int(time.time())
+        secret = await self._secret(signer)
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": signature(secret, message_id, timestamp, body),
+        }
+        response = await self.sender.send(
+            "POST",
+            hook.url,
+            headers=headers,
+            content=body,
+            timeout_seconds=hook.timeout_seconds,
+            max_bytes=_MAX_ANSWER,
+        )
+        if response.status != 200:
+            raise errors.FetchFailed(f"it returned status {response.status} instead of 200")
+        answer = _decode(response.body)
+        if answer.action == "change" and len(answer.texts or ()) != len(texts):
+            raise errors.FetchFailed(f"it returned {len(answer.texts or ())} texts for {len(texts)}")
+        return answer

@@ -1,0 +1,311 @@
+"""Applies guardrails to calls of the gateway: before a model server is called, and to its response."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import json_decoding
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.database import Database
+from sixfold.core.gateway import guardrail as guardrail_settings
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
+from sixfold.core.gateway.guardrail import Guardrail, HookSettings, Stage
+from sixfold.core.gateway.guardrails import masking, storage, streams, texts
+from sixfold.core.gateway.guardrails.hooks import GuardrailBlocked, GuardrailHooks, GuardrailUnavailable
+from sixfold.core.gateway.guardrails.streams import CollectedStream, PlainEvent
+from sixfold.core.gateway.guardrails.texts import TextSlot
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
+from sixfold.core.gateway.request_log import CallOutcome, CallRecord
+from sixfold.core.gateway.response_stream import ResponseStream
+from sixfold.core.single_thread import PARSER
+
+# Larger documents are masked in a thread.
+_LOOP_BYTES = 32 * 1024
+# The most of a stream that is collected for a hook.
+_MAX_STREAM = 32 * 2**20
+_encode = msgspec.json.Encoder().encode
+Serve = Callable[[GatewayRequest, Payer | None], Awaitable[GatewayReply]]
+Open = Callable[[GatewayRequest, Payer | None], Awaitable[ResponseStream]]
+
+
+class GuardrailService:
+    """Finds the guardrail of a call; `default` returns the operator's, for all without one of their own."""
+
+    def __init__(
+        self,
+        database: Database,
+        hooks: GuardrailHooks,
+        default: Callable[[], Guardrail | None],
+        holder: Callable[[], str],
+    ) -> None:
+        self.hooks = hooks
+        self._database = database
+        self._default = default
+        self._holder = holder
+
+    def of(self, request: GatewayRequest) -> GuardedCall | None:
+        """Return what applies to a call, or None if nothing does."""
+        if "Content-Type" in request.headers:
+            # A form, which has a file.
+            return None
+        if request.guardrail:
+            guardrail = guardrail_settings.decode(request.guardrail)
+            return None if guardrail.is_empty else GuardedCall(self, guardrail)
+        if request.key_id is None and request.account_id:
+            # The guardrail of the account is not known yet.
+            return GuardedCall(self, None)
+        default = self._default()
+        return None if default is None else GuardedCall(self, default, is_default=True)
+
+    async def of_account(self, account_id: str) -> tuple[Guardrail, bool]:
+        """Return the guardrail of a call without a key, and whether it is the operator's."""
+        stored = await self._database.read(storage.account_guardrail(account_id), snapshot=False)
+        if stored:
+            return guardrail_settings.decode(stored), False
+        return self._default() or Guardrail(), True
+
+    async def record_refusal(self, request: GatewayRequest, error: errors.SixfoldError) -> None:
+        """Write a call that was blocked before a server was called into the log."""
+        call = CallRecord(
+            request.request_id,
+            request.account_id,
+            request.key_id,
+            request.endpoint,
+            request.model[:200],
+            "",
+            streamed=request.stream,
+        )
+        outcome = CallOutcome("failed", error=error.message)
+        await self._database.write(request_log.insert(call, outcome, self._holder()), durable=False)
+
+
+class GuardedCall:
+    """One call with its guardrail."""
+
+    def __init__(
+        self, service: GuardrailService, guardrail: Guardrail | None, *, is_default: bool = False
+    ) -> None:
+        self._service = service
+        self._is_default = is_default
+        self._own = guardrail
+        self._guardrail = guardrail or Guardrail()
+
+    async def complete(self, request: GatewayRequest, payer: Payer | None, serve: Serve) -> GatewayReply:
+        """Return a complete response; raises what `serve` raises, and `GuardrailBlocked`.
+
+        A call whose request is blocked costs nothing; one whose response is blocked costs what it has used.
+        """
+        checked = await self._before(request)
+        reply = await serve(checked, payer)
+        guardrail = self._guardrail
+        hook = guardrail.hook_of("response")
+        kinds = guardrail.mask if guardrail.mask_responses else ()
+        if (not kinds and hook is None) or request.expected_usage is not None:
+            return reply
+        if reply.answer is not None:
+            return msgspec.structs.replace(
+                reply, answer=await self._answer(checked, reply.answer, kinds, hook)
+            )
+        raw = await self._body(checked, reply.raw or b"", kinds, hook, "response")
+        return msgspec.structs.replace(reply, raw=raw)
+
+    async def stream(self, request: GatewayRequest, payer: Payer | None, opened: Open) -> ResponseStream:
+        """Return a stream; with a hook for responses, one that has been collected and checked."""
+        checked = await self._before(request)
+        stream = await opened(checked, payer)
+        guardrail = self._guardrail
+        if request.expected_usage is not None:
+            return stream
+        if guardrail.mask and guardrail.mask_responses:
+            stream.filter = MaskFilter(guardrail.mask)
+        hook = guardrail.hook_of("response")
+        if hook is None:
+            return stream
+        if stream.raw:
+            stream.filter = ReplayFilter(blocks=await self._collect_blocks(checked, stream, hook))
+        else:
+            stream.filter = ReplayFilter(events=await self._collect_events(checked, stream, hook))
+        return stream
+
+    async def _check(
+        self, hook: HookSettings, stage: Stage, request: GatewayRequest, found: Sequence[str]
+    ) -> Sequence[str]:
+        """Return the texts to use instead; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
+        signer = "" if self._is_default else request.account_id
+        return await self._service.hooks.check(hook, stage, request, found, signer)
+
+    async def _before(self, request: GatewayRequest) -> GatewayRequest:
+        """Return the request to serve; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
+        if self._own is None:
+            self._own, self._is_default = await self._service.of_account(request.account_id)
+            self._guardrail = self._own
+        guardrail = self._guardrail
+        hook = guardrail.hook_of("request")
+        if not guardrail.mask and hook is None:
+            return request
+        try:
+            if not request.body:
+                return await self._chat(request, hook)
+            body = await self._body(request, request.body, guardrail.mask, hook, "request")
+        except (GuardrailBlocked, GuardrailUnavailable) as error:
+            await self._service.record_refusal(request, error)
+            raise
+        parse = request.parse
+        if body is not request.body and request.reparse is not None:
+            parse = functools.partial(request.reparse, body)
+        # The history of a conversation may be outside of the body.
+        return msgspec.structs.replace(
+            request, body=body, parse=functools.partial(_parse_masked, parse, guardrail.mask)
+        )
+
+    async def _chat(self, request: GatewayRequest, hook: HookSettings | None) -> GatewayRequest:
+        """Check a request without a protocol."""
+        kinds = self._guardrail.mask
+        chat: ChatRequest = texts.change_request(request.parse(), lambda text: masking.mask(text, kinds))
+        if hook is not None:
+            found: list[str] = []
+            texts.change_request(chat, _collector(found))
+            checked = iter(await self._check(hook, "request", request, found))
+            chat = texts.change_request(chat, lambda _text: next(checked))
+        return msgspec.structs.replace(request, parse=lambda: chat)
+
+    async def _answer(
+        self, request: GatewayRequest, answer: ChatResponse, kinds: Collection[str], hook: HookSettings | None
+    ) -> ChatResponse:
+        answer = texts.change_response(answer, lambda text: masking.mask(text, kinds))
+        if hook is not None:
+            found: list[str] = []
+            texts.change_response(answer, _collector(found))
+            checked = iter(await self._check(hook, "response", request, found))
+            answer = texts.change_response(answer, lambda _text: next(checked))
+        return answer
+
+    async def _body(
+        self,
+        request: GatewayRequest,
+        body: bytes,
+        kinds: Collection[str],
+        hook: HookSettings | None,
+        stage: Stage,
+    ) -> bytes:
+        """Return a JSON document with its texts checked; the same object if nothing changes."""
+        if hook is None and len(body) <= _LOOP_BYTES and not masking.may_mask(body):
+            return body
+        read = functools.partial(_read, body, kinds, is_response=stage == "response", always=hook is not None)
+        document, slots, is_changed = read() if len(body) <= _LOOP_BYTES else await PARSER.run(read)
+        if hook is not None:
+            content = [slot for slot in slots if slot.is_content]
+            before = [slot.text for slot in content]
+            after = await self._check(hook, stage, request, before)
+            for slot, text, changed in zip(content, before, after, strict=True):
+                if text != changed:
+                    slot.text, is_changed = changed, True
+        if not is_changed:
+            return body
+        return _encode(document) if len(body) <= _LOOP_BYTES else await PARSER.run(_encode, document)
+
+    async def _collect_blocks(
+        self, request: GatewayRequest, stream: ResponseStream, hook: HookSettings
+    ) -> list[bytes]:
+        data = bytearray()
+        async with aclosing(stream.blocks()) as blocks:
+            async for block in blocks:
+                data += block
+                _check_size(len(data))
+        collected = CollectedStream[bytes](await PARSER.run(streams.lines_of, bytes(data)))
+        checked = await self._check(hook, "response", request, collected.texts)
+        return [b"".join(collected.output(checked))]
+
+    async def _collect_events(
+        self, request: GatewayRequest, stream: ResponseStream, hook: HookSettings
+    ) -> list[Event]:
+        items: list[PlainEvent] = []
+        size = 0
+        async with aclosing(stream.events()) as events:
+            async for event in events:
+                items.append(PlainEvent(event))
+                size += sum(len(text) for _, text in items[-1].pieces)
+                _check_size(size)
+        collected = CollectedStream[Event](items)
+        return collected.output(await self._check(hook, "response", request, collected.texts))
+
+
+class MaskFilter:
+    """Masks a stream while it is passed on."""
+
+    def __init__(self, kinds: Collection[str]) -> None:
+        self._kinds = kinds
+
+    def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """Yield the bytes to send."""
+        return streams.mask_blocks(source, self._kinds)
+
+    def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+        """Yield the events to send."""
+        return streams.mask_events(source, self._kinds)
+
+
+class ReplayFilter:
+    """Replaces a stream that has been read to its end."""
+
+    def __init__(self, blocks: Sequence[bytes] = (), events: Sequence[Event] = ()) -> None:
+        self._blocks = blocks
+        self._events = events
+
+    async def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """Yield the collected bytes."""
+        await source.aclose()
+        for block in self._blocks:
+            yield block
+
+    async def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+        """Yield the collected events."""
+        await source.aclose()
+        for event in self._events:
+            yield event
+
+
+def _parse_masked(parse: Callable[[], ChatRequest], kinds: Collection[str]) -> ChatRequest:
+    return texts.change_request(parse(), lambda text: masking.mask(text, kinds)) if kinds else parse()
+
+
+def _collector(found: list[str]) -> texts.Change:
+    def change(text: str) -> str:
+        found.append(text)
+        return text
+
+    return change
+
+
+def _check_size(size: int) -> None:
+    if size > _MAX_STREAM:
+        raise GuardrailUnavailable(f"A guardrail's hook takes streams of at most {_MAX_STREAM // 2**20} MiB")
+
+
+def _read(
+    body: bytes, kinds: Collection[str], *, is_response: bool, always: bool
+) -> tuple[Any, list[TextSlot], bool]:
+    """Return the decoded document, its texts, and whether anything of it is masked."""
+    if not always and not masking.may_mask(body):
+        return None, [], False
+    try:
+        document: Any = json_decoding.decode(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise errors.BadRequest(
+            f"The guardrail cannot read this {'response' if is_response else 'request'}"
+        ) from error
+    slots = list(texts.slots(document))
+    is_changed = is_response and bool(kinds) and texts.drop_tokens(document)
+    for slot in slots if kinds else ():
+        text = slot.text
+        masked = masking.mask(text, kinds)
+        if masked != text:
+            slot.text, is_changed = masked, True
+    return document, slots, is_changed

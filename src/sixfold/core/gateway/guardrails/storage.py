@@ -1,0 +1,49 @@
+"""The stored guardrails of accounts and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.database import Query, Row, Rows, Transaction, many, now, one
+from sixfold.core.gateway.guardrail import Guardrail
+
+
+def set_guardrail(account_id: str, key_id: str, guardrail: Guardrail) -> Transaction[int]:
+    """Store the guardrail of a key, or of the account if `key_id` is empty; return the time in epoch µs.
+
+    Raises `NotFound` for a key that the account does not have.
+    """
+    yield from _check_key(account_id, key_id)
+    document = msgspec.json.encode(guardrail).decode()
+    yield Query("guardrail_set", {"account_id": account_id, "key_id": key_id, "document": document})
+    return (yield from now())
+
+
+def remove_guardrail(account_id: str, key_id: str) -> Transaction[None]:
+    """Delete the guardrail of a key or of the account; raises `NotFound` if it has none."""
+    if not (yield Query("guardrail_delete", {"account_id": account_id, "key_id": key_id})):
+        of = f"The key {key_id[:100]}" if key_id else "The account"
+        raise errors.NotFound(f"{of} has no guardrail of its own")
+
+
+def guardrails_of(account_id: str) -> Transaction[Sequence[Row]]:
+    """Return the guardrails of an account: its own first, then those of its keys."""
+    rows: Rows = yield from many("guardrails_of", account_id=account_id)
+    return rows
+
+
+def account_guardrail(account_id: str) -> Transaction[str]:
+    """Return the account's own guardrail as JSON, or an empty string."""
+    row = yield from one("guardrail_get", account_id=account_id, key_id="")
+    return "" if row is None else str(row["document"])
+
+
+def _check_key(account_id: str, key_id: str) -> Transaction[None]:
+    if not key_id:
+        return
+    row = yield from one("key_by_id", id=key_id)
+    if row is None or row["account_id"] != account_id:
+        raise errors.NotFound(f"Key {key_id[:100]} not found")

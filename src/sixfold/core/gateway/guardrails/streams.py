@@ -1,0 +1,337 @@
+"""Masks the texts of a stream: an item is passed on as soon as all of its text is decided.
+
+An item is a line of an event stream, or an event without a protocol. Texts of one channel, such as the
+content of one choice, continue each other. What cannot belong to a match is never held back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import msgspec
+
+from sixfold.core import json_decoding
+from sixfold.core.gateway.chat import (
+    Event,
+    MessageEnd,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+)
+from sixfold.core.gateway.guardrails import masking, texts
+from sixfold.core.gateway.guardrails.masking import Span, TextMasker
+from sixfold.errors import SixfoldError
+
+T = TypeVar("T")
+Item = TypeVar("Item", covariant=True)
+_encode = msgspec.json.Encoder().encode
+_DELTA_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+_BLOCK_FIELDS = ("text", "thinking", "partial_json")
+
+
+class StreamItem(Protocol[Item]):
+    """An item of a stream with its texts.
+
+    `ends` are the groups of channels that end with it, but for the channels of its own texts.
+    """
+
+    ends: tuple[Hashable, ...]
+
+    @property
+    def pieces(self) -> Sequence[tuple[Channel, str]]:
+        """The texts that continue a channel."""
+        ...
+
+    def changed(self, pieces: Sequence[str]) -> Item:
+        """Return the item with other texts."""
+        ...
+
+
+# A group of channels, as one choice, and the channel in it.
+Channel = tuple[Hashable, Hashable]
+
+
+@dataclass
+class _ChannelState:
+    """The masked parts of a channel that are not yet passed on, and the number of its characters."""
+
+    masker: TextMasker
+    length: int = 0
+    # The position at which the current masker began.
+    began: int = 0
+    ended: bool = False
+    spans: list[Span] = field(default_factory=list[Span])
+
+    @property
+    def decided(self) -> int:
+        return self.length if self.ended else self.began + self.masker.decided
+
+    def add(self, spans: Iterable[Span]) -> None:
+        """Keep spans, whose offsets count from the beginning of their masker."""
+        began = self.began
+        self.spans += [Span(span.start + began, span.end + began, span.text) for span in spans]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held(Generic[T]):
+    """An item that waits, with the channel, the beginning and the content of each of its texts."""
+
+    item: StreamItem[T]
+    pieces: tuple[tuple[_ChannelState, int, str], ...]
+
+    @property
+    def is_decided(self) -> bool:
+        return all(start + len(text) <= state.decided for state, start, text in self.pieces)
+
+    def masked(self) -> T:
+        outputs: list[str] = []
+        for state, start, text in self.pieces:
+            outputs.append(masking.apply(text, state.spans, start) if state.spans else text)
+            end = start + len(text)
+            if state.spans and state.spans[0].end <= end:
+                state.spans[:] = [span for span in state.spans if span.end > end]
+        return self.item.changed(outputs)
+
+
+class StreamMasker(Generic[T]):
+    """Masks the items of one stream."""
+
+    def __init__(self, kinds: Collection[str]) -> None:
+        self._kinds = kinds
+        self._channels: dict[Channel, _ChannelState] = {}
+        self._queue: deque[_Held[T]] = deque()
+
+    def add(self, item: StreamItem[T]) -> Iterator[T]:
+        """Add an item, and yield those that can be passed on now."""
+        own = {channel for channel, _ in item.pieces}
+        for group in item.ends:
+            self._end(lambda channel, group=group: channel[0] == group and channel not in own)
+        pieces = tuple(self._piece(channel, text) for channel, text in item.pieces)
+        self._queue.append(_Held(item, pieces))
+        return self._release()
+
+    def end(self) -> Iterator[T]:
+        """Yield the remaining items."""
+        self._end(lambda _channel: True)
+        return self._release()
+
+    def _piece(self, channel: Channel, text: str) -> tuple[_ChannelState, int, str]:
+        state = self._channels.get(channel)
+        if state is None:
+            state = self._channels[channel] = _ChannelState(TextMasker(self._kinds))
+        elif state.ended:
+            state.masker, state.began, state.ended = TextMasker(self._kinds), state.length, False
+        start = state.length
+        state.length += len(text)
+        state.add(state.masker.feed(text))
+        return state, start, text
+
+    def _end(self, matches: Callable[[Channel], bool]) -> None:
+        for channel, state in self._channels.items():
+            if not state.ended and matches(channel):
+                state.add(state.masker.end())
+                state.ended = True
+
+    def _release(self) -> Iterator[T]:
+        while self._queue and self._queue[0].is_decided:
+            yield self._queue.popleft().masked()
+
+
+class EventLine:
+    """A line of an event stream in OpenAI's or Anthropic's protocol; only data in JSON has texts."""
+
+    def __init__(self, line: bytes, kinds: Collection[str]) -> None:
+        self._line = line
+        self._document: Any = None
+        self._is_changed = False
+        self._slots: list[Any] = []
+        self.pieces: list[tuple[Channel, str]] = []
+        self.ends: tuple[Hashable, ...] = ()
+        if line.startswith(b"data:") and line[5:].lstrip()[:1] == b"{":
+            try:
+                self._document = json_decoding.decode_whole(line[5:])
+            except (msgspec.MsgspecError, UnicodeError):
+                return
+            self._read(kinds)
+
+    def _read(self, kinds: Collection[str]) -> None:
+        document = self._document
+        if texts.drop_tokens(document):
+            self._is_changed = True
+        kind = document.get("type")
+        if not isinstance(kind, str):
+            self._read_choices(document.get("choices"))
+            return
+        if kind == "ping":
+            return
+        self.ends = (0,)
+        delta = document.get("delta")
+        if kind == "content_block_delta" and isinstance(delta, dict):
+            for name in _BLOCK_FIELDS:
+                self._add((0, (document.get("index"), name)), delta, name)
+        elif kind.endswith(".delta") and isinstance(delta, str):
+            place = [document.get(name) for name in ("item_id", "content_index", "summary_index")]
+            self._add((0, (kind, *place)), document, "delta")
+        else:
+            # The whole text again, or the beginning of a block.
+            for slot in texts.slots(document):
+                masked = masking.mask(slot.text, kinds)
+                if masked != slot.text:
+                    slot.text = masked
+                    self._is_changed = True
+
+    def _read_choices(self, choices: Any) -> None:
+        for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
+            if not isinstance(choice, dict):
+                continue
+            members = cast("dict[str, Any]", choice)
+            group = ("choice", members.get("index"))
+            count = len(self.pieces)
+            self._add((group, "text"), members, "text")
+            delta = members.get("delta")
+            if isinstance(delta, dict):
+                self._read_delta(group, cast("dict[str, Any]", delta))
+            if len(self.pieces) > count or members.get("finish_reason"):
+                self.ends += (group,)
+
+    def _read_delta(self, group: Hashable, delta: dict[str, Any]) -> None:
+        for name in _DELTA_FIELDS:
+            self._add((group, name), delta, name)
+        calls = delta.get("tool_calls")
+        for call in cast("list[Any]", calls) if isinstance(calls, list) else ():
+            fields = cast("dict[str, Any]", call) if isinstance(call, dict) else {}
+            function = fields.get("function")
+            if isinstance(function, dict):
+                self._add((group, ("tool", fields.get("index"))), function, "arguments")
+
+    def _add(self, channel: Channel, container: Any, name: str) -> None:
+        text = container.get(name)
+        if isinstance(text, str) and text:
+            self.pieces.append((channel, text))
+            self._slots.append((container, name))
+
+    def replace_whole(self, changes: Mapping[str, str]) -> None:
+        """Replace texts that repeat the whole text of a channel."""
+        if self._document is None or self.pieces:
+            return
+        for slot in texts.slots(self._document):
+            if slot.text in changes:
+                slot.text = changes[slot.text]
+                self._is_changed = True
+
+    def changed(self, pieces: Sequence[str]) -> bytes:
+        """Return the line with other texts; the same bytes if nothing changes."""
+        for (container, name), (_, before), text in zip(self._slots, self.pieces, pieces, strict=True):
+            if text != before:
+                container[name] = text
+                self._is_changed = True
+        if not self._is_changed:
+            return self._line
+        return b"data: " + _encode(self._document) + self._line[len(self._line.rstrip(b"\r\n")) :]
+
+
+class PlainEvent:
+    """An event without a protocol."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self.pieces: list[tuple[Channel, str]] = []
+        self.ends: tuple[Hashable, ...] = (0,)
+        match event:
+            case TextDelta():
+                self.pieces.append(((0, "text"), event.text))
+            case ReasoningDelta():
+                self.pieces.append(((0, "reasoning"), event.text))
+            case ToolCallDelta():
+                self.pieces.append(((0, ("tool", event.number)), event.text))
+            case ToolCallStart() | MessageEnd():
+                pass
+
+    def changed(self, pieces: Sequence[str]) -> Event:
+        """Return the event with other texts."""
+        return replace(cast("TextDelta", self._event), text=pieces[0]) if pieces else self._event
+
+
+async def mask_blocks(source: AsyncGenerator[bytes], kinds: Collection[str]) -> AsyncGenerator[bytes]:
+    """Yield the bytes of an event stream with its texts masked."""
+    masker = StreamMasker[bytes](kinds)
+    rest = b""
+    async with aclosing(source):
+        try:
+            async for block in source:
+                lines = (rest + block).split(b"\n")
+                rest = lines.pop()
+                output = [part for line in lines for part in masker.add(EventLine(line + b"\n", kinds))]
+                if output:
+                    yield b"".join(output)
+        except SixfoldError:
+            yield b"".join(masker.end())
+            raise
+        last = masker.add(EventLine(rest, kinds)) if rest else ()
+        yield b"".join([*last, *masker.end()])
+
+
+async def mask_events(source: AsyncGenerator[Event], kinds: Collection[str]) -> AsyncGenerator[Event]:
+    """Yield events with their texts masked."""
+    masker = StreamMasker[Event](kinds)
+    async with aclosing(source):
+        try:
+            async for event in source:
+                for output in masker.add(PlainEvent(event)):
+                    yield output
+        except SixfoldError:
+            for output in masker.end():
+                yield output
+            raise
+        for output in masker.end():
+            yield output
+
+
+class CollectedStream(Generic[T]):
+    """The items of a complete stream, whose texts can be replaced as a whole."""
+
+    def __init__(self, items: Sequence[StreamItem[T]]) -> None:
+        self._items = items
+        self._places: dict[Channel, list[tuple[int, int]]] = {}
+        parts: dict[Channel, list[str]] = {}
+        for number, item in enumerate(items):
+            for index, (channel, text) in enumerate(item.pieces):
+                self._places.setdefault(channel, []).append((number, index))
+                parts.setdefault(channel, []).append(text)
+        self.texts = ["".join(each) for each in parts.values()]
+
+    def output(self, replacements: Sequence[str]) -> list[T]:
+        """Return the items with other texts: the first item of a channel has all of its text."""
+        pieces = [[text for _, text in item.pieces] for item in self._items]
+        changes: dict[str, str] = {}
+        for places, before, after in zip(self._places.values(), self.texts, replacements, strict=True):
+            if before == after:
+                continue
+            changes[before] = after
+            for number, index in places:
+                pieces[number][index] = ""
+            first, index = places[0]
+            pieces[first][index] = after
+        for item in self._items if changes else ():
+            if isinstance(item, EventLine):
+                item.replace_whole(changes)
+        return [item.changed(own) for item, own in zip(self._items, pieces, strict=True)]
+
+
+def lines_of(data: bytes) -> list[EventLine]:
+    """Return the lines of a complete event stream."""
+    return [EventLine(line, ()) for line in data.splitlines(keepends=True)]

@@ -1,0 +1,15 @@
+-- name: guardrail_set | Insert or replace the guardrail of an account or a key.
+INSERT INTO guardrail (account_id, key_id, document, updated_at) VALUES (:account_id, :key_id, :document, :now)
+ON CONFLICT (account_id, key_id) DO UPDATE SET document = excluded.document, updated_at = excluded.updated_at;
+
+-- name: guardrail_delete | Delete the guardrail of an account or a key; return no row if there is none.
+DELETE FROM guardrail WHERE account_id = :account_id AND key_id = :key_id RETURNING key_id;
+
+-- name: guardrail_get | Return the guardrail of an account or a key.
+SELECT document FROM guardrail WHERE account_id = :account_id AND key_id = :key_id;
+
+-- name: guardrails_of | Return the guardrails of an account and of its keys.
+SELECT key_id, document, updated_at FROM guardrail WHERE account_id = :account_id ORDER BY key_id;
+
+-- name: erase_guardrails | Delete an account's guardrails.
+DELETE FROM guardrail WHERE account_id = :account_id;

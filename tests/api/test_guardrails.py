@@ -1,0 +1,329 @@
+"""Guardrails: masks and hooks before and after calls, in every dialect, whole and streamed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sixfold.core.account_data import deletion
+from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.webhook_secrets import signature
+from sixfold.core.database import many
+from tests.api.app_fixture import AppFixture, bearer
+from tests.api.gateway import PRICE, Gateway, running_gateway
+from tests.fakes import fault_server
+from tests.fakes.saying_server import SayingServer, saying_server
+
+PATH = "/api/account/guardrails"
+SECRET = "sk-proj-" + "aB3x" * 12
+ASKED = f"I am ann@example.com, my key is {SECRET}"
+MASKED = "I am [EMAIL], my key is [SECRET]"
+SAID = "Write to bob@example.com or pay with 4111 1111 1111 1111 today"
+SAID_MASKED = "Write to [EMAIL] or pay with [CARD] today"
+ALL = {"mask": ["secrets", "emails", "cards"], "mask_responses": True}
+DIALECTS = ("chat", "completions", "responses", "messages", "ollama")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SayingServer]:
+    async with saying_server() as found:
+        found.says = SAID
+        yield found
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path, server: SayingServer) -> AsyncIterator[Gateway]:
+    async with guarded(tmp_path, server) as found:
+        yield found
+
+
+@pytest.fixture
+async def any_gateway(either: Path, server: SayingServer) -> AsyncIterator[Gateway]:
+    """On each database."""
+    async with guarded(either, server) as found:
+        yield found
+
+
+@asynccontextmanager
+async def guarded(folder: Path, server: SayingServer) -> AsyncIterator[Gateway]:
+    """`own` speaks OpenAI's protocols, `anth` Anthropic's."""
+    own = {"kind": "vllm", "base_url": server.url, "api_key": "k", "models": ["small"], "responses": True}
+    anth = {"kind": "anthropic", "base_url": server.url, "api_key": "k", "models": ["small"]}
+    prices = {"own/small": PRICE, "anth/small": PRICE}
+    settings = {"fetch_allow": "127.0.0.0/8"}
+    rows = {"own": own, "anth": anth}
+    async with running_gateway(folder, settings=settings, upstreams=rows, prices=prices) as found:
+        yield found
+
+
+async def guard(app: AppFixture, **fields: Any) -> None:
+    answer = await app.client.put(PATH, json=fields, headers=app.bearer)
+    assert answer.status_code == 200, answer.text
+
+
+def request_of(dialect: str, model: str, text: str, *, stream: bool) -> tuple[str, dict[str, Any]]:
+    """The path and body of a call."""
+    messages = [{"role": "user", "content": text}]
+    body: dict[str, Any] = {"model": model, "stream": stream}
+    match dialect:
+        case "chat":
+            return "/v1/chat/completions", {**body, "messages": messages}
+        case "completions":
+            return "/v1/completions", {**body, "prompt": text, "max_tokens": 50}
+        case "responses":
+            return "/v1/responses", {**body, "input": text}
+        case "messages":
+            return "/v1/messages", {**body, "messages": messages, "max_tokens": 50}
+        case _:
+            return "/ollama/api/chat", {**body, "messages": messages}
+
+
+def text_of(dialect: str, answer: httpx.Response, *, stream: bool) -> str:
+    """The text of a response, put together from its pieces."""
+    if not stream:
+        return _whole(dialect, answer.json())
+    lines = [line.removeprefix("data:") for line in answer.text.splitlines() if not line.startswith("event:")]
+    events = [json.loads(line) for line in lines if line.strip() not in ("", "[DONE]")]
+    if dialect == "chat":
+        return "".join(each["choices"][0]["delta"].get("content") or "" for each in events if each["choices"])
+    if dialect == "completions":
+        return "".join(each["choices"][0]["text"] for each in events if each["choices"])
+    if dialect == "responses":
+        return "".join(each["delta"] for each in events if each["type"].endswith("text.delta"))
+    if dialect == "messages":
+        return "".join(each["delta"]["text"] for each in events if each["type"] == "content_block_delta")
+    return "".join(each["message"]["content"] for each in events)
+
+
+def _whole(dialect: str, document: dict[str, Any]) -> str:
+    match dialect:
+        case "chat":
+            return document["choices"][0]["message"]["content"]
+        case "completions":
+            return document["choices"][0]["text"]
+        case "responses":
+            return document["output"][-1]["content"][0]["text"]
+        case "messages":
+            return document["content"][0]["text"]
+        case _:
+            return document["message"]["content"]
+
+
+async def call(
+    gateway: Gateway,
+    dialect: str = "chat",
+    model: str = "own/small",
+    text: str = ASKED,
+    *,
+    stream: bool = False,
+) -> httpx.Response:
+    path, body = request_of(dialect, model, text, stream=stream)
+    return await gateway.app.client.post(path, json=body, headers=gateway.headers)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_masks_apply_in_every_dialect(
+    gateway: Gateway, server: SayingServer, dialect: str, stream: bool
+) -> None:
+    await guard(gateway.app, **ALL)
+    for model in ("own/small",) if dialect == "completions" else ("own/small", "anth/small"):
+        server.seen.clear()
+        answer = await call(gateway, dialect, model, stream=stream)
+        assert answer.status_code == 200, answer.text
+        assert text_of(dialect, answer, stream=stream) == SAID_MASKED
+        assert "bob@" not in answer.text
+        assert "4111" not in answer.text
+        sent = json.dumps(server.seen)
+        assert (MASKED in sent, SECRET in sent, "ann@" in sent) == (True, False, False)
+    assert {one["status"] for one in await gateway.settled()} == {"succeeded"}
+
+
+async def test_without_a_match_the_bytes_stay(gateway: Gateway, server: SayingServer) -> None:
+    server.says = "Nothing to see"
+    plain = [(await call(gateway, text="hello", stream=stream)).content for stream in (False, True)]
+    await guard(gateway.app, **ALL)
+    guarded = [(await call(gateway, text="hello", stream=stream)).content for stream in (False, True)]
+    assert guarded == plain
+
+
+async def test_a_key_has_its_own_guardrail_or_the_accounts(
+    any_gateway: Gateway, server: SayingServer
+) -> None:
+    app = any_gateway.app
+    second = await app.product.database.write(keys.create(app.account.id))
+    path, body = request_of("chat", "own/small", ASKED, stream=False)
+
+    async def sent(key: str) -> str:
+        await app.client.post(path, json=body, headers=bearer(key))
+        return server.seen[-1]["messages"][0]["content"]
+
+    assert await sent(second.api_key) == ASKED
+    await guard(app, mask=["emails"])
+    await guard(app, key=second.id, mask=["secrets"])
+    third = await app.product.database.write(keys.create(app.account.id))
+    assert await sent(third.api_key) == ASKED.replace("ann@example.com", "[EMAIL]")
+    fourth = await app.product.database.write(keys.create(app.account.id))
+    await guard(app, key=fourth.id)
+    assert await sent(fourth.api_key) == ASKED
+    listed = (await app.client.get(PATH, headers=app.bearer)).json()["guardrails"]
+    assert {row["key"]: row["mask"] for row in listed} == {
+        None: ["emails"],
+        second.id: ["secrets"],
+        fourth.id: [],
+    }
+    gone = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
+    assert gone.status_code == 204
+    again = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
+    assert again.status_code == 404
+
+
+async def test_rights_and_strangers_keys(gateway: Gateway) -> None:
+    app = gateway.app
+    reader = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
+    for method in ("GET", "PUT", "DELETE"):
+        answer = await app.client.request(method, PATH, json={}, headers=bearer(reader.api_key))
+        assert answer.status_code == 403
+    second = await app.product.database.write(keys.create(app.account.id))
+    refused = await app.client.put(
+        PATH, json={"key": second.id, "mask": ["cards"]}, headers=bearer(app.other)
+    )
+    assert refused.status_code == 404
+    for fields in (
+        {"mask": ["names"]},
+        {"mask_responses": True},
+        {"hook": {"url": "ftp://x"}},
+        {"hook": {"url": "http://10.0.0.1/"}},
+        {"hook": {"url": "https://example.com/", "timeout_seconds": 99}},
+        {"other": 1},
+    ):
+        answer = await app.client.put(PATH, json=fields, headers=app.bearer)
+        assert answer.status_code == 400, fields
+
+
+Decide = Callable[[dict[str, Any]], Any]
+
+
+@asynccontextmanager
+async def hook(decide: Decide) -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """A hook's URL, and the requests that it got."""
+    seen: list[tuple[dict[str, str], bytes]] = []
+
+    async def hear(request: Request) -> Response:
+        seen.append((dict(request.headers), await request.body()))
+        found = decide(json.loads(seen[-1][1]))
+        return found if isinstance(found, Response) else JSONResponse(found)
+
+    async with fault_server.served([Route("/hook", hear, methods=["POST"])]) as port:
+        yield f"http://127.0.0.1:{port}/hook", seen
+
+
+def changed(document: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "change", "texts": [text.upper() for text in document["texts"]]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_hook_changes_requests_and_responses(
+    gateway: Gateway, server: SayingServer, dialect: str, stream: bool
+) -> None:
+    async with hook(changed) as (url, seen):
+        await guard(gateway.app, hook={"url": url, "stages": ["request", "response"]})
+        answer = await call(gateway, dialect, stream=stream)
+        assert text_of(dialect, answer, stream=stream) == SAID.upper()
+        assert SAID not in answer.text
+        assert ASKED.upper() in json.dumps(server.seen)
+        kinds = [json.loads(body)["type"] for _, body in seen]
+        assert kinds == ["guardrail.request", "guardrail.response"]
+        secret = await gateway.app.product.webhook_secrets.of(gateway.app.account.id)
+        for headers, body in seen:
+            signed = signature(secret, headers["webhook-id"], int(headers["webhook-timestamp"]), body)
+            assert headers["webhook-signature"] == signed
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_blocked_request_costs_nothing(gateway: Gateway, server: SayingServer, dialect: str) -> None:
+    async with hook(lambda _document: {"action": "block", "message": "No secrets here."}) as (url, _):
+        await guard(gateway.app, hook={"url": url})
+        answer = await call(gateway, dialect, stream=True)
+    sentence = "The guardrail blocked this request: No secrets here."
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error if dialect == "ollama" else error["message"]) == sentence
+    assert not server.seen
+    logged = (await gateway.calls())[0]
+    assert (logged["status"], logged["cost_usd"]) == ("failed", "0.00")
+    assert await gateway.app.balance() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_blocked_response_costs_what_it_used(any_gateway: Gateway, stream: bool) -> None:
+    async with hook(lambda _document: {"action": "block"}) as (url, _):
+        await guard(any_gateway.app, hook={"url": url, "stages": ["response"]})
+        answer = await call(any_gateway, stream=stream)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "The guardrail blocked this response"
+    assert answer.json()["error"]["code"] == "guardrail_blocked"
+    logged = (await any_gateway.settled())[0]
+    assert (logged["status"], logged["cost_usd"]) == ("succeeded", "0.006")  # 10 of input, 5 of output
+    assert await any_gateway.pending() == 0
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [JSONResponse({}, 500), JSONResponse({"action": "change", "texts": []}), Response(b"[", 200)],
+    ids=["status", "count", "json"],
+)
+async def test_a_hook_that_fails_blocks_or_allows(
+    gateway: Gateway, server: SayingServer, faulty: Response
+) -> None:
+    async with hook(lambda _document: faulty) as (url, _):
+        await guard(gateway.app, hook={"url": url})
+        blocked = await call(gateway)
+        assert blocked.status_code == 503
+        assert blocked.json()["error"]["code"] == "guardrail_unavailable"
+        assert not server.seen
+        await guard(gateway.app, hook={"url": url, "on_failure": "allow"})
+        gateway.app.product.gateway_runtime.gateway.health.forget("own")
+        second = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+        path, body = request_of("chat", "own/small", ASKED, stream=False)
+        allowed = await gateway.app.client.post(path, json=body, headers=bearer(second.api_key))
+        assert allowed.status_code == 200
+
+
+async def test_the_operators_default_applies_without_another(either: Path, server: SayingServer) -> None:
+    rows = {"own": {"kind": "vllm", "base_url": server.url, "api_key": "k", "models": ["small"]}}
+    default = {"mask": ["emails"]}
+    async with running_gateway(
+        either, upstreams=rows, prices={"own/small": PRICE}, guardrail=default
+    ) as gateway:
+        await call(gateway)
+        assert server.seen[-1]["messages"][0]["content"] == ASKED.replace("ann@example.com", "[EMAIL]")
+        service = {"service": "chat", "prompt": ASKED, "model": "own/small"}
+        answer = await gateway.app.client.post("/api/service", json=service, headers=gateway.headers)
+        assert answer.status_code == 200, answer.text
+        assert "ann@" not in json.dumps(server.seen)
+        await guard(gateway.app, mask=[])
+        second = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+        path, body = request_of("chat", "own/small", ASKED, stream=False)
+        await gateway.app.client.post(path, json=body, headers=bearer(second.api_key))
+        assert server.seen[-1]["messages"][0]["content"] == ASKED
+
+
+async def test_guardrails_leave_with_the_account(any_gateway: Gateway) -> None:
+    app = any_gateway.app
+    await guard(app, mask=["cards"])
+    exported = await app.client.get("/api/account/export", headers=app.bearer)
+    assert exported.status_code == 200
+    await app.product.database.write(deletion.close(app.account, -1))
+    await app.product.database.write(deletion.erase(app.account.id))
+    assert not await app.product.database.read(many("guardrails_of", account_id=app.account.id))
