@@ -272,8 +272,9 @@ class Settings(_ProviderSettings):
     def _check_origins_and_keys(self) -> None:
         for name, example in _ORIGINS.items():
             value = getattr(self, name)
-            if value != Settings.__dataclass_fields__[name].default and not _ORIGIN.fullmatch(value):
-                raise InvalidSetting(f"{name} must be an origin such as {example}, not {value!r}")
+            kind, pattern = ("a URL", _BASE) if name == "otel_endpoint" else ("an origin", _ORIGIN)
+            if value != Settings.__dataclass_fields__[name].default and not pattern.fullmatch(value):
+                raise InvalidSetting(f"{name} must be {kind} such as {example}, not {value!r}")
         if len(self.comfyui_servers) > _MAX_PROBE_HOSTS:
             raise InvalidSetting(f"comfyui_urls must have at most {_MAX_PROBE_HOSTS} entries")
         for url in self.comfyui_urls:

@@ -26,8 +26,10 @@ class Collector:
 
     def __init__(self) -> None:
         self.spans: dict[str, list[Any]] = {}
+        self.credentials: set[str] = set()
 
     async def take(self, request: Request) -> Response:
+        self.credentials.add(request.headers.get("authorization", ""))
         document = ExportTraceServiceRequest.FromString(await request.body())
         for scope in (scope for resource in document.resource_spans for scope in resource.scope_spans):
             for span in scope.spans:
@@ -41,11 +43,11 @@ def facts(span: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def watched(folder: Path, **policy: Any) -> AsyncIterator[tuple[Gateway, Collector]]:
+async def watched(folder: Path, path: str = "", **policy: Any) -> AsyncIterator[tuple[Gateway, Collector]]:
     """Run an app whose collector has received everything when it closes."""
     collector = Collector()
-    async with fault_server.served([Route("/v1/traces", collector.take, methods=["POST"])]) as port:
-        settings = {**FILES, "otel_endpoint": f"http://127.0.0.1:{port}"}
+    async with fault_server.served([Route(f"{path}/v1/traces", collector.take, methods=["POST"])]) as port:
+        settings = {**FILES, "otel_endpoint": f"http://127.0.0.1:{port}{path}"}
         async with running_gateway(folder, settings=settings, **policy) as gateway:
             yield gateway, collector
 
@@ -73,12 +75,36 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
     assert [header.split("-")[2] for header in passed] == [span.span_id.hex() for span in tries[:2]]
     failed, served = facts(tries[0]), facts(tries[1])
     assert (failed["http.response.status_code"], "gen_ai.usage.input_tokens" in failed) == (500, False)
-    assert (served["gen_ai.provider.name"], served["gen_ai.operation.name"]) == ("anth", "chat")
+    assert (served["gen_ai.provider.name"], served["gen_ai.operation.name"]) == ("anthropic", "chat")
+    assert (served["sixfold.server"], served["sixfold.account_id"]) == ("anth", gateway.app.account.id)
     assert (served["gen_ai.usage.input_tokens"], served["gen_ai.usage.output_tokens"]) == (14, 3)
     assert served["sixfold.cost_usd"] == answer.headers["x-sixfold-cost"]
     assert [event.name for event in tries[2].events] == ["gen_ai.first_chunk"]
     assert facts(tries[2])["gen_ai.usage.output_tokens"] == 3
+    assert facts(tries[2])["gen_ai.request.stream"] is True
+    assert facts(tries[2])["gen_ai.response.time_to_first_chunk"] > 0
     assert all(span.end_time_unix_nano >= span.start_time_unix_nano for span in tries)
+
+
+async def test_a_langfuse_endpoint_gets_parameters_usage_and_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20cGs6c2s=")
+    async with watched(tmp_path, "/api/public/otel") as (gateway, collector):
+        asked = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 20, "seed": 7}
+        answer = await gateway.chat("say 3 words", **asked)
+        assert answer.status_code == 200
+        await gateway.settled()
+    assert collector.credentials == {"Basic cGs6c2s="}
+    told = facts(collector.spans["chat small"][0])
+    assert {name.rpartition(".")[2]: value for name, value in told.items() if ".request." in name} == {
+        **asked,
+        "model": "small",
+        "method": "POST",
+    }
+    assert told["gen_ai.provider.name"] == "openai"
+    assert told["gen_ai.usage.cost"] == float(answer.headers["x-sixfold-cost"])
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.cache_read.input_tokens"]) == (10, 4)
 
 
 async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
@@ -99,5 +125,7 @@ def test_collector_setting_is_the_standard_one_and_must_be_url(tmp_path: Path) -
     named = load({**base, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
     assert named.otel_endpoint == "http://127.0.0.1:4318"
     assert not load(base).otel_endpoint
-    with pytest.raises(InvalidSetting, match="otel_endpoint must be an origin"):
+    below = load({**base, "SIXFOLD_OTEL_ENDPOINT": "https://langfuse.example/api/public/otel"})
+    assert below.otel_endpoint == "https://langfuse.example/api/public/otel"
+    with pytest.raises(InvalidSetting, match="otel_endpoint must be a URL"):
         load({**base, "SIXFOLD_OTEL_ENDPOINT": "somewhere"})

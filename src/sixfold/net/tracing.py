@@ -34,6 +34,7 @@ _OPERATIONS = {
     "/chat/completions": "chat",
     "/responses": "chat",
     "/messages": "chat",
+    "/completions": "text_completion",
     "/embeddings": "embeddings",
     "/images/generations": "generate_content",
     "/images/edits": "generate_content",
@@ -70,7 +71,43 @@ class TracedTransport(Protocol):
 
 
 class _RequestHead(msgspec.Struct):
-    model: str = ""
+    """The parameters of a request that its span has; a value of another type is left out."""
+
+    model: Any = ""
+    stream: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    temperature: Any = None
+    top_p: Any = None
+    top_k: Any = None
+    frequency_penalty: Any = None
+    presence_penalty: Any = None
+    seed: Any = None
+    n: Any = None
+
+
+# The attributes of a request's parameters; a later name of the same attribute wins.
+_PARAMETERS = {
+    "max_tokens": "gen_ai.request.max_tokens",
+    "max_completion_tokens": "gen_ai.request.max_tokens",
+    "max_output_tokens": "gen_ai.request.max_tokens",
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "top_k": "gen_ai.request.top_k",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "seed": "gen_ai.request.seed",
+    "n": "gen_ai.request.choice.count",
+}
+# The conventions' names of providers that have another name here.
+_PROVIDER_NAMES = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "vertex": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+}
 
 
 _decode_head = msgspec.json.Decoder(_RequestHead).decode
@@ -94,6 +131,8 @@ class Tracing:
         self._open_requests: dict[int, tuple[Scope, SpanContext]] = {}
         self._recent: OrderedDict[str, SpanContext] = OrderedDict()
         self._attempts: dict[int, _Attempt] = {}
+        # The kinds of the configured model servers by their names.
+        self.kinds: Mapping[str, str] = {}
 
     def close(self) -> None:
         """Export the remaining spans."""
@@ -149,9 +188,11 @@ class Tracing:
         """Start the span of an attempt; return it with the headers to send."""
         parts = urlsplit(url)
         path = next((path for path in _OPERATIONS if parts.path.endswith(path)), "")
-        operation, model = _OPERATIONS.get(path, "other"), _model(body)
-        attributes: dict[str, str | int] = {
+        head = _head(body)
+        operation, model = _OPERATIONS.get(path, "other"), head.model if isinstance(head.model, str) else ""
+        attributes: dict[str, str | int | float] = {
             "gen_ai.operation.name": operation,
+            **_parameters(head),
             "http.request.method": "POST",
             "server.address": parts.hostname or "",
             "server.port": parts.port or (443 if parts.scheme == "https" else 80),
@@ -179,13 +220,28 @@ class Tracing:
         attempt = self._attempts.get(trace.get_current_span().get_span_context().span_id)
         if attempt is None:
             return
-        provider, _, model = call.target.partition("/")
+        server, _, model = call.target.partition("/")
+        kind, usage = self.kinds.get(server, server), outcome.usage
+        if call.streamed and call.first_us:
+            attempt.span.set_attribute("gen_ai.response.time_to_first_chunk", call.first_us / 1e6)
+        for name, tokens in (
+            ("cache_read.input_tokens", usage.cached),
+            ("cache_creation.input_tokens", usage.cache_write + usage.cache_write_long),
+            ("reasoning.output_tokens", usage.reasoning),
+        ):
+            if tokens:
+                attempt.span.set_attribute(f"gen_ai.usage.{name}", tokens)
         attempt.span.set_attributes(
             {
-                "gen_ai.provider.name": provider,
+                "gen_ai.provider.name": _PROVIDER_NAMES.get(kind, kind),
                 "gen_ai.response.model": model,
-                "gen_ai.usage.input_tokens": outcome.usage.input,
-                "gen_ai.usage.output_tokens": outcome.usage.output,
+                "gen_ai.usage.input_tokens": usage.input,
+                "gen_ai.usage.output_tokens": usage.output,
+                # Not of the conventions, but what Langfuse and others read.
+                "gen_ai.usage.cost": outcome.cost / 1e6,
+                "sixfold.server": server,
+                "sixfold.account_id": call.account_id,
+                "sixfold.key_id": call.key_id or "",
                 "sixfold.cost_usd": format_usd(outcome.cost),
                 "sixfold.attempts": call.attempts,
                 "sixfold.state": outcome.state,
@@ -287,11 +343,23 @@ class _TracedResponse:
         self._tracing.ended(self._attempt)
 
 
-def _model(body: bytes) -> str:
+def _head(body: bytes) -> _RequestHead:
     try:
-        return _decode_head(body).model
-    except (msgspec.MsgspecError, UnicodeError):
-        return ""
+        return _decode_head(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _RequestHead()
+
+
+def _parameters(head: _RequestHead) -> dict[str, str | int | float]:
+    """Return the parameters of a request as attributes."""
+    found: dict[str, str | int | float] = {}
+    for name, attribute in _PARAMETERS.items():
+        value = getattr(head, name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63:
+            found[attribute] = value
+    if head.stream is True:
+        found["gen_ai.request.stream"] = True
+    return found
 
 
 def _attributes(run: Prediction) -> dict[str, str | int]:

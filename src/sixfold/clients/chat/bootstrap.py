@@ -113,6 +113,8 @@ class GatewayRuntime:
             self.gateway.health.forget(name)
         self.gateway.router.reconfigure(self._servers, policy.aliases)
         self.gateway.reconfigure(policy, prices)
+        if self.tracing is not None:
+            self.tracing.kinds = {row.name: row.kind for row in policy.servers}
         self.responses.reconfigure(policy)
         self.conversations.reconfigure(policy)
 
@@ -168,7 +170,9 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     limiter = limits.rates(database, "tokens", shared=settings.is_shared)
     attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)))
     gateway = Gateway(database, router, attempts, prices, policy, limiter)
-    gateway.on_call_end = tracing.record_call if tracing is not None else None
+    if tracing is not None:
+        gateway.on_call_end = tracing.record_call
+        tracing.kinds = {row.name: row.kind for row in policy.servers}
     conversations = ConversationStore(database, policy, lambda: gateway.boot)
     return GatewayRuntime(gateway, open_servers, ResponseStore(database, policy), conversations, tracing)
 

@@ -52,6 +52,9 @@ class GuardrailService:
 
     def of(self, request: GatewayRequest) -> GuardedCall | None:
         """Return what applies to a call, or None if nothing does."""
+        default = self._default()
+        if not request.guardrail and default is None and request.key_id is not None:
+            return None
         if "Content-Type" in request.headers:
             # A form, which has a file.
             return None
@@ -61,7 +64,6 @@ class GuardrailService:
         if request.key_id is None and request.account_id:
             # The guardrail of the account is not known yet.
             return GuardedCall(self, None)
-        default = self._default()
         return None if default is None else GuardedCall(self, default, is_default=True)
 
     async def of_account(self, account_id: str) -> tuple[Guardrail, bool]:
