@@ -29,7 +29,7 @@ NAMES = COMMON | dict.fromkeys(("prediction_id", "prompt_id", "job_id", "session
 NAMES |= {"slug": "airship", "space": "photoreal-text-to-image", "response_id": "resp_1"}
 NAMES |= dict.fromkeys(("conversation_id", "item_id", "vector_store_id", "file_id", "file_batch_id"), "1")
 NAMES |= dict.fromkeys(("batch_id", "video_id", "upload_id", "digest", "app", "owner", "version"), "1")
-NAMES |= dict.fromkeys(("request_id", "message_batch_id", "part_id"), "1")
+NAMES |= dict.fromkeys(("alert_id", "request_id", "message_batch_id", "part_id"), "1")
 NAMES |= dict.fromkeys(("member_id", "team_id", "invitation_id"), "1")
 
 

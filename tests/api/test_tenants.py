@@ -57,6 +57,8 @@ OTHERS = {
     "/v1/vector_stores": "test_vector_stores",
     "/v1/videos": "test_openai_videos",
     "/api/organization/": "test_organizations",
+    "/api/account/logging": "test_content_log",
+    "/api/account/alerts": "test_cost_alerts",
     "/fal/": "test_fal",
     "/ollama/": "test_ollama",
     "/replicate/v1/": "test_hosting_replicate",

@@ -99,3 +99,22 @@ async def test_other_accounts_and_weaker_keys_see_nothing(gateway: Gateway) -> N
     weak = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
     answer = await app.client.get(USAGE, headers={"Authorization": f"Bearer {weak.api_key}"})
     assert answer.status_code == 403
+
+
+async def test_calls_are_reported_by_their_tags(gateway: Gateway) -> None:
+    app = gateway.app
+    headers = {**app.bearer, "X-Sixfold-Tag": "night"}
+    body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
+    await app.client.post("/v1/chat/completions", json={**body, "user": "ann"}, headers=headers)
+    await gateway.chat(user="ann")
+    await gateway.chat(user="ann", metadata={"tag": "day"})
+    await gateway.chat("say 3 words", "anth/small", user={"odd": 1})
+    message = {**body, "max_tokens": 9, "metadata": {"user_id": "ben\u0007"}}
+    await app.client.post("/v1/messages", json=message, headers=app.bearer)
+    await app.client.post(
+        "/v1/responses", json={"model": "acme/small", "input": "hi", "user": "ann"}, headers=app.bearer
+    )
+    await gateway.settled(6)
+    rows = await usage(gateway, by="tag")
+    assert {row["tag"]: row["requests"] for row in rows} == {"": 1, "ann": 2, "ben": 1, "day": 1, "night": 1}
+    assert "tag" not in (await usage(gateway))[0]

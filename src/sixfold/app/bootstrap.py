@@ -30,6 +30,7 @@ from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
+from sixfold.core.alerts.sweep import CostAlerts
 from sixfold.core.batches.models import BatchLimits
 from sixfold.core.batches.processor import BatchProcessor
 from sixfold.core.batches.service import BatchService
@@ -135,20 +136,19 @@ def build(
     """Build the application; `models_document` replaces `data/models`, and the file `source` is watched."""
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
     processes, blobs = _processes(settings, bus), storage.open_blobs(settings)
+    address = app_graphs.comfyui_address(settings)
     database = storage.open_database(settings, None if processes is None else processes.channel)
     signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
     reader, media = _document_reader(settings), app_media.open_media(settings, database, blobs, fetcher)
     models = app_catalog.catalog(settings, app_catalog.price_table(settings), models_document)
-    address = app_graphs.comfyui_address(settings)
     availability = app_catalog.availability(settings, models, clients, address)
     terms = SelectionPolicy(settings.previews_allowed, status_of=availability)
     live = SessionCatalog(models, templates, terms, settings.session_limit)
     predictions = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
     comfyui = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)
-    gateway = chat_bootstrap.build(settings, database, media)
-    gateway.guard(GuardrailHooks(database, fetcher, webhook_secrets), database)
+    gateway = _gateway(settings, database, media, GuardrailHooks(database, fetcher, webhook_secrets))
     services = _server_services(settings, clients, database, predictions, graphs, gateway)
     services.comfyui = address
     drivers = app_drivers.build(settings, failpoints, services, templates)
@@ -211,6 +211,14 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
         settings.free_queue_limit,
         settings.model_versions,
     )
+
+
+def _gateway(
+    settings: Settings, database: Database, media: MediaService, hooks: GuardrailHooks
+) -> GatewayRuntime:
+    gateway = chat_bootstrap.build(settings, database, media)
+    gateway.observe(hooks, database, storage.server_secret(settings.data_dir, "server.key"))
+    return gateway
 
 
 def _batch_limits(settings: Settings) -> BatchLimits:
@@ -424,7 +432,7 @@ async def _refresh_status(product: Application) -> None:
 
 async def _sweep(product: Application) -> None:
     """Delete expired data every minute; failed deletions are retried in the next round."""
-    deletion = account_deletion(product)
+    deletion, alerts = account_deletion(product), cost_alerts(product)
     # Only an older version leaves such rows, so once after a restart is enough.
     with contextlib.suppress(errors.StoreFailed):
         await product.database.write(refunds.sweep_children())
@@ -439,9 +447,15 @@ async def _sweep(product: Application) -> None:
             await product.database.write(upload_paths.sweep(), durable=False)
             await product.database.write(refunds.sweep())
             await product.outbox.sweep()
+            await alerts.sweep()
             await product.webhook_secrets.encrypt_all()
             await product.workflows.names.sweep()
             await deletion.sweep()
+
+
+def cost_alerts(product: Application) -> CostAlerts:
+    """Return the service that counts spending and sends cost alerts."""
+    return CostAlerts(product.database, product.fetcher, product.webhook_secrets)
 
 
 def account_deletion(product: Application) -> AccountDeletion:

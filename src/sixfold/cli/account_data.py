@@ -19,6 +19,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
+from sixfold.core.gateway.content.log import ContentLog
 from sixfold.core.humanize import size
 from sixfold.settings import Settings
 
@@ -48,7 +49,9 @@ async def _write(configured: Settings, account: Account, part: Path) -> None:
     database = storage.open_database(configured)
     try:
         with part.open("wb") as file, Spinner("export") as bar:
-            async for piece in export.export_account(database, storage.open_blobs(configured), account.id):
+            contents = ContentLog(database, storage.server_secret(configured.data_dir, "server.key"))
+            blobs = storage.open_blobs(configured)
+            async for piece in export.export_account(database, blobs, account.id, contents):
                 await asyncio.to_thread(file.write, piece)
                 bar.count(len(piece))
     finally:

@@ -414,12 +414,7 @@ def _ledger(commands: Group) -> None:
     usage.add_argument("--days", type=int, default=30, metavar="N", help="number of days (default: 30)")
     usage.add_argument("--by", default="day,kind,model,key", metavar="A,B", help="also member, team")
     usage.add_argument("--csv", action="store_true", help="print CSV")
-    costs = _report(
-        group,
-        "costs",
-        "ledger:costs",
-        "show earnings and provider costs by engine",
-    )
+    costs = _report(group, "costs", "ledger:costs", "show earnings and provider costs by engine")
     costs.add_argument("--days", type=int, default=30, metavar="N", help="number of days (default: 30)")
 
 

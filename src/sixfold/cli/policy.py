@@ -1,4 +1,4 @@
-"""`guardrail`: mask and check what the gateway calls of an account send and receive."""
+"""`guardrail`, `logging` and `alert`: mask, check and log gateway calls, and report their cost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 from sixfold.cli import database_access
 from sixfold.cli.terminal import TerminalStyle, put_json
 from sixfold.core.accounts import accounts, audit_log
+from sixfold.core.alerts import alerts
+from sixfold.core.alerts.alerts import CostAlert
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row, Transaction
 from sixfold.core.gateway import guardrail as guardrails
+from sixfold.core.gateway.content import log as contents
 from sixfold.core.gateway.guardrail import Guardrail
 from sixfold.core.gateway.guardrails import storage
 from sixfold.net import urls
@@ -81,6 +84,97 @@ def _remove(email: str, key_id: str) -> Transaction[None]:
     account = yield from accounts.by_email(email)
     yield from storage.remove_guardrail(account.id, key_id)
     yield from audit_log.note(account.id, "guardrail.remove", key_id)
+
+
+def set_logging(arguments: argparse.Namespace) -> None:
+    """Run `logging set`."""
+    configured = database_access.settings_of(arguments)
+    database_access.write(configured, _set_days(arguments.email, arguments.days))
+    _print_days(arguments, arguments.days)
+
+
+def _set_days(email: str, days: int) -> Transaction[None]:
+    account = yield from accounts.by_email(email)
+    yield from contents.set_days(account.id, days)
+
+
+def show_logging(arguments: argparse.Namespace) -> None:
+    """Run `logging show`."""
+    configured = database_access.settings_of(arguments)
+    _print_days(arguments, database_access.read(configured, _days_of(arguments.email)))
+
+
+def _days_of(email: str) -> Transaction[int]:
+    account = yield from accounts.by_email(email)
+    return (yield from contents.days_of(account.id))
+
+
+def _print_days(arguments: argparse.Namespace, days: int) -> None:
+    if arguments.json:
+        put_json({"enabled": days > 0, "days": days})
+    else:
+        state = f"logged for {days} day{'s' if days > 1 else ''}" if days else "not logged"
+        TerminalStyle().line(f"  Calls of {arguments.email} are {state}")
+
+
+def create_alert(arguments: argparse.Namespace) -> None:
+    """Run `alert create`."""
+    urls.parse(arguments.url)
+    fields = {"key": arguments.key, "period": arguments.per, "threshold_usd": arguments.usd}
+    alert = CostAlert({**fields, "url": arguments.url})
+    configured = database_access.settings_of(arguments)
+    row = database_access.write(configured, _create_alert(arguments.email, alert))
+    if arguments.json:
+        put_json(alerts.to_json(row))
+    else:
+        TerminalStyle().line(f"  {row['id']}: {_alert_text(alerts.to_json(row))}")
+
+
+def _create_alert(email: str, alert: CostAlert) -> Transaction[Row]:
+    account = yield from accounts.by_email(email)
+    return (yield from alerts.create(account.id, alert))
+
+
+def list_alerts(arguments: argparse.Namespace) -> None:
+    """Run `alert list`."""
+    configured = database_access.settings_of(arguments)
+    found = [alerts.to_json(row) for row in database_access.read(configured, _alerts_of(arguments.email))]
+    if arguments.json:
+        put_json({"alerts": found})
+        return
+    paint = TerminalStyle()
+    if not found:
+        paint.line(f"  {arguments.email} has no cost alert: `sixfold alert create` creates one")
+        return
+    rows = [
+        (alert["id"], _alert_text(alert), f"{alert['spent_usd']} USD", alert["sent_for"] or "", alert["url"])
+        for alert in found
+    ]
+    paint.table(("id", "at", "spent", "last sent for", "url"), rows)
+
+
+def _alerts_of(email: str) -> Transaction[tuple[Row, ...]]:
+    account = yield from accounts.by_email(email)
+    return tuple((yield from alerts.of_account(account.id)))
+
+
+def delete_alert(arguments: argparse.Namespace) -> None:
+    """Run `alert delete`."""
+    configured = database_access.settings_of(arguments)
+    database_access.write(configured, _delete_alert(arguments.email, arguments.id))
+    if arguments.json:
+        put_json({"id": arguments.id, "deleted": True})
+    else:
+        TerminalStyle().line(f"  {arguments.id} is deleted")
+
+
+def _delete_alert(email: str, alert_id: str) -> Transaction[None]:
+    account = yield from accounts.by_email(email)
+    yield from alerts.delete(account.id, alert_id)
+
+
+def _alert_text(alert: dict[str, Any]) -> str:
+    return f"{alert['threshold_usd']} USD per {alert['period']} of {alert['key'] or 'the account'}"
 
 
 def _names(text: str | None) -> list[str]:

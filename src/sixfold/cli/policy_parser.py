@@ -1,4 +1,4 @@
-"""The arguments of `guardrail`."""
+"""The arguments of `guardrail`, `logging` and `alert`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,37 @@ def add(commands: Group, group: Callable[..., Group], report: Callable[..., argp
     )
     listing = report(guardrail, "list", "policy:list_guardrails", "list the guardrails of an account")
     listing.add_argument("email", metavar="EMAIL")
+    _add_alerts(commands, group, report)
+    contents = group(commands, "logging", "log requests and responses of an account's calls")
+    days = report(
+        contents, "set", "policy:set_logging", "log them for some days, or switch the log off with 0"
+    )
+    days.add_argument("email", metavar="EMAIL")
+    days.add_argument("days", metavar="DAYS", type=int)
+    shown = report(contents, "show", "policy:show_logging", "show whether they are logged")
+    shown.add_argument("email", metavar="EMAIL")
     removal = report(guardrail, "remove", "policy:remove_guardrail", "remove a guardrail")
     removal.add_argument("email", metavar="EMAIL")
     _add_key(removal)
+
+
+def _add_alerts(
+    commands: Group, group: Callable[..., Group], report: Callable[..., argparse.ArgumentParser]
+) -> None:
+    alert = group(commands, "alert", "send a webhook when spending reaches a threshold")
+    create = report(alert, "create", "policy:create_alert", "create a cost alert of an account or a key")
+    create.add_argument("email", metavar="EMAIL")
+    create.add_argument("usd", metavar="USD", help="the threshold")
+    create.add_argument("url", metavar="URL", help="where to send the webhook")
+    create.add_argument(
+        "--per", choices=("day", "month"), default="month", help="the period in UTC (default: month)"
+    )
+    _add_key(create)
+    listing = report(alert, "list", "policy:list_alerts", "list the cost alerts of an account")
+    listing.add_argument("email", metavar="EMAIL")
+    removal = report(alert, "delete", "policy:delete_alert", "delete a cost alert")
+    removal.add_argument("email", metavar="EMAIL")
+    removal.add_argument("id", metavar="ID", help="the ID of the alert, such as alert_06g…")
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:

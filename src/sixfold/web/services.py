@@ -20,6 +20,7 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles
+from sixfold.core.gateway.content.log import ContentLog
 from sixfold.core.gateway.document_texts import DocumentTexts
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.stored.answers import AnswerTasks
@@ -96,6 +97,11 @@ class WebServices:
     availability: AvailabilitySurvey
     connections: Connections
     gpu: GpuReports
+
+    @property
+    def content_log(self) -> ContentLog | None:
+        """The logged contents of gateway calls."""
+        return None if self.gateway.contents is None else self.gateway.contents.log
 
     def media_url(self, file: OutputFile) -> str:
         """Return the absolute URL of a stored file."""

@@ -110,6 +110,9 @@ _VALUES: Mapping[str, Value] = {
 }
 
 _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
+    "alert_count": {"counted_until": 1, "amount": 1, "is_due": 1},
+    "alert_sent": {"due_at": 1},
+    "alert_spending": {"until": ROWS, "key_id": "key-1"},
     "batch_lines_page": {"after": 1},
     "gateway_call_page": {"before": "id-150000", "model": ""},
     "prediction_page": {"before": "id-150000", "model": ""},

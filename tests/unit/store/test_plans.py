@@ -57,6 +57,7 @@ UNATTENDED = {
         "file_parts_sweep",
         "file_uploads_sweep",
     ),
+    "assembly: cost alerts": ("alerts_page", "alert_spending", "alert_count", "alerts_claim", "alert_sent"),
     "assembly: closed accounts": (
         "account_deletion_plans",
         "account_deletion_due",
@@ -105,6 +106,7 @@ UNATTENDED = {
         "gateway_call_abandon",
         "gateway_call_once_sweep",
         "gateway_call_forget",
+        "content_sweep",
         "response_sweep",
         "objects_sweep",
         "delete_excess_responses",

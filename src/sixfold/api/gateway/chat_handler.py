@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sixfold import errors
+from sixfold.api.gateway import tags
 from sixfold.core import money
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
@@ -37,6 +38,8 @@ _KEY_SECONDS = 0.25
 _MAX_PRINCIPALS = 4096
 # The values of `Authorization` and `x-api-key`.
 _Credentials = tuple[bytes | None, bytes | None]
+# With `false`, the call is not logged.
+_STORE_HEADER = b"x-sixfold-store"
 SERVICES = ("chat", "vision", "text-llm")
 
 
@@ -67,6 +70,11 @@ class ChatCall(msgspec.Struct, frozen=True):
     max_tokens: int | None
     parse: Callable[[], ChatRequest]
     answers: int = 1
+    # False forbids to keep the request and its response.
+    store: bool | None = None
+    # What the request says of itself, and of its user.
+    metadata: msgspec.Raw = tags.NONE
+    user: msgspec.Raw = tags.NONE
     # Parses another body instead of `ResponseDialect.parse`.
     reparse: Callable[[bytes], ChatRequest] | None = None
     keep_usage: bool = True
@@ -201,6 +209,8 @@ class ChatHandler:
             credential_id=principal.credential_id,
             headers=anthropic_headers(call.headers) if wire == "messages" else {},
             guardrail=principal.guardrail,
+            tag=tags.of(call.headers, chat_call.metadata, chat_call.user),
+            content_days=_content_days(call, principal, chat_call) if principal.content_days else 0,
             reparse=chat_call.reparse or self._dialect.parse,
         )
 
@@ -339,6 +349,13 @@ async def _abandon(opening: asyncio.Future[ResponseStream]) -> None:
     with contextlib.suppress(asyncio.CancelledError, errors.SixfoldError):
         stream = await opening
         await stream.abandon()
+
+
+def _content_days(call: RawRequest, principal: Principal, chat_call: ChatCall) -> int:
+    """Return for how many days a call is logged; the caller may forbid it."""
+    if principal.keyless or chat_call.store is False or call.headers.get(_STORE_HEADER) == b"false":
+        return 0
+    return principal.content_days
 
 
 def anthropic_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from sixfold.api.platform import alerts, content_log
 from sixfold.api.platform.accounts import AccountRoutes
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import accounts, rights
@@ -59,7 +60,7 @@ def archive(services: WebServices, account_id: str) -> Response:
     """Return the export of an account as a download."""
     name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
     return StreamingResponse(
-        export.export_account(services.database, services.blobs, account_id),
+        export.export_account(services.database, services.blobs, account_id, services.content_log),
         headers={"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"},
         media_type="application/zip",
     )
@@ -77,5 +78,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         ),
         RouteEntry("/api/account/ledger", {"GET": account.entries}, access=rights.ADMIN_READ),
         RouteEntry("/api/account/usage", {"GET": account.usage}, access=rights.ACCOUNT_READ),
+        *content_log.routes(services),
+        *alerts.routes(services),
         RouteEntry("/api/account/export", {"GET": own.take_out}, access=rights.OWNER),
     )

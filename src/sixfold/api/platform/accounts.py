@@ -41,6 +41,7 @@ class UsageRowSchema(TypedDict, total=False):
     key: str
     member: str
     team: str
+    tag: str
     requests: Required[int]
     input_tokens: Required[int]
     output_tokens: Required[int]
@@ -83,7 +84,7 @@ class AccountRoutes:
         return responses.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
 
     async def usage(self, request: Request) -> Response:
-        """Return the usage by day, kind, model and key, as JSON or CSV; members see their own."""
+        """Return the usage by day, kind, model, key, member, team and tag; members see their own."""
         principal = await self._services.authenticator.bearer(request)
         days, dimensions = usage_days(request), _dimensions(request)
         holder_id = (principal.member_id or principal.team_id) if principal.role == "member" else None

@@ -115,6 +115,6 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             PATH,
             {"GET": own.page, "PUT": own.put, "DELETE": own.delete},
             services.settings.json_body_bytes,
-            access=rights.ACCOUNT_MANAGE,
+            access=rights.ADMIN,
         ),
     )

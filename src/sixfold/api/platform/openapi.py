@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sixfold.api.platform import account_data, accounts, engines, guardrails, uploads
+from sixfold.api.platform import account_data, accounts, alerts, content_log, engines, guardrails, uploads
 from sixfold.api.platform.organization import openapi as organization
 from sixfold.core.accounts import usage_report
 from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
@@ -128,7 +128,41 @@ def _account() -> dict[str, OperationSpec]:
 
 def _policy() -> dict[str, OperationSpec]:
     listed = openapi.shape("Guardrails", guardrails=list[guardrails.GuardrailSchema])
+    setting = openapi.response("The setting", content_log.ContentLoggingSchema)
+    calls = openapi.page("LoggedCalls", calls=content_log.LoggedCallSchema)
+    paging = (openapi.limit(accounts.MAX_PAGE, accounts.PAGE), openapi.text("cursor", 100))
+    own_alerts = openapi.shape("Alerts", alerts=list[alerts.AlertSchema])
     return {
+        "GET /api/account/alerts": OperationSpec(
+            "The cost alerts", {200: openapi.response("Oldest first", own_alerts)}
+        ),
+        "POST /api/account/alerts": OperationSpec(
+            "Create a cost alert",
+            {201: openapi.response("The alert", alerts.AlertSchema)},
+            (400, 404, 409),
+            alerts.NewAlertSchema,
+        ),
+        "DELETE /api/account/alerts/{alert_id}": OperationSpec(
+            "Delete a cost alert", {204: {"description": "Deleted"}}, (404,)
+        ),
+        "GET /api/account/logging": OperationSpec("Whether contents of calls are logged", {200: setting}),
+        "PUT /api/account/logging": OperationSpec(
+            "Log contents of calls for some days; 0 switches it off",
+            {200: setting},
+            (400,),
+            openapi.shape("LoggingDays", days=int),
+        ),
+        "GET /api/account/logging/calls": OperationSpec(
+            "The logged calls", {200: openapi.response("Newest first", calls)}, (400,), parameters=paging
+        ),
+        "DELETE /api/account/logging/calls": OperationSpec(
+            "Delete all logged calls", {204: {"description": "Deleted"}}
+        ),
+        "GET /api/account/logging/calls/{request_id}": OperationSpec(
+            "The contents of a call",
+            {200: openapi.response("Its request and response", content_log.LoggedContentSchema)},
+            (404, 503),
+        ),
         "GET /api/account/guardrails": OperationSpec(
             "The guardrails of the account and its keys",
             {200: openapi.response("The account's own first", listed)},

@@ -24,6 +24,8 @@ from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.attempts import FailoverClient
 from sixfold.core.gateway.capabilities import CHAT, VISION
+from sixfold.core.gateway.content.log import ContentLog
+from sixfold.core.gateway.content.recording import ContentRecorder
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
 from sixfold.core.gateway.guardrails.service import GuardrailService
@@ -71,9 +73,10 @@ class GatewayRuntime:
         gateway.router.reconfigure(self._servers, gateway.policy.aliases)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def guard(self, hooks: GuardrailHooks, database: Database) -> None:
-        """Apply guardrails to all calls."""
+    def observe(self, hooks: GuardrailHooks, database: Database, master: bytes) -> None:
+        """Apply guardrails to all calls, and log their contents; `master` is the server's key."""
         gateway = self.gateway
+        gateway.contents = ContentRecorder(ContentLog(database, master))
         gateway.guardrails = GuardrailService(
             database, hooks, lambda: gateway.policy.guardrail, lambda: gateway.boot
         )
@@ -153,6 +156,8 @@ class GatewayRuntime:
             with contextlib.suppress(errors.StoreFailed):
                 await self.gateway.sweep()
                 await self.responses.sweep()
+                if self.gateway.contents is not None:
+                    await self.gateway.contents.log.sweep()
 
 
 def build(settings: Settings, database: Database, media: MediaService) -> GatewayRuntime:

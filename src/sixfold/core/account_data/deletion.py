@@ -1,10 +1,11 @@
 """Account deletion: an owner closes an account, which is kept for some days and then erased.
 
 Erasure deletes the e-mail address, password, keys, passkeys, sessions, predictions, files, memory, posts,
-characters, models, gateway calls, guardrails and audit log. The ledger keeps the account's id without a name,
-and its entries, holds and payments without descriptions. A file cannot be found from the moment of erasure
-on; its bytes are deleted by the next sweep, or a day later if they were stored within the last day. A plan
-paid by card is ended when the account is closed, so that nothing is charged for the remaining days.
+characters, models, gateway calls with their contents, guardrails and audit log. The ledger keeps the id of
+the account without a name, and its entries, holds and payments without descriptions. A file cannot be found
+from the moment of erasure on; its bytes are deleted by the next sweep, or a day later if they were stored
+within the last day. A plan paid by card is ended when the account is closed, so that nothing is charged for
+the remaining days.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ ERASURES = (
     "erase_members",
     "erase_teams",
     "erase_guardrails",
+    "erase_alerts",
+    "erase_content_log",
+    "erase_content_logging",
     "erase_keys",
     "erase_passkeys",
     "erase_identities",

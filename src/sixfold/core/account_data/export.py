@@ -5,7 +5,7 @@ account.json              the account; its keys, passkeys, sessions, identities 
 <name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, conversations,
                           conversation-items, provider-objects, files, batches, batch-answers,
                           vector-stores, vector-store-files, live-sessions, posts, characters,
-                          models, members, teams, invitations, audit, media
+                          models, members, teams, invitations, audit, media, content-log
 media/<name>              every file that media.jsonl names
 memory/<slug>.md          every page, as `sixfold memory import` reads it
 """
@@ -13,8 +13,9 @@ memory/<slug>.md          every page, as `sixfold memory import` reads it
 from __future__ import annotations
 
 import asyncio
+import functools
 import zipfile
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import IO, Any, cast
@@ -24,8 +25,10 @@ import msgspec
 from sixfold.core import money
 from sixfold.core.accounts import accounts, audit_log, charges, keys, ledger_queries
 from sixfold.core.accounts.authentication import login_sessions, oidc_identities, passkeys
+from sixfold.core.alerts import alerts
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
+from sixfold.core.gateway.content.log import ContentLog
 from sixfold.core.gateway.guardrails import storage as guardrails
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.import_export import files as import_export_files
@@ -108,8 +111,10 @@ class AccountExport:
         self._zip.close()
 
 
-async def export_account(database: Database, blobs: BlobStore, account_id: str) -> AsyncIterator[bytes]:
-    """Yield the zip in pieces, after recording the export in the audit log."""
+async def export_account(
+    database: Database, blobs: BlobStore, account_id: str, contents: ContentLog | None = None
+) -> AsyncIterator[bytes]:
+    """Yield the zip in pieces, after recording the export in the audit log; `contents` opens logged calls."""
     await database.write(audit_log.note(account_id, "account.export"))
     archive = AccountExport(await database.read(now()))
     account = await database.read(_account(account_id))
@@ -120,6 +125,10 @@ async def export_account(database: Database, blobs: BlobStore, account_id: str) 
         yield piece
     for name, query in _TABLES.items():
         async for piece in _table(database, account_id, archive, name, query):
+            yield piece
+    if contents is not None:
+        opened = functools.partial(contents.opened, account_id)
+        async for piece in _table(database, account_id, archive, "content-log", "export_content_log", opened):
             yield piece
     async for piece in _files(database, blobs, account_id, archive):
         yield piece
@@ -141,11 +150,17 @@ async def _ledger(database: Database, account_id: str, archive: AccountExport) -
 
 
 async def _table(
-    database: Database, account_id: str, archive: AccountExport, name: str, query: str
+    database: Database,
+    account_id: str,
+    archive: AccountExport,
+    name: str,
+    query: str,
+    opened: Callable[[Row], Row] | None = None,
 ) -> AsyncIterator[bytes]:
     with closing(archive.open_file(f"{name}.jsonl")) as file:
         async for rows in _batches(database, account_id, query):
-            await asyncio.to_thread(_write_lines, file, rows)
+            shown = rows if opened is None else [opened(row) for row in rows]
+            await asyncio.to_thread(_write_lines, file, shown)
             yield archive.read_written()
     yield archive.read_written()
 
@@ -212,6 +227,7 @@ def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
     own_passkeys = yield from passkeys.of_account(account_id)
     sessions = yield from login_sessions.of_account(account_id, "")
     identities = yield from oidc_identities.of_account(account_id)
+    own_alerts = yield from alerts.of_account(account_id)
     own_guardrails = yield from guardrails.guardrails_of(account_id)
     return {
         "account_id": account.id,
@@ -224,6 +240,7 @@ def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
         "sessions": [_export_row(row, "this") for row in sessions],
         "identities": [_export_row(row) for row in identities],
         "guardrails": [_export_row(row) for row in own_guardrails],
+        "alerts": [alerts.to_json(row) for row in own_alerts],
     }
 
 

@@ -115,6 +115,8 @@ class Principal:
     budgets: tuple[Budget, ...] = ()
     # The guardrail of the key or its account as JSON; empty without one.
     guardrail: str = ""
+    # For how many days requests and responses are logged; 0 for not at all.
+    content_days: int = 0
 
     @property
     def organization_id(self) -> str:
@@ -328,6 +330,7 @@ def _principal(row: Row) -> Principal:
         team_id=row["team_id"],
         budgets=budgets_of(row, row["account_id"]),
         guardrail=row["guardrail"] or "",
+        content_days=row["content_days"] or 0,
     )
 
 

@@ -1,4 +1,4 @@
-"""The usage of an account by day, kind, model, key, member and team: requests, tokens and amounts.
+"""The usage of an account by day, kind, model, key, member, team and tag: requests, tokens and amounts.
 
 Free requests are included. What is paid for belongs to the member and team that its hold names; what is free,
 to those of its key. Amounts come from the ledger. The tokens of a chat and free chats are known while its
@@ -21,7 +21,7 @@ from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Row, Transaction, many, now
 
 USUAL = ("day", "kind", "model", "key")
-DIMENSIONS = (*USUAL, "member", "team")
+DIMENSIONS = (*USUAL, "member", "team", "tag")
 COUNTS = ("requests", "input_tokens", "output_tokens")
 MAX_DAYS = 366
 MAX_GROUPS = 100_000
@@ -57,7 +57,7 @@ def report(
 
     `member` and `team` are an e-mail address and a name, or an id after they were removed. With a
     `holder_id`, only the usage of this member or team is included. Raises `BadRequest` if there are more than
-    `MAX_GROUPS` combinations of day, kind, model and key.
+    `MAX_GROUPS` combinations of day, kind, model, key and tag.
     """
     today = (yield from now()) // DAY_US
     since = (today - days + 1) * DAY_US
@@ -68,6 +68,7 @@ def report(
         until=(today + 1) * DAY_US,
         first_call=ids.earliest("req", since),
         first_prediction=ids.earliest("pred", since),
+        tagged=int("tag" in dimensions),
         limit=MAX_GROUPS + 1,
     )
     if len(rows) > MAX_GROUPS:
@@ -117,6 +118,7 @@ def _values(row: Row, holders: _Holders) -> tuple[dict[str, str], tuple[str, str
         for index, prefix in enumerate(("member", "team"))
     )
     values = {"day": day, "kind": kind, "model": model_of(row["kind"], row["name"]), "key": key_id}
+    values["tag"] = row["tag"]
     values["member"] = holders.names.get(member_id, member_id)
     values["team"] = holders.names.get(team_id, team_id)
     return values, (member_id, team_id)

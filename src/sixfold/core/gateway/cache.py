@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 
 T = TypeVar("T")
 
@@ -63,3 +63,9 @@ def _key(request: GatewayRequest) -> bytes:
     # Requests of internal callers have no body.
     content = request.body or repr(request.parse()).encode()
     return hashlib.sha256(prefix + b"\0" + content).digest()
+
+
+def memory_size(request: GatewayRequest, reply: GatewayReply) -> int:
+    """Estimate the bytes of memory that a cached reply takes."""
+    content = reply.raw or b"" if reply.answer is None else repr(reply.answer.parts)
+    return len(content) + len(request.body) + 1024

@@ -35,8 +35,9 @@ from sixfold.core.gateway.attempts import (
     read_full_body,
 )
 from sixfold.core.gateway.billing import BillingBatcher
-from sixfold.core.gateway.cache import ResponseCache
+from sixfold.core.gateway.cache import ResponseCache, memory_size
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse
+from sixfold.core.gateway.content.recording import ContentRecorder
 from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.needs import output_limits
 from sixfold.core.gateway.needs.requirements import RequestNeeds, meeting
@@ -52,8 +53,7 @@ _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _DELETE_SECONDS = 30.0
 # Where servers count the tokens of a request, below the path of the protocol.
 _COUNT_PATHS = {"messages": "/count_tokens", "responses": "/input_tokens"}
-_MAX_OUTPUT_TOKENS = 1_000_000_000
-_MAX_LOG_CHARS = 100_000
+_MAX_OUTPUT_TOKENS, _MAX_LOG_CHARS = 1_000_000_000, 100_000
 # Health and discovery changes take effect within this time.
 _ROUTE_CACHE_SECONDS = 0.25
 _MAX_CACHED_ROUTES = 1024
@@ -77,6 +77,7 @@ class Gateway:
         # Called once for every call that has ended.
         self.on_call_end: Callable[[CallRecord, CallOutcome], None] | None = None
         self.guardrails: GuardrailService | None = None
+        self.contents: ContentRecorder | None = None
         self._billing = BillingBatcher(database, defer_holds=True)
         self._database = database
         self.health = attempts.health
@@ -116,8 +117,12 @@ class Gateway:
         """
         guard = None if self.guardrails is None else self.guardrails.of(request)
         if guard is not None:
-            return await guard.complete(request, payer, self._serve)
-        return await self._serve(request, payer)
+            request, reply = await guard.complete(request, payer, self._serve)
+        else:
+            reply = await self._serve(request, payer)
+        if request.content_days and self.contents is not None:
+            self.contents.record(request, reply)
+        return reply
 
     async def _serve(self, request: GatewayRequest, payer: Payer | None) -> GatewayReply:
         _check_allowed(request)
@@ -134,7 +139,7 @@ class Gateway:
             raise
         await self._settle(active, _outcome("succeeded", reply.usage, reply.charge))
         if self._cache is not None:
-            self._cache.put(request, reply, _memory_size(request, reply))
+            self._cache.put(request, reply, memory_size(request, reply))
         return reply
 
     async def paid_before(self, scope: str, call_id: str) -> int | None:
@@ -147,8 +152,12 @@ class Gateway:
         """Return a response whose first bytes have arrived; raises what `complete` raises."""
         guard = None if self.guardrails is None else self.guardrails.of(request)
         if guard is not None:
-            return await guard.stream(request, payer, self._open)
-        return await self._open(request, payer)
+            request, stream = await guard.stream(request, payer, self._open)
+        else:
+            stream = await self._open(request, payer)
+        if request.content_days and self.contents is not None:
+            self.contents.follow(request, stream)
+        return stream
 
     async def _open(self, request: GatewayRequest, payer: Payer | None) -> ResponseStream:
         _check_allowed(request)
@@ -241,6 +250,7 @@ class Gateway:
             key_id=principal.key_id,
             credential_id=principal.credential_id,
             guardrail=principal.guardrail,
+            content_days=0 if principal.keyless else principal.content_days,
         )
 
     async def count_tokens(self, request: GatewayRequest) -> int:
@@ -296,7 +306,9 @@ class Gateway:
             await self._database.write(request_log.delete_before(expired), durable=False)
 
     async def drain(self) -> None:
-        """Wait until all finished calls are settled."""
+        """Wait until all finished calls are settled and recorded."""
+        if self.contents is not None:
+            await self.contents.drain()
         await self._billing.flush()
 
     async def _begin(self, request: GatewayRequest, payer: Payer | None) -> ActiveCall:
@@ -318,6 +330,7 @@ class Gateway:
             target=plan.targets[0][0].name,
             streamed=request.stream,
             held=plan.held if request.prepaid_hold is None else 0,
+            tag=request.tag,
         )
         if self.policy.log_bodies:
             call.request = request.body[:_MAX_LOG_CHARS].decode("utf-8", "replace")
@@ -406,9 +419,7 @@ class Gateway:
             active.record.response = body[:_MAX_LOG_CHARS].decode("utf-8", "replace")
         list_price = response.rates.list_price(usage)
         target, cost = response.target, charge.amount
-        return GatewayReply(
-            target.name, target.model, usage, cost, charge, raw, answer, list_price=list_price
-        )
+        return GatewayReply(target.name, target.model, usage, cost, charge, raw, answer, False, list_price)
 
     async def _ensure_held(self, active: ActiveCall, response: UpstreamResponse) -> None:
         """Wait for the hold: no part of a response may be passed on before it is written."""
@@ -447,6 +458,7 @@ class Gateway:
             request.model[:200],
             reply.target,
             streamed=False,
+            tag=request.tag,
         )
         outcome = CallOutcome("succeeded", reply.usage, counted_by="cache", charge=charges.encode(charge))
         await self._billing.settle(call, outcome)
@@ -482,12 +494,6 @@ def _check_allowed(request: GatewayRequest) -> None:
 def _outcome(state: str, usage: TokenUsage, charge: CostBreakdown) -> CallOutcome:
     counted_by = "server" if usage.reported else "estimate"
     return CallOutcome(state, usage, charge.amount, counted_by=counted_by, charge=charges.encode(charge))
-
-
-def _memory_size(request: GatewayRequest, reply: GatewayReply) -> int:
-    """Estimate the bytes of memory that a cached reply takes."""
-    content = reply.raw or b"" if reply.answer is None else repr(reply.answer.parts)
-    return len(content) + len(request.body) + 1024
 
 
 def _error_text(error: BaseException) -> str:

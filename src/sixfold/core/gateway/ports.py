@@ -221,6 +221,10 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     # The guardrail of the key or its account as JSON; empty without one.
     guardrail: str = ""
+    # What the call is for, by its caller.
+    tag: str = ""
+    # For how many days the request and its response are logged; 0 for not at all.
+    content_days: int = 0
     # Parses another body of the same protocol, for a guardrail that changes it.
     reparse: Callable[[bytes], ChatRequest] | None = None
 

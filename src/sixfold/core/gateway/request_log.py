@@ -46,6 +46,8 @@ class CallRecord(msgspec.Struct):
     attempts: int = 0
     first_us: int = 0
     total_us: int = 0
+    # What the call was for, by its caller.
+    tag: str = ""
     request: str | None = None
     response: str | None = None
 
@@ -250,4 +252,5 @@ def _row(call: CallRecord, outcome: CallOutcome, holder: str) -> dict[str, Value
         "response": call.response,
         "words": search_text[:_MAX_SEARCH_CHARS].casefold(),
         "charge": outcome.charge,
+        "tag": call.tag,
     }

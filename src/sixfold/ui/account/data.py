@@ -44,7 +44,9 @@ class AccountDataPages:
         session, _form = await forms.read_with_session(request, self._services.sessions)
         self._export_attempts.spend(session.account.id)
         name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
-        chunks = export.export_account(self._services.database, self._services.blobs, session.account.id)
+        chunks = export.export_account(
+            self._services.database, self._services.blobs, session.account.id, self._services.content_log
+        )
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return StreamingResponse(chunks, headers=headers, media_type="application/zip")
 

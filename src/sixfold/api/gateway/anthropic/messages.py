@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold import errors
+from sixfold.api.gateway import tags
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.core import json_decoding
@@ -55,6 +56,7 @@ class _MessagesHead(msgspec.Struct):
     messages: list[msgspec.Raw]
     max_tokens: int | None = None
     stream: bool | None = None
+    metadata: msgspec.Raw = tags.NONE
 
 
 _head = msgspec.json.Decoder(_MessagesHead)
@@ -73,7 +75,9 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ChatCall:
         raise errors.BadRequest("messages: at least one message is required")
     if not counting and (head.max_tokens is None or head.max_tokens < 1):
         raise errors.BadRequest("max_tokens: Field required")
-    return ChatCall(head.model, bool(head.stream), head.max_tokens, lambda: parse(raw))
+    return ChatCall(
+        head.model, bool(head.stream), head.max_tokens, lambda: parse(raw), metadata=head.metadata
+    )
 
 
 def parse(raw: bytes) -> ChatRequest:

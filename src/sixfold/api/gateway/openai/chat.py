@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from sixfold.api.gateway import tags
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
@@ -60,6 +61,9 @@ class _ChatHead(msgspec.Struct):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = None
+    store: bool | None = None
+    metadata: msgspec.Raw = tags.NONE
+    user: msgspec.Raw = tags.NONE
 
 
 _head = msgspec.json.Decoder(_ChatHead)
@@ -85,6 +89,9 @@ def parse_call(raw: bytes) -> ChatCall:
         max_tokens=max_tokens,
         answers=answers,
         parse=lambda: parse(raw),
+        store=head.store,
+        metadata=head.metadata,
+        user=head.user,
         keep_usage=not head.stream or (options is not None and bool(options.include_usage)),
     )
 

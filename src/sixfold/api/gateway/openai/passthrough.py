@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway import provider_objects
+from sixfold.api.gateway import provider_objects, tags
 from sixfold.api.gateway.chat_handler import EventStreamResponse, reply_headers
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs
@@ -137,6 +137,7 @@ def _gateway_request(request: Request, principal: Principal, call: ForwardedCall
         credential_id=principal.credential_id,
         headers={"Content-Type": call.content_type} if call.content_type else {},
         guardrail=principal.guardrail,
+        tag=tags.of(dict(request.headers.raw)),
     )
 
 

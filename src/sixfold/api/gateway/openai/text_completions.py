@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from sixfold.api.gateway import tags
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
@@ -35,6 +36,7 @@ class _TextHead(msgspec.Struct):
     n: int | None = None
     best_of: int | None = None
     seed: int | None = None
+    user: msgspec.Raw = tags.NONE
 
 
 _head = msgspec.json.Decoder(_TextHead)
@@ -56,6 +58,7 @@ def parse_call(raw: bytes) -> ChatCall:
         max_tokens=head.max_tokens,
         parse=_untranslatable,
         answers=max(head.n or 1, head.best_of or 1) * _prompt_count(head.prompt),
+        user=head.user,
         keep_usage=not head.stream or (options is not None and bool(options.include_usage)),
     )
 

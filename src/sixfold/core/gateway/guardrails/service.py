@@ -83,6 +83,7 @@ class GuardrailService:
             request.model[:200],
             "",
             streamed=request.stream,
+            tag=request.tag,
         )
         outcome = CallOutcome("failed", error=error.message)
         await self._database.write(request_log.insert(call, outcome, self._holder()), durable=False)
@@ -99,8 +100,12 @@ class GuardedCall:
         self._own = guardrail
         self._guardrail = guardrail or Guardrail()
 
-    async def complete(self, request: GatewayRequest, payer: Payer | None, serve: Serve) -> GatewayReply:
-        """Return a complete response; raises what `serve` raises, and `GuardrailBlocked`.
+    async def complete(
+        self, request: GatewayRequest, payer: Payer | None, serve: Serve
+    ) -> tuple[GatewayRequest, GatewayReply]:
+        """Return the request that was served and its response.
+
+        Raises `GuardrailBlocked` and what `serve` raises.
 
         A call whose request is blocked costs nothing; one whose response is blocked costs what it has used.
         """
@@ -110,31 +115,32 @@ class GuardedCall:
         hook = guardrail.hook_of("response")
         kinds = guardrail.mask if guardrail.mask_responses else ()
         if (not kinds and hook is None) or request.expected_usage is not None:
-            return reply
+            return checked, reply
         if reply.answer is not None:
-            return msgspec.structs.replace(
-                reply, answer=await self._answer(checked, reply.answer, kinds, hook)
-            )
+            answer = await self._answer(checked, reply.answer, kinds, hook)
+            return checked, msgspec.structs.replace(reply, answer=answer)
         raw = await self._body(checked, reply.raw or b"", kinds, hook, "response")
-        return msgspec.structs.replace(reply, raw=raw)
+        return checked, msgspec.structs.replace(reply, raw=raw)
 
-    async def stream(self, request: GatewayRequest, payer: Payer | None, opened: Open) -> ResponseStream:
-        """Return a stream; with a hook for responses, one that has been collected and checked."""
+    async def stream(
+        self, request: GatewayRequest, payer: Payer | None, opened: Open
+    ) -> tuple[GatewayRequest, ResponseStream]:
+        """Return the request that was served and its stream, which a hook for responses has checked."""
         checked = await self._before(request)
         stream = await opened(checked, payer)
         guardrail = self._guardrail
         if request.expected_usage is not None:
-            return stream
+            return checked, stream
         if guardrail.mask and guardrail.mask_responses:
             stream.filter = MaskFilter(guardrail.mask)
         hook = guardrail.hook_of("response")
         if hook is None:
-            return stream
+            return checked, stream
         if stream.raw:
             stream.filter = ReplayFilter(blocks=await self._collect_blocks(checked, stream, hook))
         else:
             stream.filter = ReplayFilter(events=await self._collect_events(checked, stream, hook))
-        return stream
+        return checked, stream
 
     async def _check(
         self, hook: HookSettings, stage: Stage, request: GatewayRequest, found: Sequence[str]

@@ -62,6 +62,7 @@ VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires
 SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
+    (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
@@ -75,6 +76,7 @@ WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.exp
 SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
+    (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,

@@ -8,12 +8,13 @@ FROM (SELECT created_at, kind, description, amount FROM transfer
 WHERE kind IN ('charge', 'chat', 'session', 'refund')
 GROUP BY created_at / 86400000000, kind, description;
 
--- name: usage_report | Return an account's requests of a period by day, kind, model, key and counted budgets; the id of a refund is `refund:` and that of its hold.
-SELECT day, kind, name, key_id, counted, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(amount) AS BIGINT) AS micros,
+-- name: usage_report | Return an account's requests of a period by day, kind, model, key, counted budgets and, if wanted, tag; the id of a refund is `refund:` and that of its hold.
+SELECT day, kind, name, key_id, counted, tag, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(amount) AS BIGINT) AS micros,
     CAST(SUM(input_tokens) AS BIGINT) AS input_tokens, CAST(SUM(output_tokens) AS BIGINT) AS output_tokens
 FROM (SELECT entries.created_at / 86400000000 AS day, kind, description AS name,
           COALESCE(relay_call.key_id, prediction.key_id, hold.key_id) AS key_id, hold.key_id AS counted, requests,
           entries.amount,
+          CASE WHEN :tagged = 1 THEN COALESCE(relay_call.tag, '') ELSE '' END AS tag,
           COALESCE(input_tokens, 0) AS input_tokens, COALESCE(output_tokens, 0) AS output_tokens
       FROM (SELECT created_at, kind, description, request_id, hold_id AS paid, 1 AS requests, amount FROM transfer
             WHERE debit = :account_id AND created_at >= :since AND created_at < :until
@@ -25,12 +26,13 @@ FROM (SELECT entries.created_at / 86400000000 AS day, kind, description AS name,
       LEFT JOIN hold ON hold.id = entries.paid
       WHERE kind IN ('charge', 'chat', 'session', 'refund')
       UNION ALL
-      SELECT created_at / 86400000000, 'chat', model, key_id, NULL, 1, 0, input_tokens, output_tokens FROM relay_call
+      SELECT created_at / 86400000000, 'chat', model, key_id, NULL, 1, 0,
+          CASE WHEN :tagged = 1 THEN tag ELSE '' END, input_tokens, output_tokens FROM relay_call
       WHERE account_id = :account_id AND id >= :first_call AND created_at >= :since AND created_at < :until
           AND cost = 0 AND state IN ('succeeded', 'left')
       UNION ALL
-      SELECT created_at / 86400000000, 'charge', model, key_id, NULL, 1, 0, 0, 0 FROM prediction
+      SELECT created_at / 86400000000, 'charge', model, key_id, NULL, 1, 0, '', 0, 0 FROM prediction
       WHERE account_id = :account_id AND id >= :first_prediction AND created_at >= :since AND created_at < :until
           AND cost = 0 AND state = 'succeeded' AND parent_id IS NULL) AS used
-GROUP BY day, kind, name, key_id, counted
+GROUP BY day, kind, name, key_id, counted, tag
 LIMIT :limit;

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from sixfold.api.gateway import tags
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing, tools
@@ -57,14 +58,15 @@ class _ResponsesHead(msgspec.Struct):
     conversation: str | _ConversationHead | None = None
     store: bool | None = None
     background: bool | None = None
+    metadata: msgspec.Raw = tags.NONE
+    user: msgspec.Raw = tags.NONE
 
 
 class ResponsesRequest(ChatCall, frozen=True):
-    """A parsed request, with the ids of the previous response and the conversation, and `store`."""
+    """A parsed request, with the ids of the previous response and the conversation."""
 
     previous: str = ""
     conversation: str = ""
-    store: bool | None = None
     # A search of files that this server has run for the model.
     search: FileSearchOutput | None = None
 
@@ -135,6 +137,8 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
         previous=head.previous_response_id or "",
         conversation=conversation or "",
         store=head.store,
+        metadata=head.metadata,
+        user=head.user,
     )
 
 

@@ -1,0 +1,48 @@
+"""The tag of a call, by which its usage is reported.
+
+It is the header `X-Sixfold-Tag`, else the request's `metadata.tag`, else who its user is: `user` in the APIs
+of OpenAI, `metadata.user_id` in that of Anthropic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+MAX_CHARS = 100
+NONE = msgspec.Raw(b"null")
+_HEADER = b"x-sixfold-tag"
+# Larger values are not read.
+_MAX_BYTES = 4096
+_decode = msgspec.json.Decoder().decode
+
+
+def of(headers: Mapping[bytes, bytes], metadata: msgspec.Raw = NONE, user: msgspec.Raw = NONE) -> str:
+    """Return the tag of a call, cut to `MAX_CHARS` characters; empty without one."""
+    header = headers.get(_HEADER)
+    if header is not None:
+        return _text(header.decode("latin-1"))
+    if metadata is NONE and user is NONE:
+        return ""
+    fields = None if metadata is NONE else _value(metadata)
+    named = cast("dict[str, Any]", fields) if isinstance(fields, dict) else dict[str, Any]()
+    found = named.get("tag") or (None if user is NONE else _value(user)) or named.get("user_id")
+    return "" if found is None else _text(found)
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    if memoryview(raw).nbytes > _MAX_BYTES:
+        return None
+    try:
+        return _decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _text(value: Any) -> str:
+    """Return a tag without control characters, which PostgreSQL and CSV do not take."""
+    if not isinstance(value, str):
+        return ""
+    return "".join(character for character in value[:MAX_CHARS] if character.isprintable()).strip()

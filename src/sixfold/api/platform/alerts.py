@@ -1,0 +1,81 @@
+"""`/api/account/alerts`: webhooks that are sent when spending reaches a threshold."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.alerts import alerts
+from sixfold.core.alerts.alerts import CostAlert
+from sixfold.web import bodies, requests, responses
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+PATH = "/api/account/alerts"
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class NewAlertSchema(TypedDict):
+    """An alert to create; `key` is the id of a key, or null for the account."""
+
+    key: NotRequired[str | None]
+    period: Literal["day", "month"]
+    threshold_usd: str | float
+    url: str
+
+
+class AlertSchema(TypedDict):
+    """An alert; `spent_usd` is as of the last count, `sent_for` the day or month of the last message."""
+
+    id: str
+    key: str | None
+    period: Literal["day", "month"]
+    threshold_usd: str
+    url: str
+    spent_usd: str
+    sent_for: str | None
+    error: str | None
+    created_at: str
+
+
+class AlertRoutes:
+    """Handlers of an account's cost alerts."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+
+    async def page(self, request: Request) -> Response:
+        """List the alerts, oldest first."""
+        principal = await self._services.authenticator.bearer(request)
+        rows = await self._services.database.read(alerts.of_account(principal.account_id))
+        return responses.json({"alerts": [alerts.to_json(row) for row in rows]}, headers=_NO_STORE)
+
+    async def create(self, request: Request) -> Response:
+        """Create an alert."""
+        principal = await self._services.authenticator.bearer(request)
+        alert = CostAlert(bodies.parse_object(await request.body()))
+        try:
+            self._services.outbox.sender.check_url(alert.url)
+        except errors.FetchRefused as refused:
+            raise errors.InvalidInput.of("url", f"url: {refused.message}", refused.code) from refused
+        row = await self._services.database.write(alerts.create(principal.account_id, alert))
+        return responses.json(alerts.to_json(row), 201, _NO_STORE)
+
+    async def delete(self, request: Request) -> Response:
+        """Delete an alert."""
+        principal = await self._services.authenticator.bearer(request)
+        alert_id = requests.path_value(request, "alert_id")
+        await self._services.database.write(alerts.delete(principal.account_id, alert_id))
+        return Response(status_code=204)
+
+
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
+    own, small, manage = AlertRoutes(services), services.settings.json_body_bytes, rights.ADMIN
+    return (
+        RouteEntry(PATH, {"GET": own.page, "POST": own.create}, small, access=manage),
+        RouteEntry(f"{PATH}/{{alert_id}}", {"DELETE": own.delete}, access=manage),
+    )

@@ -1,0 +1,1 @@
+"""Cost alerts: webhooks that are sent when spending reaches a threshold."""

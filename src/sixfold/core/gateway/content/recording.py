@@ -1,0 +1,131 @@
+"""Records the calls of accounts that have switched the content log on, without delaying them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import json_decoding
+from sixfold.core.gateway.chat import ChatResponse, Event
+from sixfold.core.gateway.content.log import MAX_CHARS, ContentLog, LoggedCall
+from sixfold.core.gateway.guardrails import streams, texts
+from sixfold.core.gateway.guardrails.streams import CollectedStream, PlainEvent
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
+from sixfold.core.gateway.response_stream import ResponseStream, StreamFilter
+from sixfold.core.single_thread import PARSER
+
+_LOG = logging.getLogger("sixfold.content")
+# Calls that wait to be written; further ones are not recorded.
+_MAX_PENDING = 512
+# The most bytes of a stream that are kept for its text.
+_MAX_BYTES = 2**20
+
+
+class ContentRecorder:
+    """Writes calls in the background."""
+
+    def __init__(self, log: ContentLog) -> None:
+        self.log = log
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def record(self, request: GatewayRequest, reply: GatewayReply) -> None:
+        """Record a complete call."""
+        answer, raw = reply.answer, reply.raw or b""
+        self._start(request, lambda: _text_of_answer(answer) if answer is not None else _text_of_body(raw))
+
+    def follow(self, request: GatewayRequest, stream: ResponseStream) -> None:
+        """Record a stream when it ends, also if its caller disconnects."""
+        stream.filter = _RecordingFilter(lambda read: self._start(request, read), stream.filter)
+
+    async def drain(self) -> None:
+        """Wait until all calls are written."""
+        await asyncio.gather(*self._tasks)
+
+    def _start(self, request: GatewayRequest, read: Callable[[], str]) -> None:
+        if len(self._tasks) >= _MAX_PENDING:
+            _LOG.warning("more than %d calls wait for the content log; one is left out", _MAX_PENDING)
+            return
+        task = asyncio.get_running_loop().create_task(self._write(request, read))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write(self, request: GatewayRequest, read: Callable[[], str]) -> None:
+        response = await PARSER.run(read)
+        call = LoggedCall(
+            request.request_id,
+            request.account_id,
+            request.key_id,
+            request.endpoint,
+            request.model,
+            request.content_days,
+            request.body[: 4 * MAX_CHARS].decode("utf-8", "replace") or str(request.parse()),
+            response,
+        )
+        try:
+            await self.log.write(call)
+        except errors.StoreFailed:
+            _LOG.exception("cannot write the content log")
+
+
+class _RecordingFilter:
+    """Keeps what a stream passes on."""
+
+    def __init__(self, end: Callable[[Callable[[], str]], None], inner: StreamFilter | None) -> None:
+        self._end = end
+        self._inner = inner
+
+    async def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """Yield the bytes to send."""
+        kept = bytearray()
+        try:
+            async with aclosing(source if self._inner is None else self._inner.blocks(source)) as blocks:
+                async for block in blocks:
+                    if len(kept) < _MAX_BYTES:
+                        kept += block
+                    yield block
+        finally:
+            self._end(lambda: _joined(CollectedStream(streams.lines_of(bytes(kept))).texts))
+
+    async def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+        """Yield the events to send."""
+        kept: list[PlainEvent] = []
+        size = 0
+        try:
+            async with aclosing(source if self._inner is None else self._inner.events(source)) as events:
+                async for event in events:
+                    item = PlainEvent(event)
+                    if size < _MAX_BYTES and item.pieces:
+                        kept.append(item)
+                        size += len(item.pieces[0][1])
+                    yield event
+        finally:
+            self._end(lambda: _joined(CollectedStream(kept).texts))
+
+
+def _joined(found: list[str]) -> str:
+    return "\n".join(found)[:MAX_CHARS]
+
+
+def _text_of_answer(answer: ChatResponse) -> str:
+    found: list[str] = []
+
+    def note(text: str) -> str:
+        found.append(text)
+        return text
+
+    texts.change_response(answer, note)
+    return _joined(found)
+
+
+def _text_of_body(raw: bytes) -> str:
+    """Return the texts of a JSON document that a model has written."""
+    try:
+        document = json_decoding.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, errors.InputTooLarge):
+        return raw[:MAX_CHARS].decode("utf-8", "replace")
+    return _joined([slot.text for slot in texts.slots(document) if slot.is_content and slot.text])

@@ -1,0 +1,51 @@
+-- name: alert_insert | Insert a cost alert.
+INSERT INTO cost_alert (id, account_id, key_id, period, threshold, url, created_at)
+VALUES (:id, :account_id, :key_id, :period, :threshold, :url, :now);
+
+-- name: alert_get | Return a cost alert.
+SELECT * FROM cost_alert WHERE account_id = :account_id AND id = :id;
+
+-- name: alerts_of | Return the cost alerts of an account, oldest first.
+SELECT * FROM cost_alert WHERE account_id = :account_id ORDER BY id;
+
+-- name: alert_delete | Delete a cost alert; return no row if there is none.
+DELETE FROM cost_alert WHERE account_id = :account_id AND id = :id RETURNING id;
+
+-- name: alerts_page | Return a page of all cost alerts of open accounts.
+SELECT c.* FROM cost_alert c JOIN account a ON a.id = c.account_id
+WHERE c.id > :after AND a.closing_at IS NULL ORDER BY c.id LIMIT :limit;
+
+-- name: alert_spending | Return what an account, or one of its keys, has spent in a time, less refunds; the id of a refund is `refund:` and that of its hold.
+SELECT CAST(SUM(entries.amount) AS BIGINT) AS micros
+FROM (SELECT kind, request_id, hold_id AS paid, amount FROM transfer
+      WHERE debit = :account_id AND created_at >= :since AND created_at < :until
+      UNION ALL
+      SELECT kind, request_id, substr(id, 8), -amount FROM transfer
+      WHERE credit = :account_id AND created_at >= :since AND created_at < :until) AS entries
+LEFT JOIN relay_call ON relay_call.id = entries.request_id AND entries.kind = 'chat' AND :key_id <> ''
+LEFT JOIN prediction ON prediction.id = entries.paid AND :key_id <> ''
+LEFT JOIN hold ON hold.id = entries.paid AND :key_id <> ''
+WHERE entries.kind IN ('charge', 'chat', 'session', 'refund')
+  AND (:key_id = '' OR substr(COALESCE(relay_call.key_id, prediction.key_id, hold.key_id), 1, length(:key_id)) = :key_id);
+
+-- name: alert_count | Store what was counted unless another server has; mark the alert as due if it is reached.
+UPDATE cost_alert SET counted_for = :counted_for, counted_until = :counted_until, amount = :amount,
+    sent_for = CASE WHEN :is_due = 1 THEN :counted_for ELSE sent_for END,
+    sent_amount = CASE WHEN :is_due = 1 THEN :amount ELSE sent_amount END,
+    message_id = CASE WHEN :is_due = 1 THEN :message_id ELSE message_id END,
+    attempts = CASE WHEN :is_due = 1 THEN 0 ELSE attempts END,
+    reached_at = CASE WHEN :is_due = 1 THEN :now ELSE reached_at END,
+    due_at = CASE WHEN :is_due = 1 THEN :now ELSE due_at END
+WHERE id = :id AND counted_until = :before;
+
+-- name: alerts_claim | Claim the alerts that are due to be sent.
+UPDATE cost_alert SET due_at = :now + :lease, attempts = attempts + 1
+WHERE id IN (SELECT id FROM cost_alert WHERE due_at IS NOT NULL AND due_at <= :now ORDER BY due_at LIMIT :limit)
+  AND due_at <= :now
+RETURNING *, CAST(:now AS BIGINT) AS now;
+
+-- name: alert_sent | Store the result of sending an alert, and when to try again.
+UPDATE cost_alert SET due_at = :due_at, error = :error WHERE id = :id;
+
+-- name: erase_alerts | Delete an account's cost alerts.
+DELETE FROM cost_alert WHERE account_id = :account_id;

@@ -1,0 +1,142 @@
+"""The content log: off until switched on, sealed, bounded, swept, exported and erased with its account."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.account_data import deletion
+from sixfold.core.accounts import keys, rights
+from sixfold.core.database import many
+from sixfold.core.gateway.content.log import MAX_CHARS, ContentLog, LoggedCall
+from tests.api.app_fixture import bearer
+from tests.api.gateway import Gateway, running_gateway
+
+PATH = "/api/account/logging"
+
+
+@pytest.fixture
+async def gateway(either: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(either) as found:
+        yield found
+
+
+async def switch(gateway: Gateway, days: int) -> None:
+    """Set the days, with a new key, as the old one is cached for a moment."""
+    answer = await gateway.app.client.put(PATH, json={"days": days}, headers=gateway.headers)
+    assert answer.json() == {"enabled": days > 0, "days": days}
+
+
+async def logged(gateway: Gateway) -> list[dict[str, Any]]:
+    """The log, newest first, once it is written."""
+    recorder = gateway.app.product.gateway_runtime.gateway.contents
+    assert recorder is not None
+    await recorder.drain()
+    answer = await gateway.app.client.get(f"{PATH}/calls", headers=gateway.headers)
+    return answer.json()["calls"]
+
+
+async def call(gateway: Gateway, **more: Any) -> str:
+    """Make a call with a key that is not cached; gives its id."""
+    headers = more.pop("headers", {})
+    key = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+    body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}], **more}
+    path = "/v1/responses" if "input" in more else "/v1/chat/completions"
+    answer = await gateway.app.client.post(path, json=body, headers={**bearer(key.api_key), **headers})
+    assert answer.status_code == 200, answer.text
+    return answer.headers["x-request-id"]
+
+
+async def test_calls_are_logged_only_when_it_is_on(gateway: Gateway) -> None:
+    app = gateway.app
+    await call(gateway)
+    assert not await logged(gateway)
+    await switch(gateway, 7)
+    whole = await call(gateway)
+    streamed = await call(gateway, stream=True)
+    await call(gateway, store=False)
+    await call(gateway, headers={"X-Sixfold-Store": "false"})
+    await call(gateway, input="say 3 words", messages=None, store=False)
+    rows = await logged(gateway)
+    assert [row["id"] for row in rows] == [streamed, whole]
+    for name in (whole, streamed):
+        shown = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
+        assert json.loads(shown["request"])["messages"][0]["content"] == "say 3 words"
+        assert (shown["response"], shown["endpoint"]) == ("word word word", "chat")
+    await switch(gateway, 0)
+    await call(gateway)
+    assert len(await logged(gateway)) == 2
+
+
+async def test_contents_are_sealed_and_masked(gateway: Gateway) -> None:
+    app = gateway.app
+    await switch(gateway, 1)
+    await app.client.put("/api/account/guardrails", json={"mask": ["emails"]}, headers=app.bearer)
+    name = await call(gateway, messages=[{"role": "user", "content": "ann@example.com"}])
+    await logged(gateway)
+    shown = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
+    assert json.loads(shown["request"])["messages"][0]["content"] == "[EMAIL]"
+    rows = await app.product.database.read(
+        many("export_content_log", account_id=app.account.id, after="", limit=9)
+    )
+    assert "EMAIL" not in str([dict(row) for row in rows])
+    other = ContentLog(app.product.database, b"another server's key, 32 bytes!!")
+    with pytest.raises(errors.NotConfigured, match=r"server\.key"):
+        await other.get(app.account.id, name)
+
+
+async def test_only_the_account_may_read_and_manage_it(gateway: Gateway) -> None:
+    app = gateway.app
+    await switch(gateway, 1)
+    name = await call(gateway)
+    await logged(gateway)
+    reader = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
+    for method, path in (
+        ("GET", ""),
+        ("PUT", ""),
+        ("GET", "/calls"),
+        ("DELETE", "/calls"),
+        ("GET", f"/calls/{name}"),
+    ):
+        answer = await app.client.request(
+            method, PATH + path, json={"days": 1}, headers=bearer(reader.api_key)
+        )
+        assert answer.status_code == 403
+    for key in (name, "req_none"):
+        strange = await app.client.get(f"{PATH}/calls/{key}", headers=bearer(app.other))
+        assert strange.status_code == 404
+    assert not (await app.client.get(f"{PATH}/calls", headers=bearer(app.other))).json()["calls"]
+    for days in (-1, 366, "7", True):
+        refused = await app.client.put(PATH, json={"days": days}, headers=app.bearer)
+        assert refused.status_code == 400
+    assert (await app.client.delete(f"{PATH}/calls", headers=app.bearer)).status_code == 204
+    assert not await logged(gateway)
+
+
+async def test_contents_are_bounded_swept_exported_and_erased(gateway: Gateway) -> None:
+    app = gateway.app
+    log = app.product.gateway_runtime.gateway.contents
+    assert log is not None
+    for name, days in (("req_old", -1), ("req_new", 1)):
+        await log.log.write(
+            LoggedCall(name, app.account.id, None, "chat", "m", days, "x" * (MAX_CHARS + 9), "Grüße")
+        )
+    await log.log.sweep()
+    assert [row["id"] for row in await logged(gateway)] == ["req_new"]
+    assert len((await log.log.get(app.account.id, "req_new"))["request"]) == MAX_CHARS
+    archive = await app.client.get("/api/account/export", headers=app.bearer)
+    with zipfile.ZipFile(io.BytesIO(archive.content)) as files:
+        (line,) = files.read("content-log.jsonl").splitlines()
+    assert json.loads(line)["response"] == "Grüße"
+    await app.product.database.write(deletion.close(app.account, -1))
+    await app.product.database.write(deletion.erase(app.account.id))
+    assert not await app.product.database.read(
+        many("export_content_log", account_id=app.account.id, after="", limit=9)
+    )

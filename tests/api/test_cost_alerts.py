@@ -1,0 +1,169 @@
+"""Cost alerts: counted by the sweep, sent once for each period, signed and retried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sixfold.app import bootstrap
+from sixfold.core.account_data import deletion
+from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.webhook_secrets import signature
+from sixfold.core.alerts.sweep import period_of
+from sixfold.core.database import many, now
+from sixfold.core.predictions.webhooks import RetrySchedule
+from tests.api.app_fixture import bearer
+from tests.api.gateway import Gateway, running_gateway
+from tests.fakes import fault_server
+
+PATH = "/api/account/alerts"
+# What `say 3 words` costs: 10 tokens of input, 4 of them cached, and 3 of output.
+COST = "0.0038"
+
+
+@pytest.fixture
+async def gateway(either: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(either, settings={"fetch_allow": "127.0.0.0/8"}) as found:
+        yield found
+
+
+class Receiver:
+    """Takes webhooks; those in `statuses` are answered first."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.statuses: list[int] = []
+        self.seen: list[tuple[dict[str, str], bytes]] = []
+
+    async def hear(self, request: Request) -> Response:
+        self.seen.append((dict(request.headers), await request.body()))
+        return Response(status_code=self.statuses.pop(0) if self.statuses else 204)
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.seen]
+
+
+@asynccontextmanager
+async def receiver() -> AsyncIterator[Receiver]:
+    found = Receiver()
+    async with fault_server.served([Route("/alert", found.hear, methods=["POST"])]) as port:
+        found.url = f"http://127.0.0.1:{port}/alert"
+        yield found
+
+
+async def create(gateway: Gateway, url: str, usd: str, **more: Any) -> dict[str, Any]:
+    body = {"period": "day", "threshold_usd": usd, "url": url, **more}
+    answer = await gateway.app.client.post(PATH, json=body, headers=gateway.headers)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+async def sweep(gateway: Gateway, schedule: RetrySchedule | None = None) -> list[dict[str, Any]]:
+    """Count without a lag and send; gives the alerts."""
+    await gateway.settled()
+    alerts = bootstrap.cost_alerts(gateway.app.product)
+    alerts.schedule = schedule or alerts.schedule
+    await alerts.sweep(lag_us=0)
+    answer = await gateway.app.client.get(PATH, headers=gateway.headers)
+    return answer.json()["alerts"]
+
+
+async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gateway) -> None:
+    app = gateway.app
+    async with receiver() as heard:
+        alert = await create(gateway, heard.url, "0.005")
+        assert (await gateway.chat()).headers["x-sixfold-cost"] == COST
+        (row,) = await sweep(gateway)
+        assert (row["spent_usd"], row["sent_for"], heard.seen) == (COST, None, [])
+        await gateway.chat()
+        await gateway.settled(2)
+        (row,) = await sweep(gateway)
+        day, _ = period_of("day", await app.product.database.read(now()))
+        assert (row["spent_usd"], row["sent_for"], row["error"]) == ("0.0076", day, None)
+        (told,) = heard.documents
+        assert told.pop("reached_at").startswith(day)
+        assert told == {
+            "type": "cost.threshold_reached",
+            "alert_id": alert["id"],
+            "account_id": app.account.id,
+            "key_id": None,
+            "period": "day",
+            "period_start": day,
+            "threshold_usd": "0.005",
+            "spent_usd": "0.0076",
+        }
+        headers, body = heard.seen[0]
+        secret = await app.product.webhook_secrets.of(app.account.id)
+        signed = signature(secret, headers["webhook-id"], int(headers["webhook-timestamp"]), body)
+        assert headers["webhook-signature"] == signed
+        await gateway.chat()
+        await gateway.settled(3)
+        await sweep(gateway)
+        assert len(heard.seen) == 1
+
+
+async def test_a_key_has_an_alert_of_its_own(gateway: Gateway) -> None:
+    app = gateway.app
+    second = await app.product.database.write(keys.create(app.account.id))
+    async with receiver() as heard:
+        await create(gateway, heard.url, "0.003", key=second.id, period="month")
+        await gateway.chat()
+        assert [row["spent_usd"] for row in await sweep(gateway)] == ["0.00"]
+        body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
+        await app.client.post("/v1/chat/completions", json=body, headers=bearer(second.api_key))
+        await gateway.settled(2)
+        assert [row["spent_usd"] for row in await sweep(gateway)] == [COST]
+        assert [one["key_id"] for one in heard.documents] == [second.id]
+
+
+async def test_a_failed_delivery_is_repeated_with_the_same_id(gateway: Gateway) -> None:
+    at_once = RetrySchedule(first_seconds=0)
+    async with receiver() as heard:
+        heard.statuses = [500]
+        await create(gateway, heard.url, "0.001")
+        await gateway.chat()
+        (row,) = await sweep(gateway, at_once)
+        assert row["error"] == "The receiver returned status 500"
+        (row,) = await sweep(gateway)
+        assert row["error"] is None
+        assert len({headers["webhook-id"] for headers, _ in heard.seen}) == 1
+        assert len(heard.seen) == 2
+
+
+async def test_alerts_are_the_accounts_own_and_valid(gateway: Gateway) -> None:
+    app = gateway.app
+    alert = await create(gateway, "https://example.com/", "1")
+    for key in (alert["id"], "alert_none"):
+        strange = await app.client.delete(f"{PATH}/{key}", headers=bearer(app.other))
+        assert strange.status_code == 404
+    assert (await app.client.get(PATH, headers=bearer(app.other))).json() == {"alerts": []}
+    reader = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
+    assert (await app.client.get(PATH, headers=bearer(reader.api_key))).status_code == 403
+    valid = {"period": "day", "threshold_usd": "1", "url": "https://example.com/"}
+    for wrong in (
+        {"period": "week"},
+        {"threshold_usd": 0},
+        {"threshold_usd": "x"},
+        {"url": "file:///etc"},
+        {"url": "http://10.0.0.1/"},
+        {"more": 1},
+    ):
+        answer = await app.client.post(PATH, json={**valid, **wrong}, headers=app.bearer)
+        assert answer.status_code == 400, wrong
+    unknown = await app.client.post(PATH, json={**valid, "key": "key_none"}, headers=app.bearer)
+    assert unknown.status_code == 404
+    gone = await app.client.delete(f"{PATH}/{alert['id']}", headers=app.bearer)
+    assert gone.status_code == 204
+    await create(gateway, "https://example.com/", "1")
+    await app.product.database.write(deletion.close(app.account, -1))
+    await app.product.database.write(deletion.erase(app.account.id))
+    assert not await app.product.database.read(many("alerts_of", account_id=app.account.id))
