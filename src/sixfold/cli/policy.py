@@ -7,15 +7,15 @@ from typing import Any
 
 from sixfold.cli import database_access
 from sixfold.cli.terminal import TerminalStyle, put_json
+from sixfold.core import guardrail as guardrails
 from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.alerts import alerts
 from sixfold.core.alerts.alerts import CostAlert
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row, Transaction
-from sixfold.core.gateway import guardrail as guardrails
 from sixfold.core.gateway.content import log as contents
-from sixfold.core.gateway.guardrail import Guardrail
 from sixfold.core.gateway.guardrails import storage
+from sixfold.core.guardrail import Guardrail
 from sixfold.net import urls
 
 

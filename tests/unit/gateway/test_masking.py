@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from sixfold.core.gateway.guardrail import KINDS
 from sixfold.core.gateway.guardrails.masking import HOLD, TextMasker, apply, mask
+from sixfold.core.guardrail import KINDS
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA7bq1\n" * 60 + "-----END RSA PRIVATE KEY-----"
 FOUND = {

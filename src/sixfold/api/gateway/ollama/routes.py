@@ -20,6 +20,7 @@ from sixfold.api.gateway.openai.embeddings.routes import EmbeddingRoutes
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.gateway.chat import ChatRequest
 from sixfold.web import bodies, responses
 from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
 from sixfold.web.routing import ApiGroup, RouteEntry
@@ -118,12 +119,11 @@ class OllamaRoutes:
         if chat.effort == "none" and not self._models.thinks(name):
             # Servers reject the effort for models that cannot think.
             chat = replace(chat, effort="")
-        named = msgspec.structs.replace(
-            call,
-            model=name,
-            parse=lambda: chat,
-            reparse=lambda body: replace(handler.parse(body), effort=chat.effort),
-        )
+
+        def reparse(body: bytes) -> ChatRequest:
+            return replace(handler.parse(body), effort=chat.effort)
+
+        named = msgspec.structs.replace(call, model=name, parse=lambda: chat, reparse=reparse)
         return await handler.answer(request, principal, named, raw)
 
     async def pull(self, request: Request) -> Response:

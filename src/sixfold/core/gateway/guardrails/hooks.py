@@ -16,8 +16,8 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
 from sixfold.core.database import Database
-from sixfold.core.gateway.guardrail import HookSettings, Stage
 from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.guardrail import HookSettings, Stage
 
 # The most characters of texts that are sent, and bytes that are read.
 _MAX_CHARS, _MAX_ANSWER = 4 * 2**20, 16 * 2**20

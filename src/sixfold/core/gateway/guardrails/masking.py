@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from sixfold.core.gateway.guardrail import KINDS
+from sixfold.core.guardrail import KINDS
 
 SECRETS, EMAILS, CARDS = KINDS
 # More than the longest e-mail address or card number, and than what identifies a secret.
@@ -147,8 +147,7 @@ class TextMasker:
 
     def _scan(self, *, final: bool) -> list[Span]:
         spans: list[Span] = []
-        self._continue_secret(spans, final=final)
-        if self._open is not None:
+        if self._continue_secret(spans, final=final):
             return spans
         limit = len(self._buffer) if final else self._undecided()
         for match in sorted(self._matches()):
@@ -160,8 +159,7 @@ class TextMasker:
             self._add(spans, start, match.end, match.text)
             if match.form is not None and (match.form.rest is _KEY_REST or match.end == len(self._buffer)):
                 self._open, self._left = match.form, _MAX_KEY_CHARS
-                self._continue_secret(spans, final=final)
-                if self._open is not None:
+                if self._continue_secret(spans, final=final):
                     return spans
         self._next = max(self._next, limit)
         return spans
@@ -170,17 +168,18 @@ class TextMasker:
         spans.append(Span(self._offset + start, self._offset + end, text))
         self._next = end
 
-    def _continue_secret(self, spans: list[Span], *, final: bool) -> None:
-        """Mask the rest of a secret whose beginning is masked."""
+    def _continue_secret(self, spans: list[Span], *, final: bool) -> bool:
+        """Mask the rest of a secret whose beginning is masked; return whether it may go on."""
         form = self._open
         if form is None:
-            return
+            return False
         end = self._key_end() if form.rest is _KEY_REST else self._word_end(form)
         if end > self._next:
             self._left -= end - self._next
             self._add(spans, self._next, end, "")
-        if self._open is not None and final:
+        if final:
             self._open = None
+        return self._open is not None
 
     def _word_end(self, form: _SecretForm) -> int:
         match = form.rest.match(self._buffer, self._next)

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
+from sixfold.core import guardrail as guardrail_settings
 from sixfold.core import json_decoding
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database
-from sixfold.core.gateway import guardrail as guardrail_settings
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
-from sixfold.core.gateway.guardrail import Guardrail, HookSettings, Stage
 from sixfold.core.gateway.guardrails import masking, storage, streams, texts
 from sixfold.core.gateway.guardrails.hooks import GuardrailBlocked, GuardrailHooks, GuardrailUnavailable
 from sixfold.core.gateway.guardrails.streams import CollectedStream, PlainEvent
@@ -24,6 +23,7 @@ from sixfold.core.gateway.guardrails.texts import TextSlot
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.gateway.response_stream import ResponseStream
+from sixfold.core.guardrail import Guardrail, HookSettings, Stage
 from sixfold.core.single_thread import PARSER
 
 # Larger documents are masked in a thread.
