@@ -86,12 +86,17 @@ async def test_photoreal_has_exact_pixels_on_the_long_side(
 
 
 async def test_photoreal_is_painted_at_the_size_that_is_told(real: AppFixture) -> None:
-    body = {"api_key": real.key, "prompt": "a mountain lake at dawn", "aspect_ratio": "3:2"}
+    prompt = "an okapi by a mountain lake at dawn, Ærø"
+    body = {"api_key": real.key, "prompt": prompt, "aspect_ratio": "3:2"}
     answer = await real.client.post("/api/photoreal", json=body)
     made = answer.json()
     assert (made["size_used"], (await picture(real, made["image_url"])).size) == ("1024x683", (1024, 683))
     assert answer.headers["X-Sixfold-Quality"] == "preview"
+    assert answer.headers["X-Sixfold-Ignored"] == "okapi, %C3%A6r%C3%B8"
     assert await real.balance() == ("4.93", "0.00")
+    (row,) = (await real.client.get("/api/containers/predictions", headers=real.bearer)).json()["predictions"]
+    assert row["understood"] == ["mountain", "lake", "dawn"]
+    assert row["ignored"] == ["okapi", "ærø"]
 
 
 @pytest.mark.parametrize(

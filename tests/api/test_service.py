@@ -18,6 +18,8 @@ SHAPE = {
     "output_kind",
     "engine",
     "quality",
+    "understood",
+    "ignored",
     "usage",
     "cost",
     "credits_charged",

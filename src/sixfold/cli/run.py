@@ -303,6 +303,8 @@ def show(paint: TerminalStyle, prediction: Document, *, output: bool = True) -> 
     paint.line()
     if prediction.get("error"):
         paint.line(f"  {prediction['error']}")
+    if ignored := prediction.get("ignored"):
+        paint.line(f"  Ignored: {', '.join(ignored)}")
     data = prediction.get("output")
     if output and data and not any(outputs(data)):
         put_json(data)

@@ -255,6 +255,7 @@ class RayWorker:
             billed=outcome.billed,
             lines=outcome.lines,
             others=outcome.others,
+            words=outcome.words,
         )
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:

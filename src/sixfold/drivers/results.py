@@ -28,6 +28,7 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
                 billed=reply.billed,
                 lines=reply.lines,
                 others=reply.others,
+                words=reply.words,
             )
         case protocol.RunFailedMessage():
             return ports.RunFailed(reply.message, reply.public, reply.detail, reply.unusable)

@@ -85,4 +85,4 @@ def _answer(message: protocol.StepResults | protocol.RunFailedMessage) -> StepAn
     frame = None
     if message.image:
         frame = Frame(message.image, message.format, message.width, message.height)
-    return PackedStepResult(message.state, tuple(message.poses), frame)
+    return PackedStepResult(message.state, tuple(message.poses), frame, message.words)

@@ -174,7 +174,8 @@ class _WorkflowRun:
             node_files.append(
                 NodeFile(digest, file.content_type, path, str(file.info.get("name", "")), file.info)
             )
-        return graphs.NodeChild(tuple(node_files), output.data, child.quality == "preview")
+        is_preview = child.quality == "preview"
+        return graphs.NodeChild(tuple(node_files), output.data, is_preview, child.output.words)
 
     def _reserve(self, request: graphs.ChildRequest) -> int | None:
         """Return the price of a child in micro-dollars, or None when nothing is charged.
@@ -271,7 +272,8 @@ class _WorkflowRun:
             for index, (node_id, row) in enumerate(rows)
         ]
         artifacts = [await self._artifact(node_id, row, named=bool(data)) for node_id, row in rows]
-        return Result(tuple(artifacts), data, quality="preview" if outcome.preview else "full")
+        quality = "preview" if outcome.preview else "full"
+        return Result(tuple(artifacts), data, quality=quality, words=outcome.words)
 
     async def _resign(self, row: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
         """Sign a stored file again after its index among the outputs has changed."""

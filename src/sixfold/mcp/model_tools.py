@@ -277,6 +277,8 @@ class ModelTools:
             **list_price_field(receipt.would_cost(prediction)),
             "engine": engine_name(prediction.engine),
             "quality": prediction.quality,
+            "understood": list(prediction.words.understood),
+            "ignored": list(prediction.words.ignored),
             "created_at": rfc3339(prediction.created_at),
             "completed_at": rfc3339(prediction.completed_at),
             "output": [

@@ -49,7 +49,7 @@ def build_apis(
     apis = frozenset(services.settings.enabled_apis)
     templates, auth, login = PageTemplates(apis), PageAuth(services), LoginService(services)
     start = StartPage(services, templates)
-    output_view = OutputView(templates, services.settings.base_url, NextModels(services))
+    output_view = OutputView(templates, services, NextModels(services))
     workflow_pages = (
         None if workflow_list is None else WorkflowPages(services, templates, auth, workflow_list)
     )

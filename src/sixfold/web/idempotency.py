@@ -22,7 +22,14 @@ from sixfold.web import requests
 from sixfold.web.routing import ErrorFormat
 
 Work = Callable[[str | None], Awaitable[Response]]
-_STORED_HEADERS = ("content-type", "location", "x-sixfold-engine", "x-sixfold-quality", "retry-after")
+_STORED_HEADERS = (
+    "content-type",
+    "location",
+    "x-sixfold-engine",
+    "x-sixfold-quality",
+    "x-sixfold-ignored",
+    "retry-after",
+)
 # Hashing a body of this size takes 1 ms.
 _LOOP_BYTES = 2**20
 # The interval of polling for a first request that another server runs.

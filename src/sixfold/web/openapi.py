@@ -42,6 +42,10 @@ _HEADERS: Node = {"X-Request-Id": {"schema": {"type": "string"}, "description": 
 ENGINE_HEADERS: Node = {
     "X-Sixfold-Engine": {"schema": {"type": "string"}, "description": "The engine that served"},
     "X-Sixfold-Quality": {"schema": {"type": "string", "enum": ["full", "preview"]}},
+    "X-Sixfold-Ignored": {
+        "schema": {"type": "string"},
+        "description": "The words of the prompt that the engine ignored, percent-encoded",
+    },
 }
 TEXTS = {
     400: "A parameter is missing or invalid",

@@ -65,6 +65,8 @@ class PredictionSchema(ListPriceSchema):
     hardware: str | None
     engine: str
     quality: Quality
+    understood: list[str]
+    ignored: list[str]
     attempt: int
     parent_id: str | None
     created_at: str
@@ -95,7 +97,7 @@ def prediction(record: Prediction, media_url: Url, live: PredictionStatus) -> Pr
     """Return a prediction with its receipt."""
     durations = record.stations
     own = f"{PATH}/{record.id}"
-    others = outputs(record, media_url)
+    others, words = outputs(record, media_url), record.words
     serialized: PredictionSchema = {
         "id": record.id,
         "prediction_id": record.id,
@@ -112,6 +114,8 @@ def prediction(record: Prediction, media_url: Url, live: PredictionStatus) -> Pr
         "hardware": record.hardware,
         "engine": engine_name(record.engine),
         "quality": cast("Quality", record.quality),
+        "understood": list(words.understood),
+        "ignored": list(words.ignored),
         "attempt": record.attempt,
         "parent_id": record.parent_id,
         "created_at": rfc3339(record.created_at),

@@ -6,8 +6,10 @@ import asyncio
 import functools
 import gzip
 import hashlib
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast, get_args
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -20,6 +22,8 @@ from sixfold.errors import InvalidInput, SixfoldError, Unauthenticated
 
 Url = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]
 _encode = msgspec.json.Encoder().encode
+# Characters of `X-Sixfold-Ignored`.
+_MAX_WORDS_HEADER = 1024
 
 
 def encode(content: Any) -> bytes:
@@ -40,9 +44,19 @@ async def encode_each(rows: Iterable[Any]) -> list[msgspec.Raw]:
 
 
 def result_headers(prediction: Prediction) -> dict[str, str]:
-    """Return the headers with the engine and quality of a result."""
+    """Return the headers with the engine and quality of a result, and the words that it ignored."""
     engine = engine_name(prediction.engine)
-    return {"X-Sixfold-Engine": engine, "X-Sixfold-Quality": prediction.quality}
+    headers = {"X-Sixfold-Engine": engine, "X-Sixfold-Quality": prediction.quality}
+    if prediction.words.ignored:
+        headers["X-Sixfold-Ignored"] = _word_list(prediction.words.ignored)
+    return headers
+
+
+def _word_list(words: Sequence[str]) -> str:
+    """Return words percent-encoded and separated by commas, as many as fit into the limit."""
+    encoded = [quote(word, safe="'&") for word in words]
+    ends = itertools.accumulate(len(word) + 2 for word in encoded)
+    return ", ".join(word for word, end in zip(encoded, ends, strict=True) if end <= _MAX_WORDS_HEADER)
 
 
 def error_headers(error: SixfoldError) -> dict[str, str]:

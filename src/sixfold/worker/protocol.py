@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from sixfold.core.accounts.charges import LineItem
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 
 MAX_FRAME_BYTES = 64 << 20
 MAX_RECORD_BYTES = 64 << 10
@@ -129,6 +130,7 @@ class RunDone(WorkerMessage, frozen=True, array_like=True, tag="done"):
     billed: float | None = None
     lines: tuple[LineItem, ...] = ()
     others: dict[str, Any] = {}
+    words: PromptWords = NO_WORDS
 
 
 class RunFailedMessage(WorkerMessage, frozen=True, array_like=True, tag="fail"):
@@ -159,6 +161,7 @@ class StepResults(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
     format: str = ""
     width: int = 0
     height: int = 0
+    words: PromptWords | None = None
 
 
 class TimingMessage(WorkerMessage, frozen=True, array_like=True, tag="took"):

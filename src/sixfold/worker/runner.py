@@ -246,6 +246,7 @@ def settle(
             billed=outcome.billed,
             lines=outcome.lines,
             others=dict(outcome.others),
+            words=outcome.words,
         )
         # A result that cannot be encoded is a failure of this run, not of the worker.
         protocol.frame(done)

@@ -71,8 +71,10 @@ def _encode_result(stepped: StepResult) -> protocol.StepResults:
     poses = [protocol.written(dict(pose)) for pose in stepped.poses]
     frame = stepped.frame
     if frame is None:
-        return protocol.StepResults(state, poses)
-    return protocol.StepResults(state, poses, frame.data, frame.format, frame.width, frame.height)
+        return protocol.StepResults(state, poses, words=stepped.words)
+    return protocol.StepResults(
+        state, poses, frame.data, frame.format, frame.width, frame.height, stepped.words
+    )
 
 
 def _inject(failpoint: protocol.Failpoint | None) -> None:

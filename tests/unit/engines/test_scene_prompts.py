@@ -374,3 +374,9 @@ def test_an_abstract_study_takes_the_colours_that_are_named() -> None:
     other = paint("abstract waves in green and yellow")
     assert share(picture, 200, 250) > 0.15 > share(other, 200, 250)
     assert share(picture, 340, 20) > 0.05 > share(other, 340, 20)
+
+
+def test_klein_keeps_the_colours_that_the_prompt_names() -> None:
+    picture = paint("a yellow car on a blue background", "create_image_klein")
+    assert share(picture, 195, 250) > 0.5
+    assert share(picture, 40, 65) > 0.02

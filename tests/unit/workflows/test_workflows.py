@@ -7,7 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from sixfold.app import graphs as app_graphs
+from sixfold.core.workflows import estimate
+from sixfold.core.workflows.validate import validate
 from sixfold.core.workflows.workflows import Workflow
+from sixfold.engines.workflow_nodes.registry import registry
 
 LOADERS = {"ckpt_name", "lora_name", "unet_name", "clip_name", "vae_name", "control_net_name"}
 SPACES = app_graphs.built_in_workflows()
@@ -40,3 +43,10 @@ def test_model_file_sources_are_public_urls() -> None:
             assert parts.hostname in {"huggingface.co", "github.com"}, source
         stored = urlsplit(entry["sources"][0]).path.rpartition("/")[2]
         assert stored == entry["file"] or stored in entry.get("notes", ""), entry["file"]
+
+
+@pytest.mark.parametrize("slug", SPACES)
+def test_parts_of_a_space_are_the_models_that_its_graph_runs(slug: str) -> None:
+    space = SPACES[slug]
+    requests = estimate.orders(validate(space.graph, registry()))
+    assert space.parts == tuple(dict.fromkeys(request.model for _, request in requests))

@@ -56,6 +56,8 @@ class ServiceResultSchema(ListPriceSchema):
     images: NotRequired[list[str]]
     engine: str
     quality: Quality
+    understood: list[str]
+    ignored: list[str]
     usage: dict[str, float]
     cost: Usd
     credits_charged: int
@@ -168,6 +170,8 @@ class ServiceRoutes:
             "output_kind": prediction.output_kind,
             "engine": engine_name(prediction.engine),
             "quality": cast("Quality", prediction.quality),
+            "understood": list(prediction.words.understood),
+            "ignored": list(prediction.words.ignored),
             "usage": {"predict_ms": prediction.stations.run / 1000},
             "cost": money.format_usd(prediction.cost),
             "credits_charged": prediction.credits if prediction.cost else 0,
@@ -215,6 +219,8 @@ class ServiceRoutes:
             "text": answer.text,
             "engine": reply.target,
             "quality": "full",
+            "understood": [],
+            "ignored": [],
             "usage": {
                 "input_tokens": usage.input,
                 "output_tokens": usage.output,

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.catalog import availability
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
@@ -114,7 +115,7 @@ class ServiceList:
         if list_price is not None:
             row["list_price"] = list_price
         try:
-            engine, quality = model.choose({}, terms)
+            engine, quality = availability.serving(self._services.catalog, model, terms)
         except errors.EngineUnavailable as error:
             row["unlock"] = error.message
             return row

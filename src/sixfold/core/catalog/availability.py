@@ -115,7 +115,7 @@ def report(catalog: Catalog, terms: SelectionPolicy, resources: tuple[Resource, 
     return {
         "found": [resource.record() for resource in resources],
         "engines": [_engine(each, served.get(each.name, []), terms) for each in catalog.engines().values()],
-        "models": [_model(model, terms) for model in catalog.models()],
+        "models": [_model(catalog, model, terms) for model in catalog.models()],
     }
 
 
@@ -133,9 +133,19 @@ def _engine(engine: EngineSpec, models: list[str], terms: SelectionPolicy) -> En
     }
 
 
-def _model(model: Model, terms: SelectionPolicy) -> ServedModelSchema:
+def serving(catalog: Catalog, model: Model, terms: SelectionPolicy) -> tuple[EngineSpec, Quality]:
+    """Return the engine of a request without special inputs, and its quality.
+
+    A workflow is a preview if one of its parts is. Raises `EngineUnavailable`.
+    """
+    engine, quality = model.choose({}, terms)
+    qualities = {catalog[name].choose({}, terms)[1] for name in model.parts}
+    return engine, "preview" if "preview" in qualities else quality
+
+
+def _model(catalog: Catalog, model: Model, terms: SelectionPolicy) -> ServedModelSchema:
     try:
-        engine, quality = model.choose({}, terms)
+        engine, quality = serving(catalog, model, terms)
     except errors.EngineUnavailable as error:
         return {
             "model": model.name,

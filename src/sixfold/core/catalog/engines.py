@@ -3,13 +3,10 @@
 An engine turns validated inputs into artifacts. It is built once per worker, runs many times, and never sees
 accounts, keys or the network. Its factory takes the options of its catalog entry as keyword arguments.
 
-There are three kinds of engines, by the entry's `kind`:
-
-- `Engine` (`embedded`, `weights`) runs in a worker process, one task at a time;
-- `BatchEngine` is an `Engine` whose entry has `lanes` above 1: its worker accepts that many tasks and passes
-  those of equal shape to `run_many` together;
-- `core.workers.remote_engines.RemoteEngine` (`comfyui`, `provider`) calls another machine: a coroutine in
-  the server, many at a time, built with `HostServices` before its options.
+The entry's `kind` decides: an `Engine` (`embedded`, `weights`) runs in a worker process, one task at a time.
+A `BatchEngine` has `lanes` above 1, and its worker passes tasks of equal shape to `run_many` together. A
+`core.workers.remote_engines.RemoteEngine` (`comfyui`, `provider`) calls another machine: a coroutine in the
+server, many at a time, built with `HostServices` before its options.
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from sixfold.core.accounts.charges import LineItem
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 
 Quality = Literal["full", "preview"]
 
@@ -30,10 +28,9 @@ Quality = Literal["full", "preview"]
 class Task:
     """One run, as an engine sees it.
 
-    `inputs` are validated and complete: defaults are filled in, and an integer `seed` is present if the model
-    takes one. `files` maps an input's name to a local file; URLs have been downloaded before. `model` is the
-    model's name (`ra1`, `anime`, …), because an engine that serves several models may behave differently for
-    each.
+    `inputs` are validated and complete, with defaults and an integer `seed` if the model takes one. `files`
+    maps an input's name to a local file. `model` is the model's name (`ra1`, `anime`, …), because an engine
+    that serves several models may behave differently for each.
     """
 
     id: str
@@ -53,8 +50,7 @@ class TaskRecord(msgspec.Struct, frozen=True):
 class Artifact:
     """One encoded file that an engine produced: its bytes are `data`, or the file at `path`, which is moved.
 
-    Write a large file under `Context.scratch` instead of holding it in memory. `info` has `width` and
-    `height` in pixels, `duration` in seconds and `fps`, so that callers need not decode the file.
+    Write a large file under `Context.scratch`. `info` has `width`, `height` (pixels), `duration` (s), `fps`.
     """
 
     content_type: str
@@ -67,11 +63,9 @@ class Artifact:
 class Result:
     """The result of a run: files, JSON data in addition or instead, and the quality.
 
-    `upstream_cost_micros` is what a provider charged the operator, if known. `billed` is the number of priced
-    units (seconds, minutes); `lines` itemize the price in micro-dollars.
-
     A single artifact is the output itself; several are a list, or an object if their `info` has a `name`.
-    `others` are the outputs after the first by name, as `predictions.outputs` describes them.
+    `upstream_cost_micros` is what a provider charged the operator; `billed` counts priced units; `lines`
+    itemize the price in micro-dollars; `others` are later outputs by name; `words` come from preview engines.
     """
 
     artifacts: tuple[Artifact, ...] = ()
@@ -81,6 +75,7 @@ class Result:
     billed: float | None = None
     lines: tuple[LineItem, ...] = ()
     others: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    words: PromptWords = NO_WORDS
 
 
 class Context(Protocol):
@@ -93,11 +88,9 @@ class Context(Protocol):
 
     def progress(self, fraction: float) -> None:
         """Report progress from 0 to 1; raises `Canceled` if the run was canceled."""
-        ...
 
     def log(self, line: str) -> None:
         """Append a line to the prediction's log."""
-        ...
 
 
 class Canceled(BaseException):

@@ -125,9 +125,9 @@ class Model:
     space. `backends` are the models among which each request selects one. `words` maps inputs to the names
     that engines use. The price is for the quantity in the input `quantity`, or for `most` units. If the model
     is `metered`, that amount is only held, and the amount that the run reports (`Result.billed`) is captured.
-    `hardware` is the hardware of a custom model. `served_by` is a clause that names a server outside the
-    catalog. `files` maps names to blobs that every run receives. An `internal` model runs only what the
-    server itself has prepared; to clients it does not exist.
+    `hardware` is the hardware of a custom model. `parts` are the models that a workflow runs. `served_by` is
+    a clause that names a server outside the catalog. `files` maps names to blobs that every run receives. An
+    `internal` model runs only what the server itself has prepared; to clients it does not exist.
     """
 
     name: str
@@ -147,6 +147,7 @@ class Model:
     most: float = 1
     hardware: str | None = None
     served_by: str = ""
+    parts: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     internal: bool = False
 
@@ -474,6 +475,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         most=row.get("most", 1),
         hardware=row.get("hardware"),
         served_by=row.get("served_by", ""),
+        parts=tuple(row.get("parts", ())),
         files=row.get("files", {}),
         internal=row.get("internal", False),
     )

@@ -11,6 +11,7 @@ from sixfold.core import json_decoding
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.catalog.engines import TaskRecord
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.database import Row
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.states import TERMINAL, PredictionState
@@ -23,12 +24,13 @@ class Output(msgspec.Struct, frozen=True):
 
     `info` of a file that belongs to another output contains its name. `others` has the other outputs by name,
     with null for those that are files. `data` is not used for this, because an engine may copy it from an
-    untrusted service.
+    untrusted service. `words` are those of the prompt that the engine understood and ignored.
     """
 
     files: tuple[OutputFile, ...] = ()
     data: dict[str, Any] = {}
     others: dict[str, Any] = {}
+    words: PromptWords = NO_WORDS
 
     @property
     def first(self) -> Output:
@@ -121,6 +123,11 @@ class Prediction:
     def is_terminal(self) -> bool:
         """Whether it has ended."""
         return self.state in TERMINAL
+
+    @property
+    def words(self) -> PromptWords:
+        """The words of the prompt that its engine understood and ignored."""
+        return NO_WORDS if self.output is None else self.output.words
 
     @property
     def redacted(self) -> Prediction:

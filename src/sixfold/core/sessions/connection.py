@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.sessions.engine import Frame
 from sixfold.core.sessions.states import SessionState
 
@@ -23,10 +24,11 @@ NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4
 
 @dataclass(frozen=True, slots=True)
 class StateMessage:
-    """The state of the session and the reason for it."""
+    """The state of the session, the reason for it, and what its engine understood of the prompt."""
 
     state: SessionState
     reason: str | None
+    words: PromptWords = NO_WORDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from sixfold.core.catalog.engines import Engine
+from sixfold.core.catalog.prompt_words import PromptWords
 from sixfold.core.workers.ports import RunFailed, WorkerLost
 
 State = Mapping[str, Any]
@@ -49,6 +50,11 @@ class EngineStep:
     ticks: int = 1
     draw: bool = True
 
+    @property
+    def is_prompted(self) -> bool:
+        """Whether the prompt is read for the first time, by this worker or at all."""
+        return self.ticks == 0 or self.state is None or self.controls.prompt is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -62,11 +68,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The state after a step, with a pose for each tick or one frame."""
+    """The state after a step, with a pose for each tick or one frame.
+
+    `words` are those of the prompt, set by a step of zero ticks and by one with a new prompt.
+    """
 
     state: State
     poses: tuple[Mapping[str, Any], ...] = field(default=())
     frame: Frame | None = None
+    words: PromptWords | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,7 @@ class PackedStepResult:
     state: bytes
     poses: tuple[bytes, ...] = ()
     frame: Frame | None = None
+    words: PromptWords | None = None
 
 
 StepAnswer = PackedStepResult | RunFailed | WorkerLost

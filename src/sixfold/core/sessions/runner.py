@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sixfold import errors
+from sixfold.core.catalog.prompt_words import NO_WORDS
 from sixfold.core.sessions.connection import (
     FAILED,
     IDLE,
@@ -113,6 +114,7 @@ class SessionRunner:
         self._inputs: list[SessionInput] = []
         self._input_seq: int | None = None
         self._keys: tuple[str, ...] = ()
+        self._words = NO_WORDS
         self._last_input_at = 0.0
         self._sent = self._dropped = self._late = self._restarts = 0
 
@@ -130,7 +132,7 @@ class SessionRunner:
             connection.last_seq = previous.last_seq
             previous.end(REPLACED, "replaced")
         self._connection = connection
-        connection.put(StateMessage(self.session.state, self.session.reason))
+        connection.put(StateMessage(self.session.state, self.session.reason, self._words))
         return connection
 
     def resume(self, connection: Connection, last_seq: int | None) -> None:
@@ -217,7 +219,7 @@ class SessionRunner:
         if isinstance(answer, RunFailed):
             self._fail(answer)
         elif isinstance(answer, PackedStepResult):
-            self._state = answer.state
+            self._state, self._words = answer.state, answer.words or NO_WORDS
         return not self._ending.done()
 
     async def _finish(self, ending: SessionEnding) -> None:
@@ -236,8 +238,12 @@ class SessionRunner:
             self.session = await self._hooks.transition(self.session.id, event, reason)
         except LeaseLost:
             self.end(_TAKEN_OVER)
-        if self.session.state is not previous.state and self._connection is not None:
-            self._connection.put(StateMessage(self.session.state, self.session.reason))
+        if self.session.state is not previous.state:
+            self._send_state()
+
+    def _send_state(self) -> None:
+        if self._connection is not None:
+            self._connection.put(StateMessage(self.session.state, self.session.reason, self._words))
 
     # -- the clock -------------------------------------------------------------------------------
 
@@ -286,6 +292,9 @@ class SessionRunner:
             return True
         self._state = answer.state
         self._acknowledge(input_count)
+        if answer.words is not None and answer.words != self._words:
+            self._words = answer.words
+            self._send_state()
         self._late += ticks - 1
         self._publish(answer, ticks, draw=draw, visible=visible)
         return True
@@ -380,7 +389,7 @@ class SessionRunner:
         self.session, left = await self._hooks.renew_slice(self.session.id)
         if self.session.state is SessionState.CLOSING:
             if self._connection is not None:
-                self._connection.put(StateMessage(self.session.state, self.session.reason))
+                self._connection.put(StateMessage(self.session.state, self.session.reason, self._words))
             self.end(SessionEnding(SessionEvent.CLOSE, "no credit", NORMAL))
         return left
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.catalog.engines import Quality, Task
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.media.ports import StagedFile
 
 
@@ -56,6 +57,7 @@ class RunCompleted:
     billed: float | None = None
     lines: tuple[LineItem, ...] = ()
     others: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    words: PromptWords = NO_WORDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,7 +240,7 @@ class WorkerRun:
             stored_bytes=stored.total_bytes,
         )
         success = SuccessRecord(
-            output=Output(stored.files, dict(done.data), dict(done.others)),
+            output=Output(stored.files, dict(done.data), dict(done.others), done.words),
             quality=done.quality or self.prediction.quality,
             engine_version=done.engine_version,
             trace=trace,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFile:
@@ -59,11 +61,15 @@ class ChildRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeChild:
-    """The result of a child prediction; `preview` is True if a preview engine produced it."""
+    """The result of a child prediction; `preview` is True if a preview engine produced it.
+
+    `words` are those of its prompt that the engine understood and ignored.
+    """
 
     files: tuple[NodeFile, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     preview: bool = False
+    words: PromptWords = NO_WORDS
 
 
 class NodeContext(Protocol):
@@ -140,12 +146,13 @@ class OutputStore(Protocol):
 class StoredOutput:
     """A cached node output: packed values (None: only the UI data is stored).
 
-    `preview` is True if a preview engine contributed to it.
+    `preview` is True if a preview engine contributed to it; `words` are those of the prompts behind it.
     """
 
     packed: bytes | None
     ui: Mapping[str, Any]
     preview: bool = False
+    words: PromptWords = NO_WORDS
 
 
 class NodeCachePort(Protocol):

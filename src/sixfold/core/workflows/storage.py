@@ -16,6 +16,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.media import media as media_files
@@ -41,6 +42,8 @@ _MAX_NAME = 255
 _MAX_PREFIX = 200
 # Key of the preview flag in the `shown` column; no ComfyUI list has this name.
 _PREVIEW = ""
+# Key of the words of its prompts in the `shown` column.
+_WORDS = " words"
 # Key of a small output's values in base64 in the `shown` column.
 _PACKED = " packed"
 # Smaller outputs are stored in their row: a separate file costs two disk syncs.
@@ -212,7 +215,9 @@ def _media_row(
 
 def _encode_ui(stored: StoredOutput, *, in_row: bool) -> str:
     """Encode the `shown` column as JSON, with the output's values if they are stored `in_row`."""
-    data = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
+    data: dict[str, Any] = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
+    if stored.words != NO_WORDS:
+        data[_WORDS] = stored.words
     if in_row and stored.packed is not None:
         data[_PACKED] = base64.b64encode(stored.packed).decode()
     return msgspec.json.encode(data).decode()
@@ -252,7 +257,8 @@ class NodeOutputCache:
             packed = await self._media.blobs.get(row["blob"])
         elif _PACKED in data:
             packed = base64.b64decode(data.pop(_PACKED))
-        stored = StoredOutput(packed, data, bool(data.pop(_PREVIEW, False)))
+        words = msgspec.convert(data.pop(_WORDS, {}), PromptWords)
+        stored = StoredOutput(packed, data, bool(data.pop(_PREVIEW, False)), words)
         if row["prediction_id"] == _FREE:
             self._remember(key, stored)
         return stored

@@ -26,7 +26,10 @@ _MOST_CHARS = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A named workflow: its graph, its stored bytes, its inputs (None: it takes none) and its metadata."""
+    """A named workflow: its graph, its stored bytes, its inputs (None: it takes none) and its metadata.
+
+    `parts` are the models that it runs.
+    """
 
     slug: str
     name: str
@@ -43,6 +46,7 @@ class Workflow:
     source: Mapping[str, Any] = field(default_factory=dict[str, Any])
     verification: Mapping[str, Any] = field(default_factory=dict[str, Any])
     custom_nodes: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
     @property
     def model(self) -> str:
@@ -79,6 +83,7 @@ class Workflow:
             "output_kind": self.output_kind,
             "price": "children",
             "engines": [ENGINE],
+            "parts": list(self.parts),
             "inputs": {each.name: _descriptor(each) for each in self.inputs or ()},
             "fixed": {
                 "space": self.slug,
@@ -149,6 +154,7 @@ def bundled(document: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[
             },
             verification=mapping(checked.get(slug)) or unverified(),
             custom_nodes=_custom(json.loads(contents[slug])),
+            parts=tuple(row.get("parts", ())),
         )
         for slug, row in document["spaces"].items()
     }

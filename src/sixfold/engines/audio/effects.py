@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.prompt_words import PromptWords
+from sixfold.engines import prompt_words
 from sixfold.engines.audio import files
 from sixfold.engines.audio.ambience import loudness, track
 from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer
@@ -29,12 +31,18 @@ class EffectsEngine:
         prompt, seconds = str(task.inputs["prompt"]), float(task.inputs["duration_seconds"])
         sound = generate(prompt, seconds, int(task.inputs.get("seed") or 0))
         context.progress(0.8)
-        return Result((files.write(sound, "mp3", context.scratch / "effect"),))
+        return Result((files.write(sound, "mp3", context.scratch / "effect"),), words=words(prompt))
 
 
 def is_supported(prompt: str) -> bool:
     """Return whether the prompt names any supported sound."""
     return bool(list(_events(prompt)) or track.mix_of(prompt).layers)
+
+
+def words(prompt: str) -> PromptWords:
+    """Return the words of a prompt that name its sounds, and the others."""
+    events = (re.compile(EVENTS[name][0]) for name in _events(prompt))
+    return prompt_words.of_parts(prompt, (track.words(prompt), prompt_words.of_patterns(prompt, events)))
 
 
 def generate(prompt: str, seconds: float, seed: int) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, Quality, Result, Task
+from sixfold.engines.image.matting.engine import FULL_FROM
 from sixfold.engines.three_d import glb, mesh, prompt_parser, subject, texture_bake, voxels
 from sixfold.engines.three_d.glb import MeshPart
 from sixfold.engines.three_d.subject import MeshSubject
@@ -33,7 +34,7 @@ class VoxelEngine:
     """Converts the subject of `image` to voxels or to a smooth mesh with vertex colors."""
 
     name = "voxels"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a GLB that fits into a cube of one meter."""
@@ -48,7 +49,8 @@ class VoxelEngine:
             part = voxels.mesh(*voxels.grid(_resize(mesh_subject, cells), int(style.removeprefix("voxel"))))
         context.progress(0.9)
         _warn(mesh_subject, context)
-        return _result((part,), task.model, "full", mesh_subject)
+        quality: Quality = "full" if mesh_subject.confidence >= FULL_FROM else "preview"
+        return _result((part,), task.model, quality, mesh_subject)
 
 
 class ReliefEngine:
@@ -90,11 +92,12 @@ class TextTo3DEngine:
     """Builds the objects that `prompt` names; an unknown one becomes an abstract object in its colors."""
 
     name = "bodies"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a GLB that stands on the ground."""
-        objects = prompt_parser.parse(str(task.inputs.get("prompt") or ""))
+        parsed = prompt_parser.parse(str(task.inputs.get("prompt") or ""))
+        objects = parsed.things
         parts = prompt_parser.build(objects, int(task.inputs.get("seed") or 0))
         context.progress(0.8)
         names = [object_.name or "study" for object_ in objects]
@@ -103,7 +106,7 @@ class TextTo3DEngine:
             "faces": sum(len(part.faces) for part in parts),
         }
         data = glb.encode(parts, " and ".join(names))
-        return Result((Artifact(GLB, data, info),), {"things": names}, "preview")
+        return Result((Artifact(GLB, data, info),), {"things": names}, "preview", words=parsed.words)
 
 
 def _smooth_mesh(mesh_subject: MeshSubject, cells: int) -> MeshPart:

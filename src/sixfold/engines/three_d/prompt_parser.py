@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.catalog.prompt_words import PromptWords
+from sixfold.engines import nouns, prompt_words
+from sixfold.engines.prompt_words import Span
 from sixfold.engines.three_d import primitives
 from sixfold.engines.three_d.glb import Material, MeshPart
 from sixfold.engines.three_d.primitives import PrimitiveBody
@@ -23,6 +26,9 @@ _MAX_THINGS = 4
 _GAP = 0.25  # between objects, in shares of their width
 _VARIATION = 0.05  # of an object's proportions, by the seed
 _WORD = re.compile(r"\w+")
+_COUNTS = {"two": 2, "three": 3, "four": 4, "2": 2, "3": 3, "4": 4}
+# Words of which something similar is built.
+_SIMILAR = frozenset({"dog", "fox", "puppy", "wolf", "knight", "soldier", "lighthouse", "lantern", "ship"})
 _MIRRORS = {"x": ((-1, 1),), "z": ((1, -1),), "xz": ((-1, 1), (1, -1), (-1, -1))}
 
 
@@ -35,27 +41,51 @@ class NamedThing:
     stretch: tuple[float, float, float]
 
 
-def parse(prompt: str) -> tuple[NamedThing, ...]:
-    """Return the objects that a prompt names, in order, with the colors and sizes that precede them."""
-    words = [match[0] for match in _WORD.finditer(prompt.lower())]
+@dataclass(frozen=True, slots=True)
+class ParsedPrompt:
+    """The objects that a prompt names, and the words that name them."""
+
+    things: tuple[NamedThing, ...]
+    words: PromptWords
+
+
+def parse(prompt: str) -> ParsedPrompt:
+    """Return the objects of a prompt, in order, with the colors, sizes and numbers that precede them."""
+    folded = prompt_words.fold(prompt)
+    matches = list(_WORD.finditer(folded))
+    words = [match[0] for match in matches]
     things: list[NamedThing] = []
-    paint, stretch = None, np.ones(3)
+    spans: list[Span] = []
+    paint, stretch, count = None, np.ones(3), 1
     at = 0
     while at < len(words):
         name, length = _lookup(words, at, "things")
-        color, _ = _lookup(words, at, "paints")
-        paint = color or paint
-        stretch = stretch * np.array(_table()["sizes"].get(words[at], (1, 1, 1)), float)
-        if name:
-            things.append(NamedThing(name, paint, _tuple(stretch)))
-            paint, stretch = None, np.ones(3)
-        at += max(1, length)
+        color, color_length = ("", 0) if name else _lookup(words, at, "paints")
+        size = _table()["sizes"].get(words[at])
+        span = (matches[at].start(), matches[at + max(1, length, color_length) - 1].end())
+        paint, stretch = color or paint, stretch if size is None else stretch * np.array(size, float)
+        count = _COUNTS.get(words[at], count)
+        if name and not _describes(words, at + length):
+            things += [NamedThing(name, paint, _tuple(stretch))] * count
+            paint, stretch, count = None, np.ones(3), 1
+            spans += [] if words[at] in _SIMILAR else [span]
+        elif color or size is not None or words[at] in _COUNTS:
+            spans.append(span)
+        at += max(1, length, color_length)
+    reported = prompt_words.of_spans(folded, spans)
     if not things:
-        return (NamedThing("", paint, _tuple(stretch)),)
+        return ParsedPrompt((NamedThing("", paint, _tuple(stretch)),), reported)
     # The color may follow the name, as in "a chair of gold".
     if paint and things[-1].paint is None:
         things[-1] = NamedThing(things[-1].name, paint, things[-1].stretch)
-    return tuple(things[:_MAX_THINGS])
+    return ParsedPrompt(tuple(things[:_MAX_THINGS]), reported)
+
+
+def _describes(words: Sequence[str], after: int) -> bool:
+    """Return whether an object only describes the noun after it: a dragon skull is no dragon."""
+    if not nouns.is_head(words, after) or not nouns.is_english(words):
+        return False
+    return not _lookup(words, after, "paints")[1]
 
 
 def build(things: Sequence[NamedThing], seed: int) -> tuple[MeshPart, ...]:
@@ -178,7 +208,7 @@ def _abstract(random: np.random.Generator) -> dict[str, Any]:
 
 def _lookup(words: Sequence[str], at: int, table: str) -> tuple[str, int]:
     """Return the longest entry of a table named at a position, and its number of words."""
-    for length in (2, 1):
+    for length in range(min(2, len(words) - at), 0, -1):
         name = _names(table).get(" ".join(words[at : at + length]))
         if name:
             return name, length

@@ -15,6 +15,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.catalog.prompt_words import PromptWords
+from sixfold.engines import prompt_words
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
 from sixfold.engines.video import parallax, yuv
@@ -41,6 +43,13 @@ _WATERS = re.compile(
 _DUST = re.compile(
     r"\bdust(?:y)?\b|\bmotes?\b|\bmagic(?:al)?\b|\bsparkl\w*|\bpollen\b|\bsunbeams?\b|\bsun ?rays?\b"
 )
+
+
+# The words that start a motion, by its name.
+_WORDS = {
+    "water": _WATERS, "sky": _SKIES, "flicker": _FLAMES, "embers": _SPARKS, "leaves": _LEAVES,
+    "petals": _PETALS, "dust": _DUST,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +232,10 @@ class AmbientMotion:
             flicker=flicker,
             flashes=flashes,
         )
+
+    def words(self, prompt: str) -> PromptWords:
+        """Return the words of the prompt that name what moves."""
+        return prompt_words.of_patterns(prompt, (_WORDS[name] for name in self.names if name in _WORDS))
 
     def ripples(self, second: float) -> tuple[Ripple | None, ...]:
         """Return the displacement of each layer at `second`; water and sky are in the farthest one."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+from sixfold.engines import prompt_words
 from sixfold.engines.image.scene import noise
 
 # The characters before and after a move's name in which its direction and speed are looked up.
@@ -76,6 +78,7 @@ class CameraPath:
     phrases: tuple[MovePhrase, ...]
     specified: bool
     rest: str = ""
+    words: PromptWords = NO_WORDS
 
     @property
     def description(self) -> list[list[str]]:
@@ -149,7 +152,20 @@ def parse(prompt: str, negative: str = "") -> CameraPath:
         moves = tuple(move for move, _ in named if move.name not in excluded)
         if moves:
             phrases.append(MovePhrase(moves))
-    return CameraPath(tuple(phrases), bool(phrases) or still, ", ".join(rest))
+    specified = bool(phrases) or still
+    words = (
+        _words(prompt, {move.name for phrase in phrases for move in phrase.moves}) if specified else NO_WORDS
+    )
+    return CameraPath(tuple(phrases), specified, ", ".join(rest), words)
+
+
+def _words(prompt: str, names: Collection[str]) -> PromptWords:
+    """Return the words that name the moves, their directions and their speeds."""
+    table = _table()
+    moves = [row.words for row in table.rows if row.name in names]
+    directions = [words for _, words in table.directions.values()]
+    speeds = [words for words, _ in table.speeds]
+    return prompt_words.of_patterns(prompt, [*moves, *directions, *speeds, table.camera, table.still])
 
 
 def _without(part: str, spans: Sequence[tuple[int, int]]) -> str:

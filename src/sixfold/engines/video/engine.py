@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
+from sixfold.core.catalog.prompt_words import PromptWords
+from sixfold.engines import prompt_words
 from sixfold.engines.audio.ambience import track
 from sixfold.engines.image.scene import prompt_parser
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
@@ -24,7 +26,7 @@ from sixfold.engines.video import (
     source_image,
     task_parser,
 )
-from sixfold.engines.video.camera_moves import MovePath
+from sixfold.engines.video.camera_moves import CameraPath, MovePath
 from sixfold.engines.video.layers import SourceStill
 from sixfold.engines.video.task_parser import VideoTask
 
@@ -45,7 +47,7 @@ class CameraEngine:
     """
 
     name = "camera"
-    version = "5"
+    version = "6"
 
     def __init__(self, *, by_words: bool = False) -> None:
         self._by_words = by_words
@@ -83,7 +85,20 @@ class CameraEngine:
             data["reused_frames"] = reused
         if request.sound:
             data["sound"] = track.mix_of(request.prompt).description
-        return Result((Artifact("video/mp4", b"", info, target),), data)
+        words = _words(request, scene, plan, motion, painted=image is None)
+        return Result((Artifact("video/mp4", b"", info, target),), data, words=words)
+
+
+def _words(
+    request: VideoTask, scene: ParsedScene, plan: CameraPath, motion: ambient.AmbientMotion, *, painted: bool
+) -> PromptWords:
+    """Return the words of the prompt that the video shows: of its scene, camera, motion and sound."""
+    parts = [plan.words, motion.words(request.prompt)]
+    if painted:
+        parts.append(scene.words)
+    if request.sound:
+        parts.append(track.words(request.prompt))
+    return prompt_words.of_parts(request.prompt, parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.catalog import availability
 from sixfold.core.catalog.hardware import Hardware
 from sixfold.core.catalog.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.catalog.models import Model
@@ -222,7 +223,8 @@ class CatalogPages:
     def _card(self, model: Model, image: str = "") -> CatalogCard:
         terms = self._services.predictions.terms
         try:
-            quality, unlock = model.choose({}, terms)[1], model.unlock(terms)
+            quality = availability.serving(self._services.catalog, model, terms)[1]
+            unlock = model.unlock(terms)
         except errors.EngineUnavailable as error:
             quality, unlock = "", error.message
         template = self._template(model)

@@ -15,6 +15,7 @@ from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.templating import PageTemplates
+from sixfold.web.services import WebServices
 
 # Limit on text and JSON shown on the page; the API returns all of it.
 _MAX_CHARS = 20_000
@@ -52,10 +53,11 @@ class OutputFileView:
 class OutputView:
     """Renders the result of a prediction: its state, receipt, files and data."""
 
-    def __init__(self, pages: PageTemplates, base_url: str, next_models: NextModels) -> None:
+    def __init__(self, pages: PageTemplates, services: WebServices, next_models: NextModels) -> None:
         self._pages = pages
+        self._services = services
         self._next_models = next_models
-        self._media_url = f"{base_url}{MEDIA_PATH}"
+        self._media_url = f"{services.settings.base_url}{MEDIA_PATH}"
 
     def values(self, prediction: Prediction) -> dict[str, Any]:
         """Return the template variables of a result."""
@@ -80,6 +82,7 @@ class OutputView:
             "stem": _stem(prediction),
             "before": self._before(prediction),
             "warning": _warning(prediction, data),
+            "unlock": self._unlock(prediction) if prediction.words.ignored else "",
         }
 
     def _before(self, prediction: Prediction) -> str:
@@ -93,6 +96,13 @@ class OutputView:
             if name in _BEFORE and isinstance(value, str) and value.startswith(self._media_url)
         ]
         return MEDIA_PATH + urls[0].removeprefix(self._media_url) if urls else ""
+
+    def _unlock(self, prediction: Prediction) -> str:
+        """Return how to enable an engine that reads every word, or "" if the model does not say."""
+        catalog = self._services.catalog
+        if prediction.model not in catalog:
+            return ""
+        return catalog[prediction.model].unlock(self._services.predictions.terms)
 
     def fragment(self, prediction: Prediction) -> str:
         """Return the HTML fragment of a result."""

@@ -41,7 +41,14 @@ function stopMeter() {
   ticking = 0;
 }
 
+function showIgnored(words) {
+  const note = document.getElementById("ignored");
+  note.hidden = !words.length;
+  note.textContent = `Ignored: ${words.join(", ")}`;
+}
+
 function showState(message) {
+  showIgnored(message.ignored ?? []);
   if (message.status === "ready" || message.status === "active") startMeter();
   if (message.status === "closed" || message.status === "failed") stopMeter();
   if (promptSequence && message.status === "active") return;

@@ -35,7 +35,7 @@ def paint(name: str) -> tuple[float, ...]:
 @pytest.mark.parametrize("name", sorted(prompt_parser._table()["things"]))
 def test_every_thing_stands_on_the_ground_and_is_closed(name: str) -> None:
     thing = prompt_parser._table()["things"][name]
-    data = glb.encode(prompt_parser.build(prompt_parser.parse(thing["words"][0]), 1), name)
+    data = glb.encode(prompt_parser.build(prompt_parser.parse(thing["words"][0]).things, 1), name)
     mesh = meshes.surface(data)
     assert mesh.is_watertight
     assert mesh.volume > 0
@@ -44,7 +44,7 @@ def test_every_thing_stands_on_the_ground_and_is_closed(name: str) -> None:
 
 
 def test_colours_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
-    named = prompt_parser.parse("a tiny blue chair, a golden table and a tall lamp of glass")
+    named = prompt_parser.parse("a tiny blue chair, a golden table and a tall lamp of glass").things
     assert [(one.name, one.paint) for one in named] == [
         ("chair", "blue"),
         ("table", "gold"),

@@ -248,8 +248,13 @@ def encode(outgoing: connection.OutgoingMessage) -> list[str | bytes]:
 
 def _plain(outgoing: _Plain) -> dict[str, Any]:
     match outgoing:
-        case connection.StateMessage(state, reason):
-            return {"type": "state", "status": str(state)} | ({"reason": reason} if reason else {})
+        case connection.StateMessage(state, reason, words):
+            fields: dict[str, Any] = {"type": "state", "status": str(state)}
+            if reason:
+                fields["reason"] = reason
+            if words.understood or words.ignored:
+                fields |= {"understood": words.understood, "ignored": words.ignored}
+            return fields
         case connection.AckMessage(input_seq, seq):
             return {"type": "ack", "input_seq": input_seq, "seq": seq}
         case connection.FrameMessage(seq, input_seq, t, frame):

@@ -11,6 +11,7 @@ from typing import Protocol
 import blake3
 
 from sixfold.core.catalog.engines import Canceled
+from sixfold.core.catalog.prompt_words import NO_WORDS
 from sixfold.core.workflows.ports import ChildRequest, NodeChild, NodeChildren, NodeEvent, NodeFile
 
 # Progress is reported in this many steps.
@@ -43,7 +44,7 @@ class GraphHome:
 class RunContextNodes:
     """The context of one node; threads reach the event loop through it."""
 
-    __slots__ = ("_canceled", "_children", "_key", "_shared", "node_id", "preview_part")
+    __slots__ = ("_canceled", "_children", "_key", "_shared", "node_id", "preview_part", "words")
 
     def __init__(self, node_id: str, key: str, shared: GraphHome) -> None:
         self.node_id = node_id
@@ -53,6 +54,8 @@ class RunContextNodes:
         self._children = 0
         # Whether a preview engine did part of its work.
         self.preview_part = False
+        # The words that engines understood and ignored for it.
+        self.words = NO_WORDS
 
     @property
     def scratch(self) -> Path:
@@ -94,6 +97,7 @@ class RunContextNodes:
             key, request.model, request.inputs, self._child_progress
         )
         self.preview_part |= child.preview
+        self.words |= child.words
         return child
 
     def _child_progress(self, fraction: float) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sixfold import errors
 from sixfold.core.catalog.engines import Canceled, EngineError
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.workflows.execution import cache_keys
 from sixfold.core.workflows.execution.admission import GraphMemory
 from sixfold.core.workflows.execution.context import GraphHome, RunContextNodes
@@ -83,13 +84,15 @@ class GraphRunLimits:
 class GraphEnded:
     """The result of a successful run: the UI data of output nodes, and which nodes ran or were cached.
 
-    `preview` is True if a preview engine contributed, now or when a cached node ran.
+    `preview` is True if a preview engine contributed, now or when a cached node ran; `words` are those that
+    the engines understood and ignored.
     """
 
     outputs: Mapping[str, Mapping[str, Any]]
     executed: tuple[str, ...]
     cached: tuple[str, ...]
     preview: bool = False
+    words: PromptWords = NO_WORDS
 
 
 class NodeError(errors.EngineFailed):
@@ -158,6 +161,8 @@ class _GraphRun:
         self._outcomes = OutcomeWriter(location.cache)
         self._executed: list[str] = []
         self._previews: set[str] = set()
+        # Only of nodes that have any.
+        self._words: dict[str, PromptWords] = {}
         self._tasks: dict[asyncio.Task[_Outcome], tuple[str, RunContextNodes]] = {}
         self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
         self._memory = location.memory or GraphMemory(limits.memory_bytes)
@@ -187,6 +192,9 @@ class _GraphRun:
         self._send_event("execution_cached", nodes=cached, timestamp=_now_ms())
         self._values.hits = self._plan.hits
         self._previews.update(node_id for node_id, hit in self._plan.hits.items() if hit.preview)
+        self._words.update(
+            (node_id, hit.words) for node_id, hit in self._plan.hits.items() if hit.words != NO_WORDS
+        )
         for node_id in cached:
             self._show_cached(node_id)
         try:
@@ -208,7 +216,8 @@ class _GraphRun:
         outputs = {
             node_id: self._output_ui[node_id] for node_id in self._outputs if node_id in self._output_ui
         }
-        return GraphEnded(outputs, tuple(self._executed), tuple(cached), preview)
+        words = self._words_of(self._outputs)
+        return GraphEnded(outputs, tuple(self._executed), tuple(cached), preview, words)
 
     # -- planning --------------------------------------------------------------------------------
 
@@ -291,7 +300,9 @@ class _GraphRun:
                 ui: Mapping[str, Any] = await self._store_files(node_id, result, preview) if outputs else {}
                 if self._plan.reads.get(node_id):
                     self._values.keep_small(node_id, result.outputs, size)
-                ready += self._record_done(node_id, StoredOutput(None, ui, preview))
+                ready += self._record_done(
+                    node_id, StoredOutput(None, ui, preview, self._words_of(_origins(node)))
+                )
                 done += 1
                 if done % _YIELD_NODES == 0 or pause:
                     self._text = 0
@@ -344,7 +355,9 @@ class _GraphRun:
         except Exception as error:
             raise _node_error(node, error) from error
         preview = context.preview_part or self._is_preview(node)
-        return worked, StoredOutput(worked.packed, await self._store_files(node.id, worked, preview), preview)
+        words = context.words | self._words_of(_origins(node))
+        ui = await self._store_files(node.id, worked, preview)
+        return worked, StoredOutput(worked.packed, ui, preview, words)
 
     async def _open_session(self) -> NodeSession:
         async with self._opening:
@@ -365,7 +378,13 @@ class _GraphRun:
 
     def _is_preview(self, node: GraphNode) -> bool:
         """Return whether one of the node's inputs comes from a preview engine."""
-        return any(origin in self._previews for origin, _ in node.links.values())
+        return any(origin in self._previews for origin in _origins(node))
+
+    def _words_of(self, node_ids: Iterable[str]) -> PromptWords:
+        words = NO_WORDS
+        for node_id in node_ids:
+            words |= self._words.get(node_id, NO_WORDS)
+        return words
 
     def _record_done(self, node_id: str, stored: StoredOutput) -> list[str]:
         """Record that a node has finished; return the nodes that are ready now."""
@@ -373,6 +392,8 @@ class _GraphRun:
         self._executed.append(node_id)
         if stored.preview:
             self._previews.add(node_id)
+        if stored.words != NO_WORDS:
+            self._words[node_id] = stored.words
         if node_id in self._outputs:
             self._output_ui[node_id] = ui
         if ui:
@@ -443,6 +464,10 @@ class _GraphRun:
 def _is_cacheable(node: GraphNode) -> bool:
     """Return whether a node's output is cached; inline nodes are faster to run again."""
     return node.spec.output_node or not _is_inline(node)
+
+
+def _origins(node: GraphNode) -> Iterator[str]:
+    return (origin for origin, _ in node.links.values())
 
 
 def _is_inline(node: GraphNode) -> bool:

@@ -11,6 +11,8 @@ from importlib import resources
 
 import numpy as np
 
+from sixfold.core.catalog.prompt_words import PromptWords
+from sixfold.engines import prompt_words
 from sixfold.engines.audio.ambience import loudness, music, nature, wildlife
 from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer
 from sixfold.engines.image.scene import noise
@@ -93,6 +95,16 @@ def mix_of(prompt: str) -> AmbienceMix:
     if not layers:
         return AmbienceMix({}, mood, 0.0)
     return AmbienceMix(layers, mood, _BED_DB + min(0.0, max(layers.values())))
+
+
+def words(prompt: str) -> PromptWords:
+    """Return the words of a prompt that select layers of its track or the mood of its music."""
+    rows, moods = _table()
+    mix = mix_of(prompt)
+    patterns = [rows[name].words for name in mix.layers]
+    patterns += [moods[mix.mood]] if mix.mood in moods else []
+    patterns += [quiet for name in mix.layers if (quiet := rows[name].quiet) is not None]
+    return prompt_words.of_patterns(prompt, patterns)
 
 
 def _named(words: re.Pattern[str], text: str) -> bool:

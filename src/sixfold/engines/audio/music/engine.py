@@ -39,7 +39,8 @@ class MusicEngine:
             context.log(NO_VOICE)
         parts = arrangement.sections(bars(request, seconds), stanzas)
         signal = render_song(request, parts, seconds, context)
-        return Result((files.write(signal, "mp3", context.scratch / "music.mp3"),))
+        words = genres.words(str(inputs["prompt"]))
+        return Result((files.write(signal, "mp3", context.scratch / "music.mp3"),), words=words)
 
 
 def bars(request: SongRequest, seconds: float) -> int:

@@ -10,6 +10,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from sixfold.core.catalog.prompt_words import PromptWords
+from sixfold.engines import prompt_words
+
 _FALLBACK = "pop"
 _NOT = re.compile(r"\b(?:no|without|not|minus) (?:\w+ )?$")
 _LIVELY = ((re.compile(r"energetic|fast|driving|aggressive|powerful|loud|intense|wild|epic"), 0.2),)
@@ -107,6 +110,16 @@ def band(prompt: str) -> GenreBand:
     )
     without = frozenset(part for part, words in _PARTS.items() if _excluded(words, text))
     return GenreBand(genre, lead, min(1.0, max(0.1, energy)), without)
+
+
+def words(prompt: str) -> PromptWords:
+    """Return the words of a prompt that its band follows, and the others."""
+    choice, genre_table = band(prompt), table()
+    lead = genre_table.leads.get(choice.lead)
+    moods = [pattern for pattern, _ in (*_LIVELY, *_STILL)]
+    parts = [_PARTS[part] for part in choice.without]
+    used = [choice.genre.words, *moods, *parts, *([] if lead is None else [lead])]
+    return prompt_words.of_patterns(prompt, used)
 
 
 def _first(words: re.Pattern[str], text: str) -> int | None:

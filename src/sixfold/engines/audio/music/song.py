@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
+from sixfold.engines import prompt_words
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import abc, arrangement, engine, genres, lyrics, theory
 from sixfold.engines.audio.music.arrangement import SongRequest, SongSection
@@ -46,7 +47,10 @@ class SongEngine:
             context.log(engine.NO_VOICE)
         signal = engine.render_song(plan.request, plan.sections, plan.seconds, context)
         kind = str(inputs["format"])
-        return Result((files.write(signal, kind, context.scratch / f"song.{kind}"),))
+        style = str(inputs["style"])
+        own = prompt_words.of_patterns(style, (_BPM, _KEY, _DARK))
+        words = prompt_words.of_parts(style, (genres.words(style), own))
+        return Result((files.write(signal, kind, context.scratch / f"song.{kind}"),), words=words)
 
 
 @dataclass(frozen=True, slots=True)

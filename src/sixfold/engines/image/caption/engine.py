@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
+from sixfold.engines import prompt_words
 from sixfold.engines.image import decode
 from sixfold.engines.image.caption import caption_text, measure
 
@@ -41,4 +42,5 @@ class CaptionEngine:
             "faces": boxes,
             "lettering": facts.lettering,
         }
-        return Result(data=data, quality="preview")
+        words = prompt_words.of_spans(prompt_words.fold(str(task.inputs.get("prompt") or "")), ())
+        return Result(data=data, quality="preview", words=words)

@@ -80,7 +80,7 @@ class SceneEngine:
     """Paints a prompt without weights; the same inputs give the same bytes on every machine."""
 
     name = "scene-painter"
-    version = "5"
+    version = "6"
 
     def run(self, task: Task, context: Context) -> Result:
         """Paint `num_images` images of the prompt."""
@@ -100,7 +100,7 @@ class SceneEngine:
             data = _encode(image, kind, quality)
             artifacts.append(Artifact(_FORMATS[kind], data, {"width": width, "height": height}))
         context.progress(1.0)
-        return Result(tuple(artifacts), _record(scene, seeds), "preview")
+        return Result(tuple(artifacts), _record(scene, seeds), "preview", words=scene.words)
 
 
 def _paint(

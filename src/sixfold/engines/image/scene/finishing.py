@@ -207,7 +207,7 @@ def _inks(stage: SceneStage) -> list[Color]:
 
 def riso(stage: SceneStage) -> None:
     """Apply the look of `klein`: five flat inks with halftone edges, slightly misregistered, on cream
-    paper.
+    paper. If the prompt names colors, every color stays and only the tones are printed.
     """
     image = cv2.GaussianBlur(np.clip(stage.image, 0, 1), (0, 0), max(0.5, stage.unit * 0.22))
     gray = _gray(image)
@@ -220,8 +220,13 @@ def riso(stage: SceneStage) -> None:
         np.sin((x * 0.866 + y * 0.5) * (2 * np.pi / pitch))
         * np.sin((y * 0.866 - x * 0.5) * (2 * np.pi / pitch))
     ) * np.float32(0.5)
-    inks = _inks(stage)
     level = tone * np.float32(4.0) + dots * np.float32(0.62)
+    if stage.scene.names_colors:
+        printed = np.float32(low) + np.clip(np.round(level), 0, 4) * np.float32((high - low) / 4)
+        gain = np.clip(printed / np.maximum(gray, np.float32(0.03)), 0.75, 1.3)
+        stage.image = np.clip(image * gain[..., None], 0, 1)
+        return
+    inks = _inks(stage)
     result = np.broadcast_to(inks[-1], stage.image.shape).copy()
     rng = stage.rng("register")
     for index in (3, 2, 1, 0):

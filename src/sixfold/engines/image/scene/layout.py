@@ -9,6 +9,7 @@ import numpy as np
 from sixfold.engines.image.scene import interiors, noise, prompt_relations, shapes, subjects
 from sixfold.engines.image.scene.prompt_parser import ParsedScene, SceneSubject
 from sixfold.engines.image.scene.stage import SceneStage, StageLayout
+from sixfold.engines.image.scene.words import place_choice
 
 _SMALL = {"forest": 1.05, "interior": 1.25, "city": 0.9, "studio": 1.55, "street": 1.1}
 # Size and largest distance of copies on one level, by their number.
@@ -283,67 +284,39 @@ _LIGHT = {
 }
 
 _OPEN = ("mountains", "sea", "lake", "meadow", "beach", "desert")
-# Places that give way to another named place.
-_YIELD = ("interior", "meadow", "river", "garden", "snowfield")
-
 # Subjects that determine the place before people do.
 _LANDMARKS = ("bridge", "castle", "lighthouse", "windmill", "temple", "church", "ship", "train")
 # Subjects that appear only in their own place.
 _AT_HOME = ("firetruck", "tractor", "bus", "stall", "ferris")
 
-# Places that several named places combine to; the first match is used.
-_JOINED = (
-    ({"studio"}, "studio"),
-    ({"underwater"}, "underwater"),
-    ({"cave"}, "cave"),
-    ({"street"}, "street"),
-    ({"harbour", "city"}, "city"),
-    ({"harbour"}, "harbour"),
-    ({"mountains", "lake"}, "lake"),
-    ({"mountains", "sea"}, "lake"),
-    ({"mountains", "river"}, "river"),
-    ({"mountains", "village"}, "village"),
-    ({"mountains", "desert"}, "desert"),
-    ({"mountains", "snowfield"}, "snowfield"),
-    ({"forest", "lake"}, "lake"),
-    ({"forest", "river"}, "river"),
-    ({"sea", "city"}, "city"),
-    ({"village", "sea"}, "harbour"),
-    ({"village", "beach"}, "harbour"),
-    ({"beach", "sea"}, "beach"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class SceneComposition:
-    """The chosen place, second place, time, weather and layout."""
+    """The chosen place, time, weather and layout."""
 
     place: str
-    other: str | None
     time: str
     weather: str
     layout: StageLayout
 
 
-def _place(scene: ParsedScene, rng: np.random.Generator) -> tuple[str, str | None]:
+def _place(scene: ParsedScene, rng: np.random.Generator) -> str:
     places = [p for p in scene.places if p not in scene.avoid]
     framed = scene.frame is not None or (scene.letters and not scene.subjects)
     if (not places and framed) or (scene.frame == "icon" and (scene.subjects or scene.letters)):
-        return "studio", None
+        return "studio"
     homes = [h for s in scene.subjects for h in shapes.library()[s.name].home if h not in scene.avoid]
     if places:
-        joined = next((to for pair, to in _JOINED if pair <= set(places)), None)
-        ordered = sorted(places, key=lambda p: p in _YIELD)
-        return joined or ordered[0], next((p for p in ordered[1:]), None)
+        return place_choice.choose(places)
     if homes:
         first = [
             s
             for s in scene.subjects
             if shapes.library()[s.name].stand in shapes.INDOORS or s.name in (*_LANDMARKS, *_AT_HOME)
         ]
-        return next((h for s in first for h in shapes.library()[s.name].home if h in homes), homes[0]), None
+        return next((h for s in first for h in shapes.library()[s.name].home if h in homes), homes[0])
     options = [p for p in _OPEN if p not in scene.avoid] or ["mountains"]
-    return options[int(rng.integers(len(options)))], None
+    return options[int(rng.integers(len(options)))]
 
 
 def _time(scene: ParsedScene, place: str, rng: np.random.Generator) -> str:
@@ -378,9 +351,7 @@ def _weather(scene: ParsedScene, place: str, time: str) -> str:
 def compose(scene: ParsedScene, seed: int, shape: tuple[int, int]) -> SceneComposition:
     """Return the composition of a scene; details missing from the prompt are chosen by the seed."""
     rng = noise.stream(seed, "plan")
-    place, other = (
-        _place(scene, rng) if scene.known and "abstract" not in scene.styles else ("abstract", None)
-    )
+    place = _place(scene, rng) if scene.known and "abstract" not in scene.styles else "abstract"
     time = _time(scene, place, rng)
     weather = _weather(scene, place, time)
     horizon = _HORIZON.get(place, 0.60) + float(rng.uniform(-0.03, 0.03))
@@ -397,4 +368,4 @@ def compose(scene: ParsedScene, seed: int, shape: tuple[int, int]) -> SceneCompo
     layout = StageLayout(
         horizon, (third + float(rng.uniform(-0.06, 0.06)), light_y), subject_x, bool(rng.random() < 0.5)
     )
-    return SceneComposition(place, other, time, weather, layout)
+    return SceneComposition(place, time, weather, layout)

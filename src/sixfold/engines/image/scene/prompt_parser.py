@@ -6,14 +6,19 @@ import itertools
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 
-from sixfold.core.normalization import normalized
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.engines.image.scene import prompt_relations, shapes
+from sixfold.engines.image.scene.words import compounds, word_usage
+from sixfold.engines.image.scene.words.compounds import PromptTokens, WordMatch
+from sixfold.engines.prompt_words import fold
 
 _KINDS = ("time", "weather", "season", "place", "colour", "style", "frame", "backdrop")
+# Kinds whose words are nouns: to park is no park, and cooking no cook.
+_NOUNS = frozenset({"time", "weather", "season", "place", "subject"})
 _LONGEST = 4
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
@@ -54,12 +59,19 @@ class ParsedScene:
     # Whether the prompt names something unknown.
     strange: bool = False
     avoid: frozenset[str] = field(default_factory=frozenset[str])
+    words: PromptWords = NO_WORDS
 
     @property
     def known(self) -> bool:
         """Whether there is a place, a subject or a sky to paint."""
         recognized = self.places or self.subjects or self.time or self.weather or self.season
         return bool(recognized or self.letters or self.frame)
+
+    @property
+    def names_colors(self) -> bool:
+        """Whether the prompt gives a color to the image, its background, a subject or a worn part."""
+        worn = any(color not in ("", "none") for _, color in self.worn)
+        return bool(self.colors or self.backdrop or worn or any(subject.color for subject in self.subjects))
 
     def recognized(self) -> dict[str, object]:
         """Return the recognized words as a JSON-compatible record."""
@@ -77,20 +89,6 @@ class ParsedScene:
             "letters": self.letters,
         }
         return {key: value for key, value in record.items() if value}
-
-
-@dataclass(frozen=True, slots=True)
-class _WordMatch:
-    kind: str
-    name: str
-    start: int
-    end: int
-    count: int = 1
-
-
-def _fold(text: str) -> str:
-    folded = normalized("NFKC", text).casefold()
-    return folded.replace("\u2019", "'")
 
 
 def _stems(word: str) -> Iterator[str]:
@@ -131,7 +129,7 @@ def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, st
     inside: list[tuple[str, str, str]] = []
     for kind, name, words in entries:
         for word in (name, *words):
-            folded = _fold(word)
+            folded = fold(word)
             if folded and _is_unspaced(folded[0]):
                 inside.append((folded, kind, name))
             else:
@@ -144,7 +142,7 @@ def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, st
 def _phrases() -> dict[tuple[str, ...], list[str]]:
     """Return phrases with a meaning of their own, and the words that replace them."""
     return {
-        tuple(_TOKEN.findall(_fold(word))): _TOKEN.findall(_fold(meaning))
+        tuple(_TOKEN.findall(fold(word))): _TOKEN.findall(fold(meaning))
         for meaning, words in _tables()["together"].items()
         for word in words
         if not _is_unspaced(word[0])
@@ -161,54 +159,71 @@ def _worn_parts() -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def _replace_phrases(tokens: list[str]) -> list[str]:
-    """Replace phrases with their meaning, longest first."""
-    words: list[str] = []
+def _tokenize(folded: str) -> PromptTokens:
+    """Return the tokens of a folded prompt, with phrases replaced by their meaning, longest first."""
+    matches = list(_TOKEN.finditer(folded))
+    tokens = [match[0] for match in matches]
+    gaps = [folded[a.end() : b.start()] for a, b in itertools.pairwise(matches)]
+    joined = [False, *(not gap.strip(" -") for gap in gaps)]
+    result = PromptTokens(folded, [], [], [])
     at = 0
     while at < len(tokens):
-        for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
-            head, last = tokens[at : at + length - 1], tokens[at + length - 1]
-            keys = [(*head, option) for option in (last, *_stems(last))]
-            meaning = next((_phrases()[key] for key in keys if key in _phrases()), None)
-            if meaning is not None:
-                words += meaning
-                at += length
-                break
-        else:
-            words.append(tokens[at])
-            at += 1
-    return words
+        meaning, length = _meaning(tokens, at)
+        span = (matches[at].start(), matches[at + length - 1].end())
+        for index, word in enumerate(meaning):
+            result.words.append(word)
+            result.spans.append(span)
+            result.joined.append(index == 0 and joined[at])
+        at += length
+    return result
+
+
+def _meaning(tokens: list[str], at: int) -> tuple[list[str], int]:
+    """Return what replaces the longest phrase at a position, or the word there, and its tokens."""
+    for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
+        head, last = tokens[at : at + length - 1], tokens[at + length - 1]
+        keys = [(*head, option) for option in (last, *_stems(last))]
+        meaning = next((_phrases()[key] for key in keys if key in _phrases()), None)
+        if meaning is not None:
+            return meaning, length
+    return [tokens[at]], 1
 
 
 def _is_unspaced(character: str) -> bool:
     return "\u3040" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff"
 
 
-def _match(tokens: list[str]) -> Iterator[_WordMatch]:
-    phrases, _ = _index()
+def _entry(head: list[str], option: str, last: str) -> tuple[str, str] | None:
+    """Return the kind and name of a phrase with `option` for its last word; a verb is no place."""
+    entry = _index()[0].get((*head, option))
+    is_verb = option != last and last.endswith(("ing", "ed"))
+    return None if entry is None or (is_verb and entry[0] in _NOUNS) else entry
+
+
+def _match(tokens: list[str]) -> Iterator[WordMatch]:
     at = 0
     while at < len(tokens):
         for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
             head, last = tokens[at : at + length - 1], tokens[at + length - 1]
             options = [_IRREGULAR.get(last, last), *_stems(last)]
-            entry = next((phrases[key] for o in options if (key := (*head, o)) in phrases), None)
+            entry = next((each for o in options if (each := _entry(head, o, last)) is not None), None)
             if entry:
-                yield _WordMatch(*entry, at, at + length)
+                yield WordMatch(*entry, at, at + length)
                 at += length - 1
                 break
         at += 1
 
 
-def _inside(text: str) -> Iterator[_WordMatch]:
+def _inside(text: str) -> Iterator[WordMatch]:
     _, words = _index()
     for word, kind, name in words:
         at = text.find(word)
         if at >= 0:
-            yield _WordMatch(kind, name, at, at + len(word))
+            yield WordMatch(kind, name, at, at + len(word), inside=True)
             text = text.replace(word, "\x00" * len(word))
 
 
-def _count(tokens: list[str], hit: _WordMatch, after: int) -> int:
+def _count(tokens: list[str], hit: WordMatch, after: int) -> int:
     """Return the number of copies, from the word's form and the words before it, starting at `after`."""
     named = prompt_relations.count(tokens[max(after, hit.start - 4) : hit.start])
     if named is not None:
@@ -223,15 +238,14 @@ def _count(tokens: list[str], hit: _WordMatch, after: int) -> int:
     return 3 if plural and hit.kind == "subject" else 1
 
 
-def _hits(text: str) -> tuple[list[_WordMatch], list[str]]:
-    folded = _fold(text)
-    tokens = _replace_phrases(_TOKEN.findall(folded))
-    hits = list(_match(tokens))
-    hits += _inside("".join(c if _is_unspaced(c) else "\x01" for c in folded))
+def _hits(text: str) -> tuple[list[WordMatch], PromptTokens]:
+    tokens = _tokenize(fold(text))
+    hits = compounds.heads(list(_match(tokens.words)), tokens)
+    hits += _inside("".join(c if _is_unspaced(c) else "\x01" for c in tokens.folded))
     return hits, tokens
 
 
-def _names(hits: list[_WordMatch], kind: str) -> tuple[str, ...]:
+def _names(hits: list[WordMatch], kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hit.name for hit in hits if hit.kind == kind))
 
 
@@ -239,11 +253,11 @@ def _first(names: tuple[str, ...]) -> str | None:
     return names[0] if names else None
 
 
-def _own_colors(hits: list[_WordMatch]) -> dict[_WordMatch, str]:
+def _own_colors(hits: list[WordMatch]) -> dict[WordMatch, str]:
     """Return the color directly before each subject, or one word before it, as the subject's own."""
     ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
     covered = {at for hit in hits for at in range(hit.start, hit.end)}
-    owned: dict[_WordMatch, str] = {}
+    owned: dict[WordMatch, str] = {}
     for hit in hits:
         if hit.kind == "subject":
             near = hit.start if hit.start in ends or hit.start - 1 in covered else hit.start - 1
@@ -252,7 +266,7 @@ def _own_colors(hits: list[_WordMatch]) -> dict[_WordMatch, str]:
     return owned
 
 
-def _backdrop_color(hits: list[_WordMatch]) -> str | None:
+def _backdrop_color(hits: list[WordMatch]) -> str | None:
     """Return the color next to the word for the background: `white background`, `fondo blanco`."""
     placed = any(h.kind == "place" for h in hits)
     for hit in (h for h in hits if h.kind == "backdrop" and (h.name == "plain" or not placed)):
@@ -262,7 +276,7 @@ def _backdrop_color(hits: list[_WordMatch]) -> str | None:
     return None
 
 
-def _parts(hits: list[_WordMatch], tokens: list[str]) -> tuple[tuple[str, str], ...]:
+def _parts(hits: list[WordMatch], tokens: list[str]) -> tuple[tuple[str, str], ...]:
     """Return the worn parts and their colors; a color stands directly before its word or one word earlier."""
     parts: dict[str, str] = {}
     for hit in (h for h in hits if h.kind == "colour"):
@@ -279,7 +293,7 @@ def _parts(hits: list[_WordMatch], tokens: list[str]) -> tuple[tuple[str, str], 
     return tuple(parts.items())
 
 
-def _link(hits: list[_WordMatch], tokens: list[str]) -> tuple[str, str, str] | None:
+def _link(hits: list[WordMatch], tokens: list[str]) -> tuple[str, str, str] | None:
     """Return the relation between two subjects, from the words between them."""
     named = sorted((h for h in hits if h.kind == "subject"), key=lambda hit: hit.start)
     for first, second in itertools.pairwise(named):
@@ -289,7 +303,7 @@ def _link(hits: list[_WordMatch], tokens: list[str]) -> tuple[str, str, str] | N
     return None
 
 
-def _frame(subjects: tuple[SceneSubject, ...], hits: list[_WordMatch], tokens: list[str]) -> str | None:
+def _frame(subjects: tuple[SceneSubject, ...], hits: list[WordMatch], tokens: list[str]) -> str | None:
     """Return the requested framing, or `portrait` if the prompt describes the face of one person."""
     frame = _first(_names(hits, "frame"))
     alone = len(subjects) == 1 and subjects[0].count == 1 and subjects[0].name in prompt_relations.BUSTS
@@ -299,7 +313,7 @@ def _frame(subjects: tuple[SceneSubject, ...], hits: list[_WordMatch], tokens: l
 
 
 def _fit_frame(
-    subjects: tuple[SceneSubject, ...], hits: list[_WordMatch], prompt: str, frame: str | None
+    subjects: tuple[SceneSubject, ...], hits: list[WordMatch], prompt: str, frame: str | None
 ) -> tuple[SceneSubject, ...]:
     """Adjust the subjects to the frame and to lettering."""
     if frame == "portrait":
@@ -318,13 +332,13 @@ def _fit_frame(
     return subjects
 
 
-def _image_colors(hits: list[_WordMatch], tokens: list[str]) -> list[_WordMatch]:
+def _image_colors(hits: list[WordMatch], tokens: list[str]) -> list[WordMatch]:
     """Return the colors of the image as a whole; an unknown noun keeps the color before it."""
     starts = {hit.start: hit for hit in hits}
     # White clouds, for example, do not make the image white.
     own = {"weather", "subject", "backdrop"}
 
-    def free(hit: _WordMatch) -> bool:
+    def free(hit: WordMatch) -> bool:
         following = tokens[hit.end] if hit.end < len(tokens) else None
         after = starts.get(hit.end)
         if after is not None and after.kind in own:
@@ -335,7 +349,7 @@ def _image_colors(hits: list[_WordMatch], tokens: list[str]) -> list[_WordMatch]
 
 
 def _subjects(
-    hits: list[_WordMatch], tokens: list[str], worn: dict[_WordMatch, str]
+    hits: list[WordMatch], tokens: list[str], worn: dict[WordMatch, str]
 ) -> tuple[SceneSubject, ...]:
     subjects: dict[str, SceneSubject] = {}
     people_end, end = -1, 0
@@ -352,7 +366,7 @@ def _subjects(
     return tuple(subjects.values())[:4]
 
 
-def _has_unknown(hits: list[_WordMatch], tokens: list[str]) -> bool:
+def _has_unknown(hits: list[WordMatch], tokens: list[str]) -> bool:
     """Return whether a word of the prompt may name something unknown."""
     known = {at for hit in hits for at in range(hit.start, hit.end)}
     return any(
@@ -361,8 +375,8 @@ def _has_unknown(hits: list[_WordMatch], tokens: list[str]) -> bool:
     )
 
 
-def _reject(hits: list[_WordMatch], tokens: list[str], avoid: frozenset[str]) -> list[_WordMatch]:
-    def accepted(hit: _WordMatch) -> bool:
+def _reject(hits: list[WordMatch], tokens: list[str], avoid: frozenset[str]) -> list[WordMatch]:
+    def accepted(hit: WordMatch) -> bool:
         before = tokens[max(0, hit.start - 2) : hit.start]
         return hit.name not in avoid and not _NEGATIONS & set(before)
 
@@ -372,7 +386,9 @@ def _reject(hits: list[_WordMatch], tokens: list[str], avoid: frozenset[str]) ->
 def parse(prompt: str, negative: str = "") -> ParsedScene:
     """Parse `prompt`, without what it negates and what `negative` names."""
     avoid = frozenset(hit.name for hit in _hits(negative)[0])
-    hits, tokens = _hits(prompt)
+    all_hits, prompt_tokens = _hits(prompt)
+    hits = all_hits
+    tokens = prompt_tokens.words
     worn, strange = _own_colors(hits), _has_unknown(hits, tokens)
     denied = frozenset(h.name for h in hits) - frozenset(h.name for h in _reject(hits, tokens, avoid))
     hits = _reject(hits, tokens, avoid)
@@ -393,7 +409,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     places = _names(hits, "place")
     surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
     studio = ("studio",) if surface or backdrop else ()
-    return ParsedScene(
+    scene = ParsedScene(
         prompt=prompt,
         time=_first(_names(hits, "time")),
         weather=heavy[0] if heavy else _first(weathers),
@@ -411,3 +427,25 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         strange=strange,
         avoid=avoid | denied,
     )
+    return replace(scene, words=_words(scene, all_hits, prompt_tokens))
+
+
+def _words(scene: ParsedScene, hits: list[WordMatch], tokens: PromptTokens) -> PromptWords:
+    """Return the words that the scene shows; words that the prompt negates are understood as well."""
+    subjects = scene.subjects[:1] if scene.frame == "portrait" else scene.subjects
+    busts = {name for name, bust in prompt_relations.BUSTS.items() if any(s.name == bust for s in subjects)}
+    hidden = {"person", "woman", "child"} if any(s.name == "umbrella" for s in subjects) else set()
+    colors = (
+        {s.color for s in subjects} | {color for _, color in scene.worn} | {scene.backdrop, *scene.colors}
+    )
+    names = (
+        {s.name for s in subjects} | busts | hidden | {*scene.styles, scene.surface} | colors | scene.avoid
+    )
+    drawn = {name for name in names if name}
+    return word_usage.read(scene, tokens, hits, drawn, _approximate())
+
+
+@cache
+def _approximate() -> frozenset[str]:
+    """Return the words of which something similar is drawn."""
+    return frozenset(word for words in _tables()["approximate"].values() for word in words)

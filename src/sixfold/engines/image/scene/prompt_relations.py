@@ -58,6 +58,8 @@ _LINKS = {
     "in": frozenset({"in", "inside", "into", "within"}),
     "at": frozenset({"at", "behind", "using"}),
 }
+# All words that link two subjects.
+LINK_WORDS = frozenset(word for words in _LINKS.values() for word in words)
 _FULL = (["of"], ["full", "of"], ["filled", "with"])
 
 # Words that describe a face.
@@ -131,6 +133,18 @@ def count(before: list[str]) -> int | None:
         if token in _NUMBERS:
             return _NUMBERS[token]
     return None
+
+
+def is_number(token: str) -> bool:
+    """Return whether a word is a number or names one."""
+    return token.isdecimal() or token in _NUMBERS
+
+
+def is_drawn_number(token: str) -> bool:
+    """Return whether a word is a number of which as many copies are drawn."""
+    if token.isdecimal():
+        return len(token) < 3 and int(token) <= _MAX_COUNT
+    return token in _NUMBERS and token not in {"eight", "nine", "ten", "dozen"}
 
 
 def whole(following: str | None, known: bool) -> bool:

@@ -110,7 +110,10 @@ class StyleEngine:
         context.progress(1.0)
         info = {"width": width, "height": height}
         return Result(
-            (Artifact(kind, data, info),), {"style": named or prompt}, "full" if named else "preview"
+            (Artifact(kind, data, info),),
+            {"style": named or prompt},
+            "full" if named else "preview",
+            words=plan.words,
         )
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+from sixfold.engines import prompt_words
 from sixfold.engines.image.styles import names
 
 
@@ -38,9 +41,11 @@ class ParsedStyle:
     rough: float = 1.0
     texture: str = ""
     recognized: tuple[str, ...] = ()
+    words: PromptWords = NO_WORDS
 
 
 GRADES = ("noir", "vintage", "cyberpunk", "vaporwave", "hdr", "dreamy", "infrared")
+_MAX_PROMPT = 4000
 _FALLBACKS = ("oil painting", "gouache", "watercolor", "pastel", "impressionism")
 
 # Maps alternative words to a ramp from dark to light.
@@ -114,7 +119,7 @@ def parse(prompt: str) -> ParsedStyle:
     name = names.find_style(prompt)
     if name:
         return ParsedStyle(*((name, ()) if name in GRADES else (None, (name,))), recognized=(name,))
-    text = _NEGATED.sub(" ", names.normalize(prompt[:4000]))
+    text = _NEGATED.sub(" ", names.normalize(prompt[:_MAX_PROMPT]))
     styles, rest = _styles(text)
     grade = next((style for style in styles if style in GRADES), None)
     media = tuple(style for style in styles if style not in GRADES)[:2]
@@ -132,7 +137,15 @@ def parse(prompt: str) -> ParsedStyle:
     palette = _blend_ramps(palettes)
     if not media and grade is None:
         media, palette = _fallback(text, palette, bool(lights))
-    return ParsedStyle(grade, media, palette, lights, rough, texture, recognized)
+    return ParsedStyle(grade, media, palette, lights, rough, texture, recognized, _words(prompt, styles))
+
+
+def _words(prompt: str, styles: Sequence[str]) -> PromptWords:
+    """Return the words of a prompt that name its styles, colors, light and brushes, and the others."""
+    aliases = "|".join(re.escape(alias) for alias in _ALIASES if names.LOOKUP[alias] in styles)
+    tables = (*PALETTES, *LIGHTS, *BRUSH, *TEXTURES, *([aliases] if aliases else []))
+    patterns = [re.compile(rf"\b(?:{words})\b") for words in tables]
+    return prompt_words.of_patterns(prompt[:_MAX_PROMPT], [*patterns, _STROKES, _NEGATED])
 
 
 def _contains(text: str, alternatives: str) -> bool:

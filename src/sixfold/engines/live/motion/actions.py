@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sixfold.core.catalog.prompt_words import PromptWords
+from sixfold.engines import prompt_words
 from sixfold.engines.live.motion.body import Angles, angles
 
 
@@ -74,6 +76,8 @@ _PACES = ((re.compile(r"\bslow\w*|\bgently|\btired\w*|\bsad\w*|\bold\b"), 0.65),
           (re.compile(r"\bquick\w*|\bfast\w*|\bbrisk\w*|\bhurr\w+|\bspeed\w*"), 1.35))  # fmt: skip
 _CIRCLES = re.compile(r"\bcircles?\b|\bloops?\b|\bround and round\b")
 _CLAUSES = re.compile(r"\bthen\b|\bafter that\b|\bbefore\b|\bfinally\b|[,;.]|\buntil\b")
+# Words for the body itself.
+_BODY = re.compile(r"\b(?:person|people|human|man|woman|body|figure|someone|character|forwards?)\b")
 _RIGHTWARD = re.compile(r"\bright\b|\bclockwise\b")
 
 
@@ -98,6 +102,14 @@ def parse(prompt: str) -> tuple[CurrentAction, ...]:
     if not parts:
         return (CurrentAction(("walk",) if _CIRCLES.search(prompt.lower()) else ("stand",)),)
     return parts
+
+
+def words(prompt: str) -> PromptWords:
+    """Return the words of a prompt that the body follows, and the others."""
+    acts = {name for part in parse(prompt) for name in part.acts}
+    used = [pattern for act, pattern in _PATTERNS if act.name in acts]
+    paces = [pattern for pattern, _ in _PACES]
+    return prompt_words.of_patterns(prompt, [*used, *paces, _CIRCLES, _CLAUSES, _RIGHTWARD, _BODY])
 
 
 def _clause(clause: str) -> CurrentAction | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.core.sessions.engine import EngineStep, StepResult
-from sixfold.engines.live.motion import simulation
+from sixfold.engines.live.motion import actions, simulation
 
 FPS = 20
 
@@ -26,7 +26,8 @@ class MotionEngine:
             pose = simulation.advance(state, (), 1 / FPS)
             poses.append({"t": round((number + 1) * 1000 / FPS), **pose})
             context.progress((number + 1) / steps)
-        return Result(data={"value": poses})
+        words = actions.words(str(task.inputs.get("prompt", "")))
+        return Result(data={"value": poses}, words=words)
 
     def step(self, step: EngineStep) -> StepResult:
         """Return a pose for each tick."""
@@ -37,4 +38,5 @@ class MotionEngine:
         simulation.apply_controls(state, step.controls)
         keys = step.controls.keys
         poses = tuple(simulation.advance(state, keys, 1 / step.fps) for _ in range(step.ticks))
-        return StepResult(state, poses)
+        words = actions.words(str(state["prompt"])) if step.is_prompted else None
+        return StepResult(state, poses, words=words)

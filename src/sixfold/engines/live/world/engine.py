@@ -42,7 +42,7 @@ class WorldEngine:
             context.progress(0.5 + 0.4 * (number + 1) / steps)
         data = encode(view.draw(navigation.eye(state)), format="webp", quality=90)
         info = {"width": view.width, "height": view.height}
-        return Result((Artifact(CONTENT_TYPES["webp"], data, info),))
+        return Result((Artifact(CONTENT_TYPES["webp"], data, info),), words=prompt_parser.parse(prompt).words)
 
     def step(self, step: EngineStep) -> StepResult:
         """Advance by some ticks; render a frame if requested."""
@@ -54,11 +54,12 @@ class WorldEngine:
             state["prompt"] = prompt
             navigation.settle(state, view.land)
         navigation.advance(state, view.land, step.controls.keys, step.ticks / step.fps)
+        words = prompt_parser.parse(prompt).words if step.is_prompted else None
         if not step.draw:
-            return StepResult(state)
+            return StepResult(state, words=words)
         pixels = view.draw(navigation.eye(state))
         _, data = cv2.imencode(".jpg", pixels[..., ::-1], (cv2.IMWRITE_JPEG_QUALITY, _QUALITY))
-        return StepResult(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height))
+        return StepResult(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height), words=words)
 
     def _view(self, prompt: str, scale: int) -> RenderedView:
         """Return the cached view of a prompt's terrain."""

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+from sixfold.engines import prompt_words
+
 Color = NDArray[Any]  # three floats from 0 to 1
 
 _TABLES = tomllib.loads((Path(__file__).parent / "lands.toml").read_text("utf-8"))
@@ -27,6 +30,7 @@ class WorldSpec:
     land: Mapping[str, Any]
     hour: Mapping[str, Any]
     weather: Mapping[str, Any]
+    words: PromptWords = NO_WORDS
 
     def color(self, name: str) -> Color:
         """Return a color of the land or the hour; the weather desaturates and darkens those of the hour."""
@@ -47,7 +51,8 @@ def parse(prompt: str) -> WorldSpec:
     """Return the world of a prompt; the default is a clear day on a meadow."""
     text = " ".join(prompt.lower().split())
     land, hour, weather = (_best_match(_TABLES[table], text) for table in ("lands", "hours", "weathers"))
-    return WorldSpec(text, land, hour, weather)
+    patterns = (re.compile(rf"\b(?:{row['words']})\b") for row in (land, hour, weather))
+    return WorldSpec(text, land, hour, weather, prompt_words.of_patterns(prompt, patterns))
 
 
 def _best_match(table: Mapping[str, Any], text: str) -> Mapping[str, Any]:

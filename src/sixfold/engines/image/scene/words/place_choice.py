@@ -1,0 +1,49 @@
+"""The place that is painted, of those that a prompt names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# Places that give way to another named place.
+_YIELD = ("interior", "meadow", "river", "garden", "snowfield")
+# Places that several named places combine to; the first match is used.
+_JOINED: tuple[tuple[set[str], str], ...] = (
+    ({"studio"}, "studio"),
+    ({"underwater"}, "underwater"),
+    ({"cave"}, "cave"),
+    ({"street"}, "street"),
+    ({"harbour", "city"}, "city"),
+    ({"harbour"}, "harbour"),
+    ({"mountains", "lake"}, "lake"),
+    ({"mountains", "sea"}, "lake"),
+    ({"mountains", "river"}, "river"),
+    ({"mountains", "village"}, "village"),
+    ({"mountains", "desert"}, "desert"),
+    ({"mountains", "snowfield"}, "snowfield"),
+    ({"forest", "lake"}, "lake"),
+    ({"forest", "river"}, "river"),
+    ({"sea", "city"}, "city"),
+    ({"village", "sea"}, "harbour"),
+    ({"village", "beach"}, "harbour"),
+    ({"beach", "sea"}, "beach"),
+)
+# Places that show together with the chosen one: snow on the ground, and the land outside a cave.
+_SNOWY = frozenset({"mountains", "village", "forest", "city", "street", "lake", "river", "meadow", "garden"})
+
+
+def choose(places: Sequence[str]) -> str:
+    """Return the place to paint; `places` are in the prompt's order and not empty."""
+    joined = next((place for pair, place in _JOINED if pair <= set(places)), None)
+    return joined or sorted(places, key=lambda place: place in _YIELD)[0]
+
+
+def drawn(places: Sequence[str]) -> frozenset[str]:
+    """Return the named places that can be seen in the painted one."""
+    if not places:
+        return frozenset()
+    chosen = choose(places)
+    pairs = [pair for pair, place in _JOINED if pair <= set(places) and place == chosen]
+    seen = {chosen, *(pairs[0] if pairs else ())}
+    if chosen == "cave":
+        return frozenset(places)
+    return frozenset(seen | ({"snowfield"} if chosen in _SNOWY else set()))
