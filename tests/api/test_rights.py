@@ -278,8 +278,9 @@ async def test_every_key_on_every_tool(app: AppFixture) -> None:
 
 
 TOOLS = (
-    "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",
-    "restore", "inspect", "import_document", "fetch", "models", "quote", "run", "prediction", "run_space",
+    "context", "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history",
+    "delete", "restore", "inspect", "import_document", "fetch", "models", "quote", "run", "prediction",
+    "run_space",
 )  # fmt: skip
 
 

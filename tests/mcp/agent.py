@@ -10,8 +10,8 @@ import httpx
 from tests.api.app_fixture import AppFixture, bearer
 
 MEMORY = {
-    "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",
-    "restore", "inspect", "import_document", "fetch",
+    "context", "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history",
+    "delete", "restore", "inspect", "import_document", "fetch",
 }  # fmt: skip
 MAKING = {"models", "quote", "run", "prediction", "run_space"}
 JSON = {"Content-Type": "application/json"}

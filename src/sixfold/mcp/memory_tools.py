@@ -20,6 +20,7 @@ _PAGE = 100
 # The maximum of one `read`.
 _MAX_CHARS = 200_000
 _TITLES = {
+    "context": "What the memory knows about it",
     "search": "Search the memory",
     "read": "Read a page",
     "write": "Write a page",
@@ -78,7 +79,16 @@ def _page_outcome(values: JsonObject) -> ToolOutcome:
     return ToolOutcome(values, (body,), {name: value for name, value in values.items() if name != "body"})
 
 
-_OUTCOMES: Mapping[str, Callable[[JsonObject], ToolOutcome]] = {"read": _page_outcome}
+def _context_outcome(values: JsonObject) -> ToolOutcome:
+    """Return a context with its text as plain content."""
+    text = {"type": "text", "text": values["text"]}
+    return ToolOutcome(values, (text,), {name: value for name, value in values.items() if name != "text"})
+
+
+_OUTCOMES: Mapping[str, Callable[[JsonObject], ToolOutcome]] = {
+    "read": _page_outcome,
+    "context": _context_outcome,
+}
 
 
 class MemoryPages:

@@ -15,7 +15,7 @@ from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 NAMES = {
     "search", "read", "write", "tag", "link", "inspect", "edit", "list", "delete", "restore", "timeline",
-    "history", "traverse", "fetch", "import_document",
+    "context", "history", "traverse", "fetch", "import_document",
 }  # fmt: skip
 
 

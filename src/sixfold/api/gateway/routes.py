@@ -22,6 +22,7 @@ from sixfold.api.gateway.chat_handler import (
     ChatHandler,
     anthropic_headers,
 )
+from sixfold.api.gateway.chat_memory import ChatMemory
 from sixfold.api.gateway.files import routes as file_routes
 from sixfold.api.gateway.ollama import routes as ollama
 from sixfold.api.gateway.ollama.routes import OllamaParts
@@ -188,6 +189,7 @@ class ChatRoutes:
         self._tool_responses = ChatHandler(services, gateway, dialect.TOOL_DIALECT)
         self._file_search = FileSearchTool(services.vector_stores.search, gateway.router)
         self._messages = ChatHandler(services, gateway, messages.DIALECT)
+        self._memory = ChatMemory(services.memory)
         self._documents = ChatDocuments(services, gateway.router, services.document_texts)
 
     async def chat(self, request: RawRequest) -> Response | RawResponse:
@@ -195,9 +197,12 @@ class ChatRoutes:
         principal = await self._auth.admit(request.headers)
         sent = await request.body()
         raw = await self._documents.inline(principal, sent, "chat")
+        raw, added = await self._memory.add(request, principal, raw, "chat")
         call = await bodies.parse(chat.parse_call, raw)
         call = await self._objects.admit(principal, call, raw, "chat")
-        return await self._chat.answer(request, principal, call, raw, sent=sent)
+        if added is None:
+            return await self._chat.answer(request, principal, call, raw, sent=sent)
+        return added.on(await self._chat.answer(request, principal, added.call(call), raw, sent=sent))
 
     async def complete(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/completions`."""
@@ -211,6 +216,9 @@ class ChatRoutes:
         principal = await self._auth.admit(request.headers)
         raw = await self._documents.inline(principal, await request.body(), "responses")
         chat_call, handler, sent = await bodies.parse(dialect.parse_call, raw), self._responses, raw
+        raw, added = await self._memory.add(request, principal, raw, "responses")
+        if raw is not sent:
+            chat_call = replace(await bodies.parse(dialect.parse_call, raw), echo=chat_call.echo)
         searched = await self._file_search.run(principal, raw)
         if searched is not None:
             search, raw = searched
@@ -219,9 +227,11 @@ class ChatRoutes:
             handler = self._tool_responses
 
         async def respond(call: ChatCall, body: bytes) -> Response | RawResponse:
+            call = call if added is None else added.call(call)
             return await handler.answer(request, principal, call, body, sent=sent)
 
-        return await self._storage.answer(principal, chat_call, raw, request.request_id, respond)
+        response = await self._storage.answer(principal, chat_call, raw, request.request_id, respond)
+        return response if added is None else added.on(response)
 
     async def count_response(self, request: Request) -> Response:
         """`POST /v1/responses/input_tokens`; free of charge."""
@@ -250,9 +260,12 @@ class ChatRoutes:
         principal = await self._auth.admit(request.headers)
         sent = await request.body()
         raw = await self._documents.inline(principal, sent, "messages")
+        raw, added = await self._memory.add(request, principal, raw, "messages")
         call = await bodies.parse(messages.parse_call, raw)
         call = await self._objects.admit(principal, call, raw, "messages")
-        return await self._messages.answer(request, principal, call, raw, sent=sent)
+        if added is None:
+            return await self._messages.answer(request, principal, call, raw, sent=sent)
+        return added.on(await self._messages.answer(request, principal, added.call(call), raw, sent=sent))
 
     async def count(self, request: Request) -> Response:
         """`POST /v1/messages/count_tokens`; free of charge."""

@@ -6,6 +6,7 @@ from sixfold.api.memory import schemas
 from sixfold.core import documents
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.operation_schema import Operation
+from sixfold.core.memory.search.context import ContextSchema
 from sixfold.web import openapi
 from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec, Shape
 
@@ -67,6 +68,12 @@ def _pages() -> dict[str, OperationSpec]:
     listed = openapi.page("Pages", pages=memory_serializers.PageOfListSchema)
     key = openapi.IDEMPOTENCY
     return {
+        "POST /api/context": OperationSpec(
+            "What the memory knows about a question, within a number of tokens",
+            {200: openapi.response("Excerpts, marked as data, and their pages", ContextSchema)},
+            (400, 503),
+            schemas.CONTEXT.schema(),
+        ),
         "POST /api/search": OperationSpec(
             "Search",
             {200: openapi.response("Best first", memory_serializers.FoundSchema)},

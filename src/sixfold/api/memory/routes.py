@@ -23,6 +23,7 @@ from sixfold.core.memory.links import LinkPath as Walking
 from sixfold.core.memory.models import Caller, Link, TimelineEntry
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.queries import PageGraphView
+from sixfold.core.memory.search import context
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
@@ -63,6 +64,12 @@ class PageRoutes:
         arguments = await schemas.from_body(schemas.SEARCH, request)
         result = await self._memory.search(caller, operations.parse_search(arguments))
         return responses.json(memory_serializers.answer(result, self._base), headers=_NO_STORE)
+
+    async def context(self, request: Request, caller: Caller) -> Response:
+        """Pack what is relevant into a budget of tokens."""
+        arguments = await schemas.from_body(schemas.CONTEXT, request)
+        found = await context.build(self._memory, caller, context.parse(arguments))
+        return responses.json(found.to_json(self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         """List pages by slug."""
@@ -320,6 +327,7 @@ def build_api(services: WebServices) -> ApiGroup:
         "memory",
         responses.error_response,
         (
+            RouteEntry("/api/context", {"POST": read(pages.context)}, small, access=rights.MEMORY_READ),
             RouteEntry("/api/search", {"POST": read(pages.search)}, small, access=rights.MEMORY_READ),
             RouteEntry(
                 "/api/pages",

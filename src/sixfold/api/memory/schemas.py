@@ -15,6 +15,7 @@ from sixfold.core.memory.commands import WriteTerms
 from sixfold.core.memory.import_export import document_fields
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.operation_schema import Operation, OperationField
+from sixfold.core.memory.search import context
 from sixfold.web import bodies
 from sixfold.web.services import WebServices
 
@@ -46,6 +47,7 @@ PAGE = fields(
 NEW_PAGE = fields(
     operations.SLUG, *(replace(f, required=False) for f in operations.WRITE if f.name != "slug")
 )
+CONTEXT = fields(*context.FIELDS)
 SEARCH = fields(*operations.SEARCH)
 LIST = fields(*operations.LIST)
 PATCH = fields(

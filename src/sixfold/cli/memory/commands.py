@@ -71,6 +71,23 @@ def search(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def context(arguments: argparse.Namespace) -> int:
+    """Run `memory context`: print excerpts for a model."""
+    body = {
+        "query": " ".join(arguments.query),
+        "tokens": arguments.tokens,
+        "tags": arguments.tag,
+        "types": arguments.type,
+        "collections": arguments.collection,
+    }
+    response = ServerClient.of(arguments).post("/api/context", body)
+    if arguments.json:
+        put_json(response)
+    else:
+        sys.stdout.write(f"{response['text']}\n")
+    return 0
+
+
 def read(arguments: argparse.Namespace) -> int:
     """Run `memory read`: print a page."""
     client = ServerClient.of(arguments)

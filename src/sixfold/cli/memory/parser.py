@@ -13,7 +13,7 @@ Group = Any
 
 def add(group: Group, command: CommandFactory, client: Callable[[argparse.ArgumentParser], None]) -> None:
     """Add the commands of the `memory` group."""
-    for add_one in (_search, _read, _write, _edit, _tag, _link, _list, _import, _export, _sync):
+    for add_one in (_search, _context, _read, _write, _edit, _tag, _link, _list, _import, _export, _sync):
         client(add_one(group, command))
 
 
@@ -30,6 +30,26 @@ def _search(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     parser.add_argument("--collection", action="append", default=[], help="only pages in this collection")
     parser.add_argument("--mode", choices=("auto", "lexical", "semantic", "hybrid"), default="auto")
     parser.add_argument("--explain", action="store_true", help="show the score breakdown")
+    return parser
+
+
+def _context(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
+        group,
+        "context",
+        "memory.commands:context",
+        "print what the memory knows about a question, for a model to read",
+        "Excerpts of pages with their names; with --json, with the list of pages.",
+    )
+    parser.add_argument("query", nargs="+", metavar="WORD")
+    parser.add_argument(
+        "--tokens", type=int, default=2000, metavar="N", help="the budget of tokens (default: 2000)"
+    )
+    parser.add_argument(
+        "--tag", action="append", default=[], help="only pages with this tag; may be repeated"
+    )
+    parser.add_argument("--type", action="append", default=[], help="only pages of this type")
+    parser.add_argument("--collection", action="append", default=[], help="only pages in this collection")
     return parser
 
 

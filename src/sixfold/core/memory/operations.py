@@ -16,6 +16,7 @@ from sixfold.core.memory.operation_schema import Arguments, Operation, Operation
 from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from sixfold.core.memory.pages import PageFilter
 from sixfold.core.memory.ports import MODES, Mode, SearchRequest
+from sixfold.core.memory.search import context
 from sixfold.core.memory.service import MemoryService
 
 Plain = Mapping[str, Any]
@@ -238,10 +239,11 @@ _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
 def operations(memory: MemoryService) -> Mapping[str, Operation]:
     """Return all operations by name, in the order of their presentation to agents."""
     tools = _MemoryOperations(memory)
-    return {
+    table = {
         name: Operation(name, description, fields, writes, getattr(tools, f"do_{name}"))
         for name, (description, fields, writes) in _DESCRIPTIONS.items()
     }
+    return {"context": context.operation(memory), **table}
 
 
 def terms(arguments: Arguments) -> WriteTerms:
