@@ -131,7 +131,7 @@ def _conversation(row: dict[str, Any]) -> Corpus:
 
 
 def islands(seed: int = 29) -> tuple[Corpus, ...]:
-    """The reference work of our own making, which no weight is tuned on, one memory."""
+    """The reference work of our own making, one memory; `title` and `hop` were set by hand on it."""
     return (_made("islands", made_islands(seed)),)
 
 

@@ -49,7 +49,7 @@ def corpora() -> dict[str, tuple[Corpus, ...]]:
         "LoCoMo 42, 43 (unseen)": quality.locomo(quality.UNSEEN),
         "LoCoMo 26, 30, 41 (tuned on)": quality.locomo(quality.TUNING),
         "our wiki": quality.own(),
-        "our reference work (unseen)": quality.islands(),
+        "our reference work": quality.islands(),
     }
     return {name: parts for name, parts in found.items() if parts}
 
