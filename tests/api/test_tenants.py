@@ -61,6 +61,7 @@ OTHERS = {
     "/api/account/alerts": "test_cost_alerts",
     "/fal/": "test_fal",
     "/ollama/": "test_ollama",
+    "/api/graph/spaces/": "test_workflow_owners",
     "/replicate/v1/": "test_hosting_replicate",
 }
 # Whose URL or id alone is enough, on purpose; each has 128 random bits or more, or is public.

@@ -99,6 +99,7 @@ class Prediction(TypedDict):
     eta_seconds: float | None
     hardware: str | None
     id: str
+    ignored: list[str]
     input: dict[str, Any]
     list_price: NotRequired[str]
     logs: str
@@ -115,6 +116,7 @@ class Prediction(TypedDict):
     receipt: list[Station]
     started_at: str | None
     status: Literal["canceled", "expired", "failed", "queued", "running", "starting", "succeeded"]
+    understood: list[str]
     urls: PredictionUrls
 
 

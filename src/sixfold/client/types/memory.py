@@ -39,6 +39,29 @@ class Collections(TypedDict):
     next_cursor: str | None
 
 
+class Context(TypedDict):
+    """A context: the text for a model, its estimated tokens, its pages, and how many matches had no room."""
+
+    left_out: int
+    mode: Literal["auto", "hybrid", "lexical", "semantic"]
+    sources: list[ContextSource]
+    text: str
+    tokens: int
+
+
+class ContextSource(TypedDict):
+    """A page in a context; `number` is that of its mark."""
+
+    citation: NotRequired[str]
+    id: str
+    number: int
+    score: float
+    slug: str
+    title: str
+    updated_at: str
+    url: str
+
+
 class Count(TypedDict):
     """A name, and the number of pages that have it."""
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 
+class Acceptance(TypedDict):
+    """The object Acceptance."""
+
+    token: str
+
+
 class Account(TypedDict):
     """An account; `webhook_secret` is null for a key without the right `account.manage`."""
 
@@ -15,6 +21,35 @@ class Account(TypedDict):
     held_usd: str
     plan: str
     webhook_secret: str | None
+
+
+class Alert(TypedDict):
+    """An alert; `spent_usd` is as of the last count, `sent_for` the day or month of the last message."""
+
+    created_at: str
+    error: str | None
+    id: str
+    key: str | None
+    period: Literal["day", "month"]
+    sent_for: str | None
+    spent_usd: str
+    threshold_usd: str
+    url: str
+
+
+class Alerts(TypedDict):
+    """The object Alerts."""
+
+    alerts: list[Alert]
+
+
+class Budget(TypedDict):
+    """Budgets, null without a limit, and what has been spent of this day and month (UTC)."""
+
+    budget_day_usd: str | None
+    budget_month_usd: str | None
+    spent_day_usd: str
+    spent_month_usd: str
 
 
 class Charge(TypedDict):
@@ -55,6 +90,13 @@ class Confirmation(TypedDict):
     confirm: str
 
 
+class ContentLogging(TypedDict):
+    """For how many days contents of calls are logged; 0 is off."""
+
+    days: int
+    enabled: bool
+
+
 class Engine(TypedDict):
     """An engine, and whether it can serve requests now."""
 
@@ -69,10 +111,11 @@ class Engine(TypedDict):
 
 
 class Engines(TypedDict):
-    """The resources of this installation, and the engine of each model."""
+    """The resources of this installation, the engine of each model, and GPUs that programs share."""
 
     engines: list[Engine]
     found: list[Resource]
+    gpus: list[Gpu]
     models: list[ServedModel]
     version: str
     warnings: list[str]
@@ -88,11 +131,96 @@ class Error(TypedDict):
     status: int
 
 
+class Gpu(TypedDict):
+    """A GPU that several programs share. `note` says why they do not take turns, or is empty."""
+
+    members: list[str]
+    models: list[GpuModel]
+    name: str
+    note: str
+    other_bytes: int
+    total_bytes: int
+    waiting: list[GpuWait]
+
+
+class GpuModel(TypedDict):
+    """A model in the GPU's memory; `size_bytes` is None until it has been measured."""
+
+    holder: str
+    model: str
+    size_bytes: int | None
+    state: Literal["idle", "in use", "loading"]
+
+
+class GpuWait(TypedDict):
+    """A use that waits for its turn."""
+
+    holder: str
+    model: str
+    seconds: float
+
+
+class Guardrail(TypedDict):
+    """The guardrail of a key, or of the account if `key` is null."""
+
+    hook: GuardrailHook | None
+    key: str | None
+    mask: list[Literal["cards", "emails", "secrets"]]
+    mask_responses: bool
+    updated_at: str
+
+
+class GuardrailFields(TypedDict):
+    """What to set; `key` is the id of a key, or null for the account."""
+
+    hook: NotRequired[GuardrailHook | None]
+    key: NotRequired[str | None]
+    mask: NotRequired[list[Literal["cards", "emails", "secrets"]]]
+    mask_responses: NotRequired[bool]
+
+
+class GuardrailHook(TypedDict):
+    """An HTTP endpoint that allows, changes or blocks calls."""
+
+    on_failure: NotRequired[Literal["allow", "block"]]
+    stages: NotRequired[list[Literal["request", "response"]]]
+    timeout_seconds: NotRequired[float]
+    url: NotRequired[str]
+
+
+class Guardrails(TypedDict):
+    """The object Guardrails."""
+
+    guardrails: list[Guardrail]
+
+
 class InputProblem(TypedDict):
     """The problem of one input."""
 
     input: str
     message: str
+
+
+class Invitation(TypedDict):
+    """An open invitation; without an e-mail address, any account may accept it."""
+
+    created_at: str
+    email: str
+    expires_at: str
+    id: str
+    invited_by: str
+    role: Literal["admin", "member", "owner"]
+    team: str | None
+    team_id: str | None
+
+
+class InvitationRequest(TypedDict):
+    """The object InvitationRequest."""
+
+    email: NotRequired[str]
+    role: NotRequired[str]
+    team_id: NotRequired[str | None]
+    days: NotRequired[int]
 
 
 class Ledger(TypedDict):
@@ -112,6 +240,188 @@ class LedgerEntry(TypedDict):
     id: str
     kind: str
     request_id: str | None
+
+
+class LoggedCall(TypedDict):
+    """A logged call without its contents."""
+
+    created_at: str
+    endpoint: str
+    expires_at: str
+    id: str
+    key: str | None
+    model: str
+
+
+class LoggedCalls(TypedDict):
+    """The object LoggedCalls."""
+
+    calls: list[LoggedCall]
+    next_cursor: str | None
+
+
+class LoggedContent(TypedDict):
+    """A logged call: the body of its request, and the text of its response."""
+
+    created_at: str
+    endpoint: str
+    expires_at: str
+    id: str
+    key: str | None
+    model: str
+    request: str
+    response: str
+
+
+class LoggingDays(TypedDict):
+    """The object LoggingDays."""
+
+    days: int
+
+
+class Member(TypedDict):
+    """A member; `budget` is null for other members than oneself unless one is an admin."""
+
+    budget: Budget | None
+    created_at: str | None
+    email: str
+    id: str
+    role: Literal["admin", "member", "owner"]
+    source: str
+    team: str | None
+    team_id: str | None
+
+
+class MemberChanges(TypedDict):
+    """The object MemberChanges."""
+
+    role: NotRequired[str]
+    team_id: NotRequired[str | None]
+    budget_day_usd: NotRequired[str | float | None]
+    budget_month_usd: NotRequired[str | float | None]
+
+
+class NewAlert(TypedDict):
+    """An alert to create; `key` is the id of a key, or null for the account."""
+
+    key: NotRequired[str | None]
+    period: Literal["day", "month"]
+    threshold_usd: str | float
+    url: str
+
+
+class NewInvitation(TypedDict):
+    """A new invitation; token and URL are returned only here."""
+
+    created_at: str
+    email: str
+    expires_at: str
+    id: str
+    invited_by: str
+    role: Literal["admin", "member", "owner"]
+    team: str | None
+    team_id: str | None
+    token: str
+    url: str
+
+
+class NewOrganization(TypedDict):
+    """The object NewOrganization."""
+
+    name: str
+
+
+class NewOrganizationKey(TypedDict):
+    """A new key; its secret is returned only here."""
+
+    api_key: str
+    id: str
+
+
+class Organization(TypedDict):
+    """An organization; only its owner and admins see the budget."""
+
+    budget: Budget | None
+    member_id: str | None
+    members: int
+    name: str
+    organization_id: str
+    role: Literal["admin", "member", "owner"]
+
+
+class OrganizationChanges(TypedDict):
+    """The object OrganizationChanges."""
+
+    budget_day_usd: NotRequired[str | float | None]
+    budget_month_usd: NotRequired[str | float | None]
+
+
+class OrganizationChoice(TypedDict):
+    """An organization that a person may act for."""
+
+    member_id: str | None
+    name: str
+    organization_id: str
+    role: Literal["admin", "member", "owner"]
+
+
+class OrganizationInvitations(TypedDict):
+    """The object OrganizationInvitations."""
+
+    invitations: list[Invitation]
+
+
+class OrganizationKey(TypedDict):
+    """A key of the organization, of a member or a team, without its secret."""
+
+    budget_day_usd: str | None
+    budget_month_usd: str | None
+    created_at: str
+    expires_at: str | None
+    hint: str
+    id: str
+    member_id: str | None
+    revoked_at: str | None
+    rights: list[str]
+    services: list[str]
+    team_id: str | None
+
+
+class OrganizationKeyRequest(TypedDict):
+    """The object OrganizationKeyRequest."""
+
+    team_id: NotRequired[str | None]
+    rights: NotRequired[list[str]]
+    services: NotRequired[list[str]]
+    collections: NotRequired[list[str]]
+    rpm: NotRequired[int | None]
+    tpm: NotRequired[int | None]
+    budget_day_usd: NotRequired[str | float | None]
+    budget_month_usd: NotRequired[str | float | None]
+
+
+class OrganizationKeys(TypedDict):
+    """The object OrganizationKeys."""
+
+    keys: list[OrganizationKey]
+
+
+class OrganizationMembers(TypedDict):
+    """The object OrganizationMembers."""
+
+    members: list[Member]
+
+
+class OrganizationOrganizations(TypedDict):
+    """The object OrganizationOrganizations."""
+
+    organizations: list[OrganizationChoice]
+
+
+class OrganizationTeams(TypedDict):
+    """The object OrganizationTeams."""
+
+    teams: list[Team]
 
 
 class PlanChoice(TypedDict):
@@ -158,10 +468,35 @@ class Status(TypedDict):
     status: Literal["ok"]
 
 
+class Team(TypedDict):
+    """A team."""
+
+    budget: Budget
+    created_at: str
+    id: str
+    members: int
+    name: str
+
+
+class TeamChanges(TypedDict):
+    """The object TeamChanges."""
+
+    name: NotRequired[str]
+    budget_day_usd: NotRequired[str | float | None]
+    budget_month_usd: NotRequired[str | float | None]
+
+
 class TopUp(TypedDict):
     """The object TopUp."""
 
     amount_usd: str | float
+
+
+class Transfer(TypedDict):
+    """The object Transfer."""
+
+    member_id: NotRequired[str]
+    handle: NotRequired[str]
 
 
 class Upload(TypedDict):
@@ -189,6 +524,9 @@ class UsageRow(TypedDict):
     input_tokens: int
     key: NotRequired[str]
     kind: NotRequired[str]
+    member: NotRequired[str]
     model: NotRequired[str]
     output_tokens: int
     requests: int
+    tag: NotRequired[str]
+    team: NotRequired[str]
