@@ -45,7 +45,7 @@ async def test_form_shows_price_runs_and_shows_image_with_receipt(
         await tab.open("/catalog")
         await page.fill("#q", "fast picture")
         await page.keyboard.press("Enter")
-        await page.click("text='Fast picture'")
+        await page.click("text='Fast image'")
         await page.click("#run .actions .primary")
         await page.wait_for_selector("[data-problem=prompt]:not([hidden])")
         assert await page.inner_text("[data-problem=prompt]") == "prompt is required"

@@ -21,7 +21,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
         "type": "string",
         "default": "",
         "max_chars": 4000,
-        "description": "What to leave out",
+        "description": "Content to avoid",
     },
     "width": {**_SIDE, "description": "Width in pixels"},
     "height": {**_SIDE, "description": "Height in pixels"},
