@@ -14,10 +14,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sixfold.core import ids
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.webhook_secrets import signature
-from sixfold.core.database import many
+from sixfold.core.database import many, now
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
+from sixfold.core.gateway.guardrails import hooks
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.gateway import PRICE, Gateway, running_gateway
 from tests.fakes import fault_server
@@ -317,6 +323,56 @@ async def test_the_operators_default_applies_without_another(either: Path, serve
         path, body = request_of("chat", "own/small", ASKED, stream=False)
         await gateway.app.client.post(path, json=body, headers=bearer(second.api_key))
         assert server.seen[-1]["messages"][0]["content"] == ASKED
+
+
+@pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/responses/input_tokens"])
+async def test_what_is_only_counted_is_masked_and_checked(
+    gateway: Gateway, server: SayingServer, path: str
+) -> None:
+    client, headers = gateway.app.client, gateway.headers
+    await guard(gateway.app, mask=["secrets", "emails"])
+    body: dict[str, Any] = {"model": "own/small", "input": ASKED}
+    if "messages" in path:
+        body = {"model": "anth/small", "messages": [{"role": "user", "content": ASKED}]}
+    answer = await client.post(path, json=body, headers=headers)
+    assert answer.json()["input_tokens"] == 7, answer.text
+    assert MASKED in json.dumps(server.seen)
+    async with hook(lambda _document: {"action": "block"}) as (url, _):
+        await guard(gateway.app, hook={"url": url})
+        second = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+        refused = await client.post(path, json=body, headers=bearer(second.api_key))
+    assert refused.status_code == 400
+    assert len(server.seen) == 1
+
+
+async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, server: SayingServer) -> None:
+    app = any_gateway.app
+    write, read = app.product.database.write, app.product.database.read
+    await guard(app, mask=["secrets", "emails"])
+    eve = await write(accounts.create("eve@example.com"))
+    await write(members.add(app.account.id, eve.id, "member", "operator"))
+    session = LoginSession("link")
+    token = await write(login_sessions.new_session(eve.id, await read(now()), session))
+    token = await write(login_sessions.act_for(token, app.account.id))
+    found = await read(login_sessions.session(token))
+    assert found is not None
+    chat = ChatRequest((ChatMessage("user", (TextPart(ASKED),)),))
+    caller = app.product.gateway_runtime.gateway
+    await caller.complete_chat(found.principal, ids.new("req"), chat, "own/small")
+    assert server.seen[-1]["messages"][0]["content"] == MASKED
+
+
+async def test_a_text_too_long_for_the_hook_is_blocked(
+    gateway: Gateway, server: SayingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "_MAX_CHARS", 20)
+    async with hook(changed) as (url, seen):
+        await guard(gateway.app, hook={"url": url, "on_failure": "allow"})
+        answer = await call(gateway)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "guardrail_blocked"
+    assert not seen
+    assert not server.seen
 
 
 async def test_guardrails_leave_with_the_account(any_gateway: Gateway) -> None:

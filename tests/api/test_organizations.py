@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginSession
@@ -328,3 +329,14 @@ async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
         assert (await app.client.delete(path, headers=app.bearer)).status_code == 204
         assert (ben.id, 2) in await usage(app.key, "member")
         assert await app.faults() == ()
+
+
+async def test_a_closed_organization_is_not_acted_for(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    await member(app, "ben@example.com", "admin")
+    found = await browser(app, "ben@example.com")
+    await app.product.database.write(deletion.close(app.account, 7))
+    refused = await found.post("/account/switch", account_id=app.account.id)
+    assert refused.status_code == 404
+    page = await found.client.get("/account/members")
+    assert "You act for this account as its owner" in page.text

@@ -78,6 +78,10 @@ class SayingServer:
         events += [{"type": "message_delta", "delta": ended, "usage": _USAGE}, {"type": "message_stop"}]
         return _events(events)
 
+    async def count(self, request: Request) -> Response:
+        await self._take(request)
+        return JSONResponse({"input_tokens": 7})
+
     async def responses(self, request: Request) -> Response:
         part = {"type": "output_text", "text": self.says, "annotations": []}
         item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
@@ -120,6 +124,8 @@ async def saying_server() -> AsyncIterator[SayingServer]:
         Route("/v1/completions", server.complete, methods=["POST"]),
         Route("/v1/messages", server.messages, methods=["POST"]),
         Route("/v1/responses", server.responses, methods=["POST"]),
+        Route("/v1/messages/count_tokens", server.count, methods=["POST"]),
+        Route("/v1/responses/input_tokens", server.count, methods=["POST"]),
     ]
     async with fault_server.served(routes) as port:
         server.port = port

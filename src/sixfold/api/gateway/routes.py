@@ -250,7 +250,9 @@ class ChatRoutes:
             services=SERVICES,
             allowed_services=principal.scope.services,
             below_zero=principal.below_zero,
+            key_id=principal.key_id,
             credential_id=principal.credential_id,
+            guardrail=principal.guardrail,
         )
         tokens = await self._gateway.count_tokens(gateway_request)
         return web_responses.json({"object": "response.input_tokens", "input_tokens": tokens})
@@ -284,7 +286,9 @@ class ChatRoutes:
             services=SERVICES,
             allowed_services=principal.scope.services,
             below_zero=principal.below_zero,
+            key_id=principal.key_id,
             credential_id=principal.credential_id,
+            guardrail=principal.guardrail,
             headers=anthropic_headers(dict(request.headers.raw)),
         )
         result = {"input_tokens": await self._gateway.count_tokens(gateway_request)}

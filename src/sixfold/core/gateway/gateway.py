@@ -204,9 +204,7 @@ class Gateway:
         return await self.complete(replace(request, prepaid_hold=hold))
 
     def max_cost(self, chat: ChatRequest, model: str) -> int:
-        """Return the maximum cost of a response in micro-dollars; raises what `complete` raises for the
-        model.
-        """
+        """Return the maximum cost of a response in micro-dollars; raises what `complete` raises."""
         request = self._chat_request(Principal("", "", ""), "", chat, model, "")
         return self._plan(RequestNeeds(request)).held
 
@@ -256,6 +254,8 @@ class Gateway:
     async def count_tokens(self, request: GatewayRequest) -> int:
         """Return the input tokens of a request, counted by its server or estimated; free of charge."""
         _check_allowed(request)
+        if self.guardrails is not None:
+            request = await self.guardrails.checked(request)
         for target in self.router.resolve(request.model):
             wire = target.upstream.wire(request.wire)
             if wire.name != request.wire or request.wire not in _COUNT_PATHS:

@@ -78,6 +78,7 @@ def session(token: str) -> Transaction[SignedIn | None]:
         authentication="session",
         signed_in_at=row["signed_in_at"],
         is_fresh=bool(row["is_fresh"]),
+        guardrail=row["guardrail"] or "",
     )
     if row["member_id"] is not None:
         principal = replace(

@@ -77,6 +77,13 @@ class GuardrailHooks:
 
         Raises `GuardrailBlocked`, and `GuardrailUnavailable` if the hook fails.
         """
+        chars = sum(map(len, texts))
+        if chars > _MAX_CHARS:
+            # Also with `on_failure` allow: a caller could avoid the hook by a longer text.
+            raise GuardrailBlocked(
+                f"The guardrail blocked this {stage}: its hook takes at most {_MAX_CHARS:,} characters "
+                f"of text (got {chars:,})"
+            )
         try:
             answer = await self._call(hook, stage, request, texts, signer)
         except (errors.SixfoldError, msgspec.MsgspecError, UnicodeError, TimeoutError) as error:
@@ -100,9 +107,6 @@ class GuardrailHooks:
     async def _call(
         self, hook: HookSettings, stage: Stage, request: GatewayRequest, texts: Sequence[str], signer: str
     ) -> _HookAnswer:
-        chars = sum(map(len, texts))
-        if chars > _MAX_CHARS:
-            raise errors.TooLarge(f"it takes at most {_MAX_CHARS:,} characters of text (got {chars:,})")
         body = _encode(
             {
                 "type": f"guardrail.{stage}",

@@ -66,6 +66,11 @@ class GuardrailService:
             return GuardedCall(self, None)
         return None if default is None else GuardedCall(self, default, is_default=True)
 
+    async def checked(self, request: GatewayRequest) -> GatewayRequest:
+        """Return what may be sent of a request that is only counted; raises as `GuardedCall.complete`."""
+        guard = self.of(request)
+        return request if guard is None else await guard.before(request)
+
     async def of_account(self, account_id: str) -> tuple[Guardrail, bool]:
         """Return the guardrail of a call without a key, and whether it is the operator's."""
         stored = await self._database.read(storage.account_guardrail(account_id), snapshot=False)
@@ -109,7 +114,7 @@ class GuardedCall:
 
         A call whose request is blocked costs nothing; one whose response is blocked costs what it has used.
         """
-        checked = await self._before(request)
+        checked = await self.before(request)
         reply = await serve(checked, payer)
         guardrail = self._guardrail
         hook = guardrail.hook_of("response")
@@ -126,7 +131,7 @@ class GuardedCall:
         self, request: GatewayRequest, payer: Payer | None, opened: Open
     ) -> tuple[GatewayRequest, ResponseStream]:
         """Return the request that was served and its stream, which a hook for responses has checked."""
-        checked = await self._before(request)
+        checked = await self.before(request)
         stream = await opened(checked, payer)
         guardrail = self._guardrail
         if request.expected_usage is not None:
@@ -149,7 +154,7 @@ class GuardedCall:
         signer = "" if self._is_default else request.account_id
         return await self._service.hooks.check(hook, stage, request, found, signer)
 
-    async def _before(self, request: GatewayRequest) -> GatewayRequest:
+    async def before(self, request: GatewayRequest) -> GatewayRequest:
         """Return the request to serve; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
         if self._own is None:
             self._own, self._is_default = await self._service.of_account(request.account_id)

@@ -40,6 +40,8 @@ T = TypeVar("T")
 Item = TypeVar("Item", covariant=True)
 _encode = msgspec.json.Encoder().encode
 _DELTA_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+# Of a choice, read with the members that identify its texts.
+_DELTA_CALLS = "tool_calls"
 _BLOCK_FIELDS = ("text", "thinking", "partial_json")
 
 
@@ -183,16 +185,21 @@ class EventLine:
         if kind == "content_block_delta" and isinstance(delta, dict):
             for name in _BLOCK_FIELDS:
                 self._add((0, (document.get("index"), name)), delta, name)
+            if not self.pieces:
+                self._mask_whole(kinds)
         elif kind.endswith(".delta") and isinstance(delta, str):
             place = [document.get(name) for name in ("item_id", "content_index", "summary_index")]
             self._add((0, (kind, *place)), document, "delta")
         else:
             # The whole text again, or the beginning of a block.
-            for slot in texts.slots(document):
-                masked = masking.mask(slot.text, kinds)
-                if masked != slot.text:
-                    slot.text = masked
-                    self._is_changed = True
+            self._mask_whole(kinds)
+
+    def _mask_whole(self, kinds: Collection[str]) -> None:
+        for slot in texts.slots(self._document):
+            masked = masking.mask(slot.text, kinds)
+            if masked != slot.text:
+                slot.text = masked
+                self._is_changed = True
 
     def _read_choices(self, choices: Any) -> None:
         for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
@@ -209,17 +216,22 @@ class EventLine:
                 self.ends += (group,)
 
     def _read_delta(self, group: Hashable, delta: dict[str, Any]) -> None:
-        for name in _DELTA_FIELDS:
-            self._add((group, name), delta, name)
-        calls = delta.get("tool_calls")
+        for name, value in delta.items():
+            if name in _DELTA_FIELDS and isinstance(value, str):
+                self._add((group, name), delta, name)
+            elif name != _DELTA_CALLS and isinstance(value, dict | list):
+                # Other servers' parts, such as `reasoning_details`: texts of one kind continue each other.
+                for slot in texts.slots(cast("Any", value)):
+                    self._add((group, (name, slot.key)), slot.container, slot.key)
+        calls = delta.get(_DELTA_CALLS)
         for call in cast("list[Any]", calls) if isinstance(calls, list) else ():
             fields = cast("dict[str, Any]", call) if isinstance(call, dict) else {}
             function = fields.get("function")
             if isinstance(function, dict):
                 self._add((group, ("tool", fields.get("index"))), function, "arguments")
 
-    def _add(self, channel: Channel, container: Any, name: str) -> None:
-        text = container.get(name)
+    def _add(self, channel: Channel, container: Any, name: str | int) -> None:
+        text = container[name] if isinstance(name, int) else container.get(name)
         if isinstance(text, str) and text:
             self.pieces.append((channel, text))
             self._slots.append((container, name))

@@ -51,20 +51,20 @@ _TOKENS = "logprobs"
 class TextSlot:
     """The place of a text in a decoded JSON document."""
 
-    __slots__ = ("_container", "_key", "is_content")
+    __slots__ = ("container", "is_content", "key")
 
     def __init__(self, container: Any, key: Any, *, is_content: bool) -> None:
-        self._container = container
-        self._key = key
+        self.container = container
+        self.key = key
         self.is_content = is_content
 
     @property
     def text(self) -> str:
-        return self._container[self._key]
+        return self.container[self.key]
 
     @text.setter
     def text(self, text: str) -> None:
-        self._container[self._key] = text
+        self.container[self.key] = text
 
 
 def slots(document: Any) -> Iterator[TextSlot]:
@@ -79,11 +79,18 @@ def slots(document: Any) -> Iterator[TextSlot]:
             if isinstance(item, str):
                 if free or member not in _OPAQUE:
                     yield TextSlot(value, key, is_content=free or member in _CONTENT)
+                elif member == "data" and _is_plain_text(value):
+                    yield TextSlot(value, key, is_content=True)
             elif isinstance(item, dict):
                 inner.append((cast("Any", item), member, free or (member in _FREE and isinstance(key, str))))
             elif isinstance(item, list):
                 inner.append((cast("Any", item), member, free))
         stack += reversed(inner)
+
+
+def _is_plain_text(source: Any) -> bool:
+    # Anthropic's documents have base64 or plain text in the same member.
+    return isinstance(source, dict) and cast("dict[str, Any]", source).get("type") == "text"
 
 
 def _items(value: Any) -> list[tuple[Any, Any]]:

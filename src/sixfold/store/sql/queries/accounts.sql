@@ -108,7 +108,9 @@ VALUES (:token_hash, :account_id, :kind, :id, :way, :agent, COALESCE(CAST(:authe
 UPDATE signin SET organization_id = CASE WHEN :organization_id = account_id THEN NULL ELSE :organization_id END
 WHERE token_hash = :token_hash AND kind = 'session' AND expires_at > :now
   AND (:organization_id = account_id OR EXISTS (
-      SELECT 1 FROM member m WHERE m.account_id = :organization_id AND m.person_id = signin.account_id))
+      SELECT 1 FROM member m JOIN account a ON a.id = m.account_id
+      WHERE m.account_id = :organization_id AND m.person_id = signin.account_id
+        AND (a.closing_at IS NULL OR m.role = 'owner')))
 RETURNING account_id;
 
 -- name: login_session_rotate | Give a login session a new token, so that connections opened with the old one end.
@@ -123,7 +125,9 @@ RETURNING account_id;
 SELECT a.*, s.created_at AS signed_in_at, s.account_id AS person_id, s.organization_id, p.email AS person_email,
     CASE WHEN s.created_at > :now - :fresh_us THEN 1 ELSE 0 END AS is_fresh,
     m.id AS member_id, m.role, m.key_id AS member_key, m.team_id, m.budget_day AS member_day,
-    m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
+    m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month,
+    (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (COALESCE(m.key_id, ''), '')
+     ORDER BY g.key_id DESC LIMIT 1) AS guardrail
 FROM signin s JOIN account p ON p.id = s.account_id
 JOIN account a ON a.id = COALESCE(s.organization_id, s.account_id)
 LEFT JOIN member m ON m.account_id = s.organization_id AND m.person_id = s.account_id
