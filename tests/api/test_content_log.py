@@ -13,9 +13,13 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts import charges, keys, rights
 from sixfold.core.database import many
+from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.content.log import MAX_CHARS, ContentLog, LoggedCall
+from sixfold.core.gateway.content.recording import ContentRecorder
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
+from sixfold.core.gateway.usage import TokenUsage
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 
@@ -140,3 +144,25 @@ async def test_contents_are_bounded_swept_exported_and_erased(gateway: Gateway) 
     assert not await app.product.database.read(
         many("export_content_log", account_id=app.account.id, after="", limit=9)
     )
+
+
+async def test_a_call_that_cannot_be_logged_stops_nothing() -> None:
+    class Broken(ContentLog):
+        def __init__(self) -> None:
+            self.tried = 0
+
+        async def write(self, call: LoggedCall) -> None:
+            self.tried += 1
+            raise RuntimeError("broken")
+
+    def parse() -> ChatRequest:
+        raise errors.BadRequest("cannot be parsed")
+
+    log = Broken()
+    recorder = ContentRecorder(log)
+    reply = GatewayReply("own/small", "small", TokenUsage(), 0, charges.calculate(()), raw=b"{}")
+    for body in (b"{}", b""):
+        request = GatewayRequest("acct_1", "req_1", "chat", "chat", "small", body, parse, content_days=1)
+        recorder.record(request, reply)
+    await recorder.drain()
+    assert log.tried == 1

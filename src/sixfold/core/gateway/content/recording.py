@@ -44,7 +44,7 @@ class ContentRecorder:
 
     async def drain(self) -> None:
         """Wait until all calls are written."""
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start(self, request: GatewayRequest, read: Callable[[], str]) -> None:
         if len(self._tasks) >= _MAX_PENDING:
@@ -55,8 +55,14 @@ class ContentRecorder:
         task.add_done_callback(self._tasks.discard)
 
     async def _write(self, request: GatewayRequest, read: Callable[[], str]) -> None:
+        try:
+            await self.log.write(await self._read(request, read))
+        except (errors.SixfoldError, msgspec.MsgspecError, UnicodeError):
+            _LOG.exception("cannot write the content log")
+
+    async def _read(self, request: GatewayRequest, read: Callable[[], str]) -> LoggedCall:
         response = await PARSER.run(read)
-        call = LoggedCall(
+        return LoggedCall(
             request.request_id,
             request.account_id,
             request.key_id,
@@ -66,10 +72,6 @@ class ContentRecorder:
             request.body[: 4 * MAX_CHARS].decode("utf-8", "replace") or str(request.parse()),
             response,
         )
-        try:
-            await self.log.write(call)
-        except errors.StoreFailed:
-            _LOG.exception("cannot write the content log")
 
 
 class _RecordingFilter:
