@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,9 +42,13 @@ class Receiver:
     def __init__(self) -> None:
         self.url = ""
         self.statuses: list[int] = []
+        # Answers only when as many requests are there at once.
+        self.together: asyncio.Barrier | None = None
         self.seen: list[tuple[dict[str, str], bytes]] = []
 
     async def hear(self, request: Request) -> Response:
+        if self.together is not None:
+            await self.together.wait()
         self.seen.append((dict(request.headers), await request.body()))
         return Response(status_code=self.statuses.pop(0) if self.statuses else 204)
 
@@ -136,6 +141,17 @@ async def test_a_failed_delivery_is_repeated_with_the_same_id(gateway: Gateway) 
         (row,) = await sweep(gateway)
         assert row["error"] is None
         assert len({headers["webhook-id"] for headers, _ in heard.seen}) == 1
+        assert len(heard.seen) == 2
+
+
+async def test_a_slow_receiver_does_not_delay_the_others(gateway: Gateway) -> None:
+    async with receiver() as heard:
+        heard.together = asyncio.Barrier(2)
+        for _ in range(2):
+            await create(gateway, heard.url, "0.001")
+        await gateway.chat()
+        rows = await sweep(gateway)
+        assert [row["error"] for row in rows] == [None, None]
         assert len(heard.seen) == 2
 
 

@@ -418,7 +418,7 @@ def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, Non
         "gpu": product.gpu.run(),
     }
     if product.settings.process == 0:
-        tasks |= {"sweep": _sweep(product), "deposits": product.deposits.run()}
+        tasks |= {"sweep": _sweep(product), "alerts": _alert(product), "deposits": product.deposits.run()}
     return tasks
 
 
@@ -432,7 +432,7 @@ async def _refresh_status(product: Application) -> None:
 
 async def _sweep(product: Application) -> None:
     """Delete expired data every minute; failed deletions are retried in the next round."""
-    deletion, alerts = account_deletion(product), cost_alerts(product)
+    deletion = account_deletion(product)
     # Only an older version leaves such rows, so once after a restart is enough.
     with contextlib.suppress(errors.StoreFailed):
         await product.database.write(refunds.sweep_children())
@@ -447,10 +447,18 @@ async def _sweep(product: Application) -> None:
             await product.database.write(upload_paths.sweep(), durable=False)
             await product.database.write(refunds.sweep())
             await product.outbox.sweep()
-            await alerts.sweep()
             await product.webhook_secrets.encrypt_all()
             await product.workflows.names.sweep()
             await deletion.sweep()
+
+
+async def _alert(product: Application) -> None:
+    """Send cost alerts every minute; their receivers may be slow, so other sweeps do not wait for them."""
+    alerts = cost_alerts(product)
+    while True:
+        await asyncio.sleep(_SWEEP_SECONDS)
+        with contextlib.suppress(errors.StoreFailed):
+            await alerts.sweep()
 
 
 def cost_alerts(product: Application) -> CostAlerts:

@@ -6,6 +6,7 @@ is sent once for each day or month; its message is signed and retried as webhook
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +23,8 @@ from sixfold.core.predictions.webhooks import RetrySchedule, WebhookSender
 # Entries younger than this are counted by the next sweep: a transaction may commit later than its time.
 LAG_US = 10 * SECOND_US
 _BATCH = 200
+# Messages that are sent at once, so that all are answered or given up before their lease ends.
+_AT_ONCE, _ROUNDS = 50, 4
 _LEASE_US = 60 * SECOND_US
 _SEND_SECONDS = 15.0
 _MAX_ERROR = 200
@@ -54,9 +57,12 @@ class CostAlerts:
             after = str(rows[-1]["id"])
         if not after:
             return
-        due = await self._database.write(many("alerts_claim", lease=_LEASE_US, limit=_BATCH))
-        for row in due:
-            await self._deliver(row)
+        for _ in range(_ROUNDS):
+            due = await self._database.write(many("alerts_claim", lease=_LEASE_US, limit=_AT_ONCE))
+            # A slow receiver does not delay the messages of other accounts.
+            await asyncio.gather(*(self._deliver(row) for row in due))
+            if len(due) < _AT_ONCE:
+                break
 
     async def _deliver(self, row: Row) -> None:
         error, final = await self._send(row)
