@@ -60,6 +60,20 @@ async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> 
         assert (invited.role, invited.source) == ("admin", "invitation")
 
 
+async def test_a_full_organization_hinders_no_sign_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "MAX_MEMBERS", 1)
+    async with provider() as found, opened(tmp_path, found, tables={"sign_in": RULES}) as app:
+        await app.product.database.write(organizations.create(app.account.id, "acme"))
+        found.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
+        found.claims["realm_access"] = {"roles": ["media"]}
+        visitor = app.visitor()
+        assert (await visitor.get(found.grant(await begun(visitor)))).status_code == 303
+        page = await visitor.get("/account/members")
+        assert "You act for this account as its owner" in page.text
+
+
 @pytest.mark.parametrize(
     ("claims", "claim", "groups"),
     [

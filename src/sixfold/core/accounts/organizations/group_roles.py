@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from sixfold import errors
 from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.accounts.organizations.members import Member
 from sixfold.core.database import Transaction, one
@@ -95,7 +96,12 @@ def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules)
             continue
         member = yield from members.of_person(account_id, person_id)
         if rule is not None:
-            yield from _join(account_id, person_id, member, rule)
+            try:
+                yield from _join(account_id, person_id, member, rule)
+            except (errors.Conflict, errors.Forbidden) as error:
+                # The person can still sign in to the own account and to other organizations.
+                _LOG.warning("a group of [sign_in.groups] cannot join %s: %s", name, error.message)
+                continue
             first = first or account_id
         elif member is not None and member.source == "groups" and member.role != "owner":
             yield from members.remove(account_id, member.id)
