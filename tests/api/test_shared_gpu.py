@@ -210,3 +210,16 @@ async def test_without_a_gpu_no_call_waits(tmp_path: Path, monkeypatch: pytest.M
         assert "nothing states" in two.app.product.gpu.reports()[0]["note"]
         ok(await two.chat(), await two.image())
         assert not two.gpu.unloaded
+
+
+async def test_a_single_model_server_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ollama = Ollama({CHAT: COMPLETION})
+    async with listening(ollama):
+        look_at(monkeypatch, ollama=ollama.port)
+        async with running_app(tmp_path) as app:
+            await app.product.gateway_runtime.looked()
+            assert any(server.ready for server in app.product.gateway_runtime.model_servers())
+            before = ollama.count("/api/ps")
+            await app.product.gpu.refresh()
+            assert ollama.count("/api/ps") == before
+            assert app.product.gpu.reports() == ()

@@ -37,6 +37,8 @@ _REFRESH_SECONDS = 15.0
 # The library of the driver takes tens of milliseconds to answer.
 _CARDS_SECONDS = 1.0
 _LIMITS = ComfyLimits(connect_seconds=2.0, answer_seconds=5.0)
+# The kinds of model servers that may state and unload their models.
+_HOLDERS = frozenset({"ollama", "llamacpp", "llamaswap"})
 _SEVERAL = "this machine has several GPUs: name the programs of each in SIXFOLD_GPU_GROUPS"
 _SEVERAL_COMFYUI = (
     "there are several ComfyUI servers here: name the programs of each GPU in SIXFOLD_GPU_GROUPS"
@@ -165,10 +167,12 @@ class GpuSharing:
     async def _refresh(self) -> None:
         attached: dict[str, Callable[[GpuAccess | None], None]] = {}
         for gpu in self._gpus:
-            programs = await self._programs(gpu.group)
+            # Where only one program can be a member, it is not asked what it has loaded.
+            is_shared = not gpu.group.is_default or self._candidates(gpu.group) > 1
+            programs = await self._programs(gpu.group) if is_shared else []
             gpu.holders = {program.holder.name: program.holder for program in programs}
             gpu.note = ""
-            total, free = await self._memory(gpu)
+            total, free = await self._memory(gpu) if is_shared else (0, None)
             if len(programs) < 2:
                 gpu.note = gpu.note or "no two programs share it"
             if not gpu.note and await self._start(gpu, total, free):
@@ -202,6 +206,16 @@ class GpuSharing:
         return True
 
     # -- programs ----------------------------------------------------------------------------------
+
+    def _candidates(self, group: GpuGroup) -> int:
+        """Return how many programs may be members, as far as is known without asking them."""
+        servers = self.servers.model_servers() if self.servers is not None else ()
+        own = "weights" in group.members and self.has_weights()
+        return (
+            sum(server.ready and _may_share(group, server) for server in servers)
+            + sum(group.has_server(url) for url in self._comfyui.configured or self._comfyui.ready)
+            + own
+        )
 
     async def _programs(self, group: GpuGroup) -> list[_Program]:
         servers = self.servers.model_servers() if self.servers is not None else ()
@@ -279,6 +293,12 @@ class GpuSharing:
 
     async def _free_bytes(self, gpu: _SharedGpu) -> int | None:
         return (await self._memory(gpu))[1]
+
+
+def _may_share(group: GpuGroup, server: Upstream) -> bool:
+    if isinstance(server, GgufServer):
+        return "gguf" in group.members and server.uses_gpu
+    return isinstance(server, ModelServer) and server.kind in _HOLDERS and group.has_server(server.base_url)
 
 
 def _holder(server: ModelServer, name: str) -> GpuHolder | None:
