@@ -207,6 +207,11 @@ async def test_without_credit_a_run_names_balance_price_and_a_way(
         assert await page.locator("#result > *").count() == 0
         await fault.get_by_text("Add credit").click()
         assert "Ask its operator for credit." in await page.inner_text("#credit")
+        await tab.open("/live/motion-model")
+        await page.click("#live .primary")
+        stage = page.locator("#stage", has_text="a session needs more to start. Add credit")
+        await stage.get_by_text("Add credit").click()
+        assert await page.locator("#credit").is_visible()
         tab.wrong = [text for text in tab.wrong if "status of 402" not in text]
 
 

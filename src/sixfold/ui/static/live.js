@@ -4,6 +4,14 @@ const form = document.getElementById("live");
 const canvas = document.getElementById("canvas");
 const context = canvas.getContext("2d");
 const showStatus = (text) => { document.getElementById("stage").textContent = text; };
+
+function showRefusal({ error, action }) {
+  showStatus(action ? `${error} ` : error);
+  if (!action) return;
+  const link = Object.assign(document.createElement("a"), { href: action.href, textContent: action.title });
+  document.getElementById("stage").append(link);
+}
+
 const heldKeys = new Set();
 const KEYS = { ArrowUp: "w", ArrowLeft: "a", ArrowDown: "s", ArrowRight: "d" };
 let [socket, sequence, frameHeader, frames, root] = [null, 0, null, 0, [0, 0, 0]];
@@ -158,7 +166,7 @@ async function start(event) {
   const body = JSON.stringify({ model: form.dataset.model, prompt: form.prompt.value });
   const response = await fetch("/pages/sessions", { method: "POST", headers, body });
   const session = await response.json();
-  if (!response.ok) { showStatus(session.error); return; }
+  if (!response.ok) { showRefusal(session); return; }
   [sequence, promptSequence] = [0, 0];
   socket = new WebSocket(`${location.origin.replace("http", "ws")}${session.path}`);
   socket.onmessage = receive;
