@@ -16,7 +16,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
-from sixfold.core.clock import SECOND_US, rfc3339
+from sixfold.core.clock import DAY_US, SECOND_US, rfc3339
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.predictions.webhooks import RetrySchedule, WebhookSender
 
@@ -119,6 +119,11 @@ def _count(alert: Row, lag_us: int) -> Transaction[None]:
     moment = yield from now()
     until = moment - lag_us
     name, start = period_of(alert["period"], until)
+    last = period_of(alert["period"], int(alert["counted_until"]))
+    if alert["counted_for"] not in ("", name) and alert["counted_for"] == last[0]:
+        # The rest of the last period comes first; the next sweep begins the new one.
+        name, start = last
+        until = _end_of(alert["period"], start)
     is_same = alert["counted_for"] == name
     since = int(alert["counted_until"]) if is_same else start
     row = yield from one(
@@ -141,6 +146,11 @@ def _count(alert: Row, lag_us: int) -> Transaction[None]:
             "is_due": int(amount >= int(alert["threshold"]) and alert["sent_for"] != name),
         },
     )
+
+
+def _end_of(period: str, start: int) -> int:
+    # No month has more than 31 days, and none begins less than 28 days after another.
+    return period_of(period, start + (DAY_US if period == "day" else 32 * DAY_US))[1]
 
 
 def period_of(period: str, moment: int) -> tuple[str, int]:

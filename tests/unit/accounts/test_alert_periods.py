@@ -1,0 +1,69 @@
+"""Cost alerts at the end of a day: what was spent in its last minute belongs to it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts.ledger import LedgerEntry
+from sixfold.core.alerts import alerts
+from sixfold.core.alerts.alerts import CostAlert
+from sixfold.core.alerts.sweep import CostAlerts
+from sixfold.net.fetch import FetchResponse
+from sixfold.store.sqlite.database import SqliteDatabase
+
+ALERT = {"period": "day", "threshold_usd": "0.00008", "url": "https://example.com/alert"}
+
+
+class Sender:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def check_url(self, url: str) -> None:
+        raise AssertionError(url)
+
+    async def send(self, method: str, url: str, **request: Any) -> FetchResponse:
+        self.sent.append(json.loads(request["content"]))
+        return FetchResponse(204, {}, b"")
+
+
+class Secrets:
+    """One secret for all."""
+
+    async def of(self, _account_id: str) -> str:
+        return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1_000_000
+
+
+async def test_the_last_minute_of_a_day_belongs_to_it() -> None:
+    moment = at("2026-11-23T23:59:30")
+    database, sender, secrets = SqliteDatabase(":memory:", clock=lambda: moment), Sender(), Secrets()
+    account = await database.write(accounts.create("ada@example.com", credit=1_000_000))
+    await database.write(alerts.create(account.id, CostAlert(ALERT)))
+    swept = CostAlerts(database, sender, secrets)  # pyright: ignore[reportArgumentType] # only `of` is called
+
+    async def spend(hold_id: str, amount: int) -> None:
+        await database.write(ledger.hold(account.id, hold_id, amount))
+        await database.write(ledger.capture(hold_id, amount, LedgerEntry("charge", "ra1")))
+
+    await spend("h1", 50)
+    await swept.sweep()
+    assert not sender.sent
+    moment = at("2026-11-23T23:59:55")
+    await spend("h2", 50)
+    moment = at("2026-11-24T00:00:40")
+    await spend("h3", 20)
+    await swept.sweep()
+    assert [(one["period_start"], one["spent_usd"]) for one in sender.sent] == [("2026-11-23", "0.0001")]
+    moment = at("2026-11-24T00:01:40")
+    await swept.sweep()
+    (row,) = await database.read(alerts.of_account(account.id))
+    assert (row["counted_for"], row["amount"], len(sender.sent)) == ("2026-11-24", 20, 1)
+    await database.close()
