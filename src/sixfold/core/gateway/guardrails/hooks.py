@@ -5,6 +5,7 @@ The request is signed according to Standard Webhooks, as webhooks are, and sent 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -18,10 +19,13 @@ from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
 from sixfold.core.database import Database
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.guardrail import HookSettings, Stage
+from sixfold.core.single_thread import PARSER
 
 # The most characters of texts that are sent, and bytes that are read.
 _MAX_CHARS, _MAX_ANSWER = 4 * 2**20, 16 * 2**20
 _MAX_MESSAGE = 300
+# What is longer is encoded, signed and decoded in a thread.
+_LOOP_CHARS = 64 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
@@ -107,26 +111,19 @@ class GuardrailHooks:
     async def _call(
         self, hook: HookSettings, stage: Stage, request: GatewayRequest, texts: Sequence[str], signer: str
     ) -> _HookAnswer:
-        body = _encode(
-            {
-                "type": f"guardrail.{stage}",
-                "request_id": request.request_id,
-                "account_id": request.account_id,
-                "key_id": request.key_id,
-                "endpoint": request.endpoint,
-                "model": request.model,
-                "stream": request.stream,
-                "texts": texts,
-            }
-        )
-        message_id, timestamp = ids.new("msg"), int(time.time())
-        secret = await self._secret(signer)
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": message_id,
-            "webhook-timestamp": str(timestamp),
-            "webhook-signature": signature(secret, message_id, timestamp, body),
+        document = {
+            "type": f"guardrail.{stage}",
+            "request_id": request.request_id,
+            "account_id": request.account_id,
+            "key_id": request.key_id,
+            "endpoint": request.endpoint,
+            "model": request.model,
+            "stream": request.stream,
+            "texts": texts,
         }
+        secret, is_small = await self._secret(signer), sum(map(len, texts)) <= _LOOP_CHARS
+        message = functools.partial(_message, secret, document)
+        headers, body = message() if is_small else await PARSER.run(message)
         response = await self.sender.send(
             "POST",
             hook.url,
@@ -137,7 +134,20 @@ class GuardrailHooks:
         )
         if response.status != 200:
             raise errors.FetchFailed(f"it returned status {response.status} instead of 200")
-        answer = _decode(response.body)
+        is_small = len(response.body) <= _LOOP_CHARS
+        answer = _decode(response.body) if is_small else await PARSER.run(_decode, response.body)
         if answer.action == "change" and len(answer.texts or ()) != len(texts):
             raise errors.FetchFailed(f"it returned {len(answer.texts or ())} texts for {len(texts)}")
         return answer
+
+
+def _message(secret: str, document: dict[str, Any]) -> tuple[dict[str, str], bytes]:
+    """Return the headers and the body of a signed message."""
+    body, message_id, timestamp = _encode(document), ids.new("msg"), int(time.time())
+    headers = {
+        "content-type": "application/json",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature(secret, message_id, timestamp, body),
+    }
+    return headers, body
