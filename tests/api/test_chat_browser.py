@@ -32,6 +32,10 @@ $$
 \\frac{a}{b}
 $$
 
+| Name | Value | Note |
+|---|---|---|
+| a | 1 | wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww |
+
 The end."""
 
 
@@ -58,7 +62,8 @@ async def test_answer_grows_survives_a_reload_and_is_stopped(chatting: tuple[Gat
         page = tab.page
         await tab.open("/chat")
         await _ask(page, "Plan it")
-        await page.wait_for_selector(DONE)
+        # The page of a new chat may be loaded after its answer has ended.
+        await page.wait_for_selector(f"{DONE}, #messages .cost")
         assert await page.locator("#last h3, #messages h3").inner_text() == "Plan"
         assert await page.locator(".content pre .k").first.inner_text() == "def"
         assert await page.locator(".content math mfrac").count() == 1
@@ -73,10 +78,12 @@ async def test_answer_grows_survives_a_reload_and_is_stopped(chatting: tuple[Gat
         gateway.acme.left.clear()
         await _ask(page, "Again")
         await page.wait_for_selector("#active [data-open]:has-text('one two')")
-        await page.click("#stop-button")
+        await page.focus("#stop-button")
+        await page.keyboard.press("Enter")
         await page.wait_for_selector("#last :text('Stopped.')")
         await gateway.acme.left.wait()
         assert not await page.is_visible("#stop-button")
+        assert await page.evaluate("document.activeElement.id") == "text"
 
 
 async def test_a_lost_connection_is_named_and_recovers(chatting: tuple[Gateway, str, Any]) -> None:
@@ -120,5 +127,7 @@ async def test_chat_fits_the_window_without_shifts_or_faults(
         ]
         assert said == []
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        # Words of tables stay whole.
+        assert (await page.locator(".content th").first.bounding_box())["height"] < 40
         box = await page.locator("#composer").bounding_box()
         assert box["y"] + box["height"] <= 901

@@ -15,6 +15,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.database import many
+from sixfold.ui.chat import thread_view
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_memory_pages import put
@@ -100,6 +101,7 @@ async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gatew
     await person.asked("say 2 words", where)
     page = await person.page(where)
     assert page.count('class="message answer"') == page.count('class="message question"') == 2
+    assert "3 × 1000.00/M = 0.0038 USD</span>" in page
     assert gateway.acme.seen[-1].document["messages"][1] == {"role": "assistant", "content": "word word word"}
     conversation_id = where.rpartition("/")[2]
     items = await gateway.openai().conversations.items.list(conversation_id, order="asc")
@@ -184,6 +186,22 @@ async def test_edit_makes_a_version_and_a_branch_a_chat(any_database_gateway: Ga
     await person.act(f"{second}/delete")
     assert [(await person.client.get(path)).status_code for path in (first, second)] == [404, 404]
     assert (await person.client.get(branch.headers["location"])).status_code == 200
+
+
+async def test_edit_of_an_earlier_message_and_of_files(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_view, "MESSAGES", 2)
+    person = await Person.of(gateway)
+    where = await person.asked("say 1 words")
+    earliest = person.ids(await person.page(where), "question")[0]
+    await person.asked("", where, files=[("file", ("red.png", _png(), "image/png"))])
+    page = await person.page(where)
+    assert earliest not in page
+    assert "say 1 words</textarea>" in await person.page(f"{where}?edit={earliest}")
+    files_only, answer = person.ids(page, "question")[0], person.ids(page, "answer")[0]
+    assert f'name="edited" value="{files_only}"' in await person.page(f"{where}?edit={files_only}")
+    assert 'name="edited"' not in await person.page(f"{where}?edit={answer}")
 
 
 async def test_hostile_answer_is_only_text(gateway: Gateway) -> None:

@@ -65,8 +65,10 @@ class ChatPages:
         place = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
         thread = await self._reader.read(user.tenant, requests.path_value(request, "conversation_id"), place)
         edited = requests.query_text(request, "edit", _MAX_TEXT)
-        text = next((view.message.text for view in thread.messages if view.message.id == edited), "")
-        return await self.render(user, thread, Composer(text=text, edited=edited if text else ""))
+        message = await self._reader.question(user.tenant, thread.chat.id, edited) if edited else None
+        if message is None:
+            return await self.render(user, thread)
+        return await self.render(user, thread, Composer(text=message.text, edited=message.id))
 
     async def render(
         self,

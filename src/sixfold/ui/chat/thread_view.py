@@ -106,6 +106,12 @@ class ThreadReader:
         item = await self._store.item(tenant, chat_id, item_id)
         return self.text(chat_id, await self._view(item, _NO_VERSIONS))
 
+    async def question(self, tenant: Tenant, chat_id: str, item_id: str) -> StoredMessage | None:
+        """Return a message of the user, or None for another item; raises `ItemNotFound`."""
+        item = await self._store.item(tenant, chat_id, item_id)
+        message = messages.parse(item.id, item.place, item.item)
+        return message if message is not None and message.role == "user" else None
+
     async def ending(self, tenant: Tenant, chat_id: str) -> tuple[str, str]:
         """Return the last answer, or why there is none, as HTML, and the cost of the chat."""
         thread = await self.read(tenant, chat_id)

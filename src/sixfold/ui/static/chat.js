@@ -18,6 +18,8 @@
   const atEnd = () => page.scrollHeight - page.scrollTop - innerHeight < 120;
   addEventListener("scroll", () => { follow = atEnd(); }, { passive: true });
   const toEnd = () => { if (follow) page.scrollTop = page.scrollHeight; };
+  // An image has its height when it is there.
+  last.addEventListener("load", toEnd, { capture: true });
 
   function show(error, action) {
     problem.hidden = !error;
@@ -39,6 +41,9 @@
     <h2 class="hidden" id="h-active">Answer</h2><div class="content" data-blocks></div><div class="content" data-growing></div>
     <p class="open" data-open></p><p class="note" data-status>Waiting for the model …</p></article>`;
 
+  const MOST_LOSSES = 5;
+  let losses = 0;
+
   function listen() {
     if (!byId("active")) last.innerHTML = skeleton;
     const active = byId("active"), part = (name) => active.querySelector(`[data-${name}]`);
@@ -47,6 +52,7 @@
     const on = (name, handle) => events.addEventListener(name, (event) => { handle(JSON.parse(event.data)); toEnd(); });
     let tail = null;
     setBusy(true);
+    events.addEventListener("open", () => { losses = 0; });
     // A connection, also a new one after a loss, begins with all that there is.
     on("begin", () => { blocks.replaceChildren(); growing.replaceChildren(); open.textContent = ""; tail = null; status.textContent = "Waiting for the model …"; });
     on("status", (data) => { status.textContent = data.text; });
@@ -68,10 +74,16 @@
       if (byId("total")) byId("total").textContent = data.total;
       const answer = last.querySelector(".content");
       byId("spoken").textContent = answer ? `Answer: ${answer.textContent.slice(0, 1000)}` : "No answer";
+      const stopped = stopButton?.matches(":focus-visible");
       setBusy(false);
+      if (stopped) text.focus();
     });
     events.onerror = () => {
-      if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+      if (events.readyState === EventSource.CLOSED) {
+        // The chat was deleted, or the session has ended: the page says which.
+        if (++losses > MOST_LOSSES) return location.reload();
+        setTimeout(listen, 2000);
+      }
       status.textContent = "Connection lost. The answer continues on the server; reconnecting …";
     };
   }
@@ -111,10 +123,11 @@
     event.preventDefault();
     if (composer.hasAttribute("data-busy")) return;
     if (!text.value.trim() && !files.files.length) return text.focus();
+    const sent = text.value, attached = [...files.files];
     if (await ask(composer.action, new FormData(composer))) {
-      text.value = "";
-      files.value = "";
-      list();
+      // What was written or chosen meanwhile stays.
+      if (text.value === sent) text.value = "";
+      choose([...files.files].filter((file) => !attached.includes(file)));
       text.focus();
     }
   });
@@ -167,9 +180,11 @@
     const form = event.target;
     if (form.id === "stop") {
       event.preventDefault();
-      stopButton.disabled = true;
+      if (stopButton.ariaBusy) return;
+      // A disabled button would lose the focus.
+      stopButton.ariaBusy = "true";
       await fetch(form.action, { method: "POST", headers: { ...headers, "Content-Type": "application/x-www-form-urlencoded" }, body: "" }).catch(() => {});
-      stopButton.disabled = false;
+      stopButton.ariaBusy = null;
     } else if (form.id === "again") {
       event.preventDefault();
       const body = new URLSearchParams({ item: event.submitter.value, model: byId("model").value });
@@ -190,7 +205,13 @@
     if (link.ariaBusy) return;
     link.ariaBusy = "true";
     link.textContent = "Loading …";
-    const found = new DOMParser().parseFromString(await (await fetch(link.href)).text(), "text/html");
+    const response = await fetch(link.href).catch(() => null);
+    if (!response?.ok) {
+      link.textContent = "Earlier messages could not be loaded. Try again";
+      link.ariaBusy = null;
+      return;
+    }
+    const found = new DOMParser().parseFromString(await response.text(), "text/html");
     const next = found.getElementById("earlier"), articles = [...found.querySelectorAll("#messages > article")];
     // A few in each frame, from the last, so that the page stays responsive and in its place.
     while (articles.length) {
