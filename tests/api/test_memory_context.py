@@ -105,3 +105,14 @@ async def test_a_key_without_the_memory_cannot_add_it(gateway: Gateway) -> None:
     headers = {**bearer(made.api_key), "X-Sixfold-Memory": "*"}
     answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
     assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(("path", "field"), [("responses", "instructions"), ("messages", "system")])
+async def test_instructions_of_a_wrong_type_are_refused(gateway: Gateway, path: str, field: str) -> None:
+    question = [{"role": "user", "content": "what colour is the rotor?"}]
+    name = "anth/small" if path == "messages" else "acme/small"
+    body = {"model": name, "max_tokens": 50, ("input" if path == "responses" else "messages"): question}
+    body |= {field: 5}
+    headers = {**gateway.headers, "X-Sixfold-Memory": "*"}
+    answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=headers)
+    assert (answer.status_code, gateway.acme.seen + gateway.anth.seen) == (400, [])

@@ -155,13 +155,15 @@ def _text(content: Any) -> str:
 
 def _insert(body: dict[str, Any], wire: str, text: str) -> None:
     """Add a text to the system prompt of a request in its API."""
+    field = {"responses": "instructions", "messages": "system"}.get(wire, "")
+    before = body.get(field)
+    if before is not None and not isinstance(before, str if wire == "responses" else str | list):
+        raise errors.BadRequest(f"{field} must be a text (got {type(before).__name__})")
     if wire == "responses":
-        before = body.get("instructions")
-        body["instructions"] = f"{before}\n\n{text}" if isinstance(before, str) and before else text
+        body["instructions"] = f"{before}\n\n{text}" if before else text
     elif wire == "messages":
-        before = body.get("system")
-        blocks = [{"type": "text", "text": before}] if isinstance(before, str) and before else before or []
-        body["system"] = [*cast("list[Any]", blocks), {"type": "text", "text": text}]
+        blocks = cast("list[Any]", [{"type": "text", "text": before}] if isinstance(before, str) else before)
+        body["system"] = [*(blocks if before else ()), {"type": "text", "text": text}]
     else:
         messages = cast("list[Any]", body["messages"])
         roles = [cast("dict[str, Any]", each).get("role") for each in messages if isinstance(each, dict)]
