@@ -1,7 +1,7 @@
 /** A client for a Sixfold server, for Node 18 and browsers. Its types are in client.d.ts. */
 
 const ENDED = new Set(["succeeded", "failed", "canceled", "expired"]);
-const RETRIED = new Set([429, 502, 503, 504]);
+const RETRIED = new Set([409, 429, 502, 503, 504]);
 const LONGEST_PAUSE_SECONDS = 30;
 
 /** A response with an error status. */
@@ -27,12 +27,16 @@ export class PredictionFailed extends Error {
 
 const sleep = (seconds, signal) =>
   new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, seconds * 1000);
-    signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+    signal?.throwIfAborted();
+    const abort = () => { clearTimeout(timer); reject(signal.reason); };
+    const timer = setTimeout(() => { signal?.removeEventListener("abort", abort); resolve(); }, seconds * 1000);
+    signal?.addEventListener("abort", abort, { once: true });
   });
 
 function pause(response, attempt) {
   if (response && (!RETRIED.has(response.status) || response.headers.get("x-should-retry") === "false")) return null;
+  // Another request with the same key is under way, or a conflict that stays.
+  if (response?.status === 409 && !response.headers.has("retry-after")) return null;
   const asked = Number(response?.headers.get("retry-after") ?? Number.NaN);
   if (!Number.isNaN(asked)) return asked <= LONGEST_PAUSE_SECONDS ? asked : null;
   return Math.min(0.5 * 2 ** attempt, 8) * (0.75 + Math.random() / 4);
@@ -42,7 +46,11 @@ function filled(template, parts = {}) {
   return template.replace(/\{(\w+)\}/g, (_, name) => {
     const value = parts[name];
     if (value === undefined || value === "") throw new TypeError(`path.${name} is missing`);
-    return String(value).split("/").map(encodeURIComponent).join("/");
+    const segments = String(value).split("/");
+    if (segments.includes(".") || segments.includes("..")) {
+      throw new TypeError(`path.${name} has a part . or .., which would name another path`);
+    }
+    return segments.map(encodeURIComponent).join("/");
   });
 }
 

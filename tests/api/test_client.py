@@ -220,6 +220,22 @@ def test_the_key_is_not_sent_to_another_server(tmp_path: Path) -> None:
     assert ["authorization" in each.headers for each in seen] == [False, True]
 
 
+def test_a_failed_download_leaves_the_file_that_is_there(tmp_path: Path) -> None:
+    target = tmp_path / "fox.png"
+    target.write_bytes(b"earlier")
+    with pytest.raises(ApiError, match="404"):
+        faked([httpx.Response(404, json={"error": "gone"})], []).download("/media/fox.png", target)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("fox.png", b"earlier")]
+
+
+@pytest.mark.parametrize("slug", ["../keys", "notes/../../keys", "."])
+def test_an_id_cannot_name_another_path(slug: str) -> None:
+    seen: list[httpx.Request] = []
+    with pytest.raises(ClientError, match="another path"):
+        faked([httpx.Response(200, json={})], seen).memory.get(slug)
+    assert seen == []
+
+
 def test_the_generated_files_are_current() -> None:
     command = [sys.executable, "-m", "tools.client_types", "--check"]
     done = subprocess.run(command, cwd=source.ROOT, capture_output=True, text=True, timeout=120, check=False)

@@ -69,6 +69,8 @@ def path(template: str, **parts: str) -> str:
     for name, value in parts.items():
         if not value:
             raise ClientError(f"{name} is empty; pass the name or the id of an object")
+        if {".", ".."} & set(value.split("/")):
+            raise ClientError(f"{name} {value!r} has a part . or .., which would name another path")
     return template.format(**{name: quote(value, safe="/:@") for name, value in parts.items()})
 
 

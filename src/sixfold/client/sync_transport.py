@@ -84,8 +84,14 @@ class SyncTransport:
     def download(self, url: str, target: str | Path | IO[bytes]) -> None:
         """Write the file at a URL of this server to a path or an open file."""
         if isinstance(target, str | Path):
-            with Path(target).open("wb") as file:
-                self.download(url, file)
+            # A file that is there stays until the new one is complete.
+            part = Path(f"{target}.part")
+            try:
+                with part.open("wb") as file:
+                    self.download(url, file)
+                part.replace(target)
+            finally:
+                part.unlink(missing_ok=True)
             return
         address = urljoin(f"{self.base_url}/", url)
         headers = self._headers if requests.is_own(url, self.base_url) else {}
