@@ -15,7 +15,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.database import many
-from sixfold.ui.chat import thread_view
+from sixfold.ui.chat import pages, thread_view
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_memory_pages import put
@@ -188,6 +188,22 @@ async def test_edit_makes_a_version_and_a_branch_a_chat(any_database_gateway: Ga
     assert (await person.client.get(branch.headers["location"])).status_code == 200
 
 
+async def test_older_chats_follow_whatever_versions_there_are(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_CHATS", 2)
+    person = await Person.of(any_database_gateway)
+    oldest = await person.asked("say 1 words")
+    second = await person.asked("say 2 words")
+    third = await person.asked("say 3 words")
+    question = person.ids(await person.page(third), "question")[0]
+    edits = [await person.asked("say 4 words", third, edited=question) for _ in range(2)]
+    listed = re.compile(r'<li><a href="([^"]+)"')
+    *found, older = listed.findall(await person.page("/chat"))
+    assert found == [edits[1], second]
+    assert listed.findall(await person.page(older)) == [oldest]
+
+
 async def test_edit_of_an_earlier_message_and_of_files(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +289,10 @@ async def test_memory_is_shown_to_the_model_and_cited(gateway: Gateway) -> None:
     where = await person.asked("@memory what lifts the zeppelin?")
     system = gateway.acme.seen[-1].document["messages"][0]
     assert system["role"] == "system"
-    assert "[1] Zeppelin (ships/zeppelin)\n" in system["content"]
+    # A page cannot forge the code of the marks, which is new in each request.
+    code = re.search(r"<<page ([0-9a-f]{12}) \[1\] Zeppelin \(ships/zeppelin\)>>\n", system["content"])
+    assert code is not None
+    assert system["content"].endswith(f"<<end of memory {code[1]}>>")
     assert "lifts with hydrogen" in system["content"]
     page = await person.page(where)
     assert 'hydrogen <a class="cite" href="/memory/ships/zeppelin">[1]</a>, not helium [7].' in page

@@ -57,12 +57,12 @@ class ChatPages:
 
     async def new(self, request: Request, user: PageUser) -> Response:
         """Show the form of a new chat."""
-        return await self.render(user, None, Composer(requests.query_text(request, "model", _MAX_TEXT)))
+        model = requests.query_text(request, "model", _MAX_TEXT)
+        return await self.render(user, None, Composer(model), chats_before=_number(request, "chats"))
 
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show a chat: its last messages, or the ones before a place."""
-        before = request.query_params.get("before", "")
-        place = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+        place = _number(request, "before")
         thread = await self._reader.read(user.tenant, requests.path_value(request, "conversation_id"), place)
         edited = requests.query_text(request, "edit", _MAX_TEXT)
         message = await self._reader.question(user.tenant, thread.chat.id, edited) if edited else None
@@ -76,15 +76,19 @@ class ChatPages:
         thread: ThreadView | None = None,
         composer: Composer | None = None,
         status: int = 200,
+        chats_before: int | None = None,
     ) -> Response:
-        """Return the page of a chat, or of a new one."""
+        """Return the page of a chat, or of a new one; its list has chats that were changed before a time."""
         groups = model_choices.groups(self._services.gateway, user.principal)
         names = model_choices.names(groups)
         composer = composer or Composer()
         wanted = composer.model or (thread.chat.model if thread is not None else "")
+        bound = {} if chats_before is None else {"before": chats_before}
+        chats = await self._store.summaries(user.tenant, _CHATS, **bound)
         values: dict[str, Any] = {
             "user": user,
-            "chats": await self._store.summaries(user.tenant, _CHATS),
+            "chats": chats,
+            "older_chats": chats[-1].changed_at if len(chats) == _CHATS else 0,
             "thread": thread,
             "groups": groups,
             "model": wanted if wanted in names else model_choices.first(groups),
@@ -122,3 +126,8 @@ class ChatPages:
         title = f"{chat.title[: TITLE_CHARS - 9]} (branch)"
         copy = await self._store.copy(user.tenant, chat_id, item, title=title)
         return RedirectResponse(path_of(copy), 303)
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -105,13 +105,10 @@ class ChatStore:
         self._database = database
         self._store = store
 
-    async def summaries(self, tenant: Tenant, limit: int) -> tuple[ChatSummary, ...]:
-        """Return the last changed chats, each by its last changed version."""
-        rows = await self._database.read(many("chat_list", **tenant.row, limit=limit))
-        found: dict[str, ChatSummary] = {}
-        for row in rows:
-            found.setdefault(row["root"] or row["id"], ChatSummary(**row))
-        return tuple(found.values())
+    async def summaries(self, tenant: Tenant, limit: int, before: int = _END) -> tuple[ChatSummary, ...]:
+        """Return the chats that were last changed before a time (µs), each by its last changed version."""
+        rows = await self._database.read(many("chat_list", **tenant.row, before=before, limit=limit))
+        return tuple(ChatSummary(**row) for row in rows)
 
     async def get(self, tenant: Tenant, chat_id: str) -> ChatRecord:
         """Return a chat; raises `ConversationNotFound`."""

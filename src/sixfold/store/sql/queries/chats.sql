@@ -10,9 +10,21 @@ SELECT id, title, model, root, parent, shared, draft, cost, items, size, last_pl
 FROM relay_conversation WHERE account_id = :account_id AND id = :id AND title <> ''
   AND (:credential_id = '' OR credential_id = :credential_id);
 
--- name: chat_list | Return an account's chats, the last changed first.
-SELECT id, root, title, model, changed_at FROM relay_conversation
+-- name: chat_list | Return an account's chats before a time, the last changed first, each by its last changed version.
+SELECT id, root, title, model, changed_at FROM relay_conversation c
 WHERE account_id = :account_id AND title <> '' AND (:credential_id = '' OR credential_id = :credential_id)
+  AND changed_at < :before
+  AND NOT EXISTS (
+    SELECT 1 FROM relay_conversation n
+    WHERE n.account_id = c.account_id AND n.root <> ''
+      AND n.root = CASE WHEN c.root = '' THEN c.id ELSE c.root END
+      AND (:credential_id = '' OR n.credential_id = :credential_id)
+      AND (n.changed_at > c.changed_at OR (n.changed_at = c.changed_at AND n.id > c.id)))
+  AND NOT EXISTS (
+    SELECT 1 FROM relay_conversation n
+    WHERE n.account_id = c.account_id AND n.id = c.root
+      AND (:credential_id = '' OR n.credential_id = :credential_id)
+      AND (n.changed_at > c.changed_at OR (n.changed_at = c.changed_at AND n.id > c.id)))
 ORDER BY changed_at DESC, id DESC LIMIT :limit;
 
 -- name: chat_items | Return the last items of a chat before a place, newest first.
