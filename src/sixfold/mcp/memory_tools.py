@@ -20,7 +20,7 @@ _PAGE = 100
 # The maximum of one `read`.
 _MAX_CHARS = 200_000
 _TITLES = {
-    "context": "What the memory knows about it",
+    "context": "Context of a question",
     "search": "Search the memory",
     "read": "Read a page",
     "write": "Write a page",
@@ -29,11 +29,11 @@ _TITLES = {
     "tag": "Tags of a page",
     "link": "Links of a page",
     "timeline": "Timeline of a page",
-    "traverse": "Walk along links",
+    "traverse": "Follow links",
     "history": "Versions of a page",
     "delete": "Delete a page",
     "restore": "Restore a version",
-    "inspect": "What the memory holds",
+    "inspect": "Summary of the memory",
     "import_document": "Import a document",
     "fetch": "Fetch a result",
 }
@@ -180,15 +180,15 @@ def _resource(row: JsonObject) -> JsonObject:
 _PROMPTS: Mapping[str, tuple[str, str, str]] = {
     "recall": (
         "Recall what the memory knows",
-        "What it is about",
+        "The topic",
         "Search the memory for what is known about {topic}, read the pages that matter, and answer with "
         "their slugs.",
     ),
     "remember": (
-        "Keep something in the memory",
-        "What to keep",
-        "Keep this in the memory: {topic}. Search first; add to the pages that are there, with links and "
-        "dates, and make new ones only for what has none.",
+        "Store something in the memory",
+        "The text or topic to store",
+        "Store this in the memory: {topic}. Search first; add to existing pages, with links and dates, and "
+        "create a page only for a subject that has none.",
     ),
 }
 

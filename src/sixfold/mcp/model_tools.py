@@ -38,14 +38,14 @@ _MAX_IMAGE_BYTES = 3 * 2**20
 # Many clients limit a call to 60 s.
 _MAX_WAIT, _WAIT = 600, 45
 
-MODEL = OperationField("model", "string", "A model's name, from models", required=True, max_chars=100)
-INPUT = OperationField("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)
+MODEL = OperationField("model", "string", "Name of a model, from models", required=True, max_chars=100)
+INPUT = OperationField("input", "object", "Inputs by name; a file is a URL or a data: URI", required=True)
 MODELS = (
-    OperationField("model", "string", "Tell one model's inputs in full", max_chars=100),
-    OperationField("cursor", "string", "next_cursor of the page before", default="", max_chars=300),
+    OperationField("model", "string", "Return the inputs of this model in full", max_chars=100),
+    OperationField("cursor", "string", "next_cursor of the previous page", default="", max_chars=300),
 )
 HARDWARE = OperationField(
-    "hardware", "string", "Other hardware than a template's own, paid by its time", max_chars=60
+    "hardware", "string", "Hardware other than the template's, charged by time", max_chars=60
 )
 QUOTE = (MODEL, INPUT, HARDWARE)
 RUN = (
@@ -55,7 +55,7 @@ RUN = (
     OperationField(
         "wait_seconds",
         "integer",
-        "How long to wait for the result; then ask with prediction",
+        "Seconds to wait for the result; after them, poll with prediction",
         default=_WAIT,
         minimum=0,
         maximum=_MAX_WAIT,
@@ -63,52 +63,52 @@ RUN = (
 )
 RUN_SPACE = (
     OperationField(
-        "slug", "string", "A space's slug, as in turbo-text-to-image", required=True, max_chars=100
+        "slug", "string", "Slug of a space, such as turbo-text-to-image", required=True, max_chars=100
     ),
-    OperationField("input", "object", "Its inputs by name; a file is a URL or an upload's id", default={}),
+    OperationField("input", "object", "Inputs by name; a file is a URL or the id of an upload", default={}),
     RUN[-1],
 )
 PREDICTION = (
-    OperationField("id", "string", "A prediction's id, from run; left out: the latest ones", max_chars=100),
+    OperationField("id", "string", "Id of a prediction, from run; omit it to list the latest", max_chars=100),
     OperationField(
-        "wait_seconds", "integer", "How long to wait for its end", default=0, minimum=0, maximum=_MAX_WAIT
+        "wait_seconds", "integer", "Seconds to wait for its end", default=0, minimum=0, maximum=_MAX_WAIT
     ),
     OperationField("cancel", "boolean", "Cancel it if it has not ended", default=False),
-    OperationField("limit", "integer", "How many of the latest", default=10, minimum=1, maximum=50),
+    OperationField("limit", "integer", "Number of predictions to list", default=10, minimum=1, maximum=50),
 )
 
 
 _READS = {"readOnlyHint": True, "openWorldHint": False}
 _SPENDS = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": True}
 _TOOLS: Mapping[str, tuple[str, str, tuple[OperationField, ...], Mapping[str, bool]]] = {
-    "models": ("Models", "List the models that make things, with their inputs.", MODELS, _READS),
+    "models": ("Models", "List the models, with their inputs.", MODELS, _READS),
     "quote": (
-        "What a run costs",
-        "Tell what a run would cost, by time at most, and who would serve it; nothing is spent.",
+        "Price of a run",
+        "Return the price of a run (the maximum if charged by time) and its engine; nothing is charged.",
         QUOTE,
         _READS,
     ),
     "run": (
         "Run a model",
-        "Make a picture, a video, a sound or a text with a model, for what quote tells; a failure is free.",
+        "Generate an image, a video, audio or text with a model, at the price of quote; failures are free.",
         RUN,
         _SPENDS,
     ),
     "run_space": (
         "Run a workflow space",
-        "Run a node graph by its inputs, for what its nodes cost; models lists each as space:<slug>.",
+        "Run a workflow by its inputs, at the price of its nodes; models lists each as space:<slug>.",
         RUN_SPACE,
         _SPENDS,
     ),
     "prediction": (
-        "How a run stands",
-        "Tell how a run stands, wait for its end, or cancel it; without an id, list the latest.",
+        "Status of a run",
+        "Return the status of a run, wait for its end, or cancel it; without an id, list the latest.",
         PREDICTION,
         _SPENDS,
     ),
 }
 _NOT_FOUND_HINTS: Mapping[str, str] = {
-    **dict.fromkeys(("models", "quote", "run"), "models without an argument lists what there is."),
+    **dict.fromkeys(("models", "quote", "run"), "models without an argument lists all names."),
     "run_space": "models lists each space as space:<slug>.",
     "prediction": "prediction without an id lists the latest.",
 }

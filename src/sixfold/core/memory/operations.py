@@ -29,94 +29,99 @@ _AT_A_GLANCE = 10
 SLUG = OperationField(
     "slug",
     "string",
-    "The page, as in people/ann: letters and digits of any script, - _ . and / between folders",
+    "The page's slug, such as people/ann: letters and digits of any script, - _ . and / between folders",
     required=True,
     max_chars=limits.LONG_SLUG,
 )
 IF_VERSION = OperationField(
     "if_version",
     "integer",
-    "Change it only if it is still at this version, which reading it told you; else nothing happens",
+    "Change the page only if this is its current version, as returned by read; else the call fails",
     minimum=1,
 )
 LIMIT = OperationField(
-    "limit", "integer", "How many at most", default=50, minimum=1, maximum=limits.MAX_PAGE_SIZE
+    "limit", "integer", "Maximum number of results", default=50, minimum=1, maximum=limits.MAX_PAGE_SIZE
 )
 CURSOR = OperationField(
-    "cursor", "string", "next_cursor of the answer before, for what follows", max_chars=500
+    "cursor", "string", "next_cursor of the previous response, for the next page", max_chars=500
 )
-AS_OF = OperationField("as_of", "string", "An RFC 3339 time: read what was known then", max_chars=40)
-TAGS = OperationField("tags", "strings", 'Tags, as in ["hiring", "2026"]')
+AS_OF = OperationField("as_of", "string", "An RFC 3339 time: return the state at that time", max_chars=40)
+TAGS = OperationField("tags", "strings", 'Tags, such as ["hiring", "2026"]')
 COLLECTIONS = OperationField(
     "collections",
     "strings",
-    "Collections that keys can be limited to; left out, a key of one collection puts the page there",
+    "Collections, to which keys can be limited; default: the collection of a key limited to one",
 )
 
 SEARCH = (
     OperationField(
         "query", "string", "A question or words, in any language", required=True, max_chars=10_000
     ),
-    OperationField("limit", "integer", "How many results", default=10, minimum=1, maximum=100),
-    OperationField("offset", "integer", "How many to pass over", default=0, minimum=0, maximum=10_000),
+    OperationField("limit", "integer", "Maximum number of results", default=10, minimum=1, maximum=100),
+    OperationField("offset", "integer", "Number of results to skip", default=0, minimum=0, maximum=10_000),
     OperationField("types", "strings", "Only pages of one of these types"),
     OperationField("tags", "strings", "Only pages with one of these tags"),
     OperationField("collections", "strings", "Only pages in one of these collections"),
     OperationField("since", "string", "Only pages changed at or after this RFC 3339 time", max_chars=40),
     OperationField("until", "string", "Only pages changed at or before this RFC 3339 time", max_chars=40),
-    OperationField("mode", "string", "How to look; auto is best", default="auto", choices=MODES),
+    OperationField("mode", "string", "Search mode; auto suits most queries", default="auto", choices=MODES),
     OperationField(
-        "snippet_chars", "integer", "The length of snippets", default=300, minimum=0, maximum=2_000
+        "snippet_chars", "integer", "Length of snippets in characters", default=300, minimum=0, maximum=2_000
     ),
-    OperationField("explain", "boolean", "Tell every part of each score", default=False),
+    OperationField("explain", "boolean", "Include the parts of each score", default=False),
 )
 READ = (
     SLUG,
     AS_OF,
-    OperationField("offset", "integer", "Where in the text to begin", default=0, minimum=0),
-    OperationField("max_chars", "integer", "How much of it", default=BUDGET, minimum=1, maximum=MAX_BUDGET),
+    OperationField("offset", "integer", "Offset in the text, in characters", default=0, minimum=0),
+    OperationField(
+        "max_chars", "integer", "Characters at most", default=BUDGET, minimum=1, maximum=MAX_BUDGET
+    ),
 )
 WRITE = (
     SLUG,
     OperationField(
-        "title", "string", "Left out: front matter's, else the first heading's", max_chars=limits.TITLE_CHARS
+        "title",
+        "string",
+        "Default: the front matter's, else the first heading",
+        max_chars=limits.TITLE_CHARS,
     ),
     OperationField(
         "body",
         "string",
-        "Markdown. [[slug]] links; - works_at [[companies/acme]] or [[works_at::companies/acme]] say how. "
+        "Markdown. [[slug]] links; - works_at [[companies/acme]] or [[works_at::companies/acme]] is typed. "
         "Front matter may set title, type, tags, collections",
         required=True,
     ),
     OperationField(
-        "type", "string", "As in person, company, decision; a note if left out", max_chars=limits.TYPE_CHARS
+        "type", "string", "Such as person, company, decision; default: note", max_chars=limits.TYPE_CHARS
     ),
     TAGS,
     COLLECTIONS,
-    OperationField("overwrite", "boolean", "Replace a page that is there already", default=False),
+    OperationField("overwrite", "boolean", "Replace an existing page", default=False),
     IF_VERSION,
 )
 EDIT = (
     SLUG,
-    OperationField("operation", "string", "What to do", required=True, choices=page_edits.OPERATIONS),
+    OperationField("operation", "string", "Edit operation", required=True, choices=page_edits.OPERATIONS),
     OperationField("content", "string", "append, prepend, replace_section: the new text"),
     OperationField(
-        "find", "string", "replace_text: the text to replace, as it stands in the page, there once"
+        "find", "string", "replace_text: the exact text to replace; it must occur once unless `all` is true"
     ),
-    OperationField("replace", "string", "replace_text: what stands there instead"),
-    OperationField("all", "boolean", "replace_text: replace it wherever it stands", default=False),
-    OperationField("section", "string", "replace_section: its heading", max_chars=500),
+    OperationField("replace", "string", "replace_text: the new text"),
+    OperationField("all", "boolean", "replace_text: replace all occurrences", default=False),
+    OperationField("section", "string", "replace_section: the heading of the section", max_chars=500),
     OperationField("fields", "object", "set_fields: some of title, type, tags, collections"),
     OperationField(
         "to",
         "string",
-        "rename: the new slug; links follow, the old slug leads there",
+        "rename: the new slug; links are updated, the old slug redirects",
         max_chars=limits.LONG_SLUG,
     ),
     IF_VERSION,
 )
 LIST = (
-    OperationField("prefix", "string", "Only slugs that begin so, as in people/", max_chars=limits.LONG_SLUG),
+    OperationField("prefix", "string", "Only slugs with this prefix: people/", max_chars=limits.LONG_SLUG),
     OperationField("tag", "string", "Only pages with this tag", max_chars=limits.TAG_CHARS),
     OperationField("type", "string", "Only pages of this type", max_chars=limits.TYPE_CHARS),
     OperationField("collection", "string", "Only pages in this collection", max_chars=limits.TAG_CHARS),
@@ -127,19 +132,19 @@ LIST = (
 LINK = (
     SLUG,
     OperationField(
-        "to", "string", "The page that it leads to; left out: only tell the links", max_chars=limits.LONG_SLUG
+        "to", "string", "Slug of the linked page; omit it to list the links", max_chars=limits.LONG_SLUG
     ),
     OperationField(
         "type",
         "string",
-        "As in works_at, founded, depends_on; links_to if left out",
+        "Such as works_at, founded, depends_on; default: links_to",
         max_chars=limits.TYPE_CHARS,
     ),
-    OperationField("context", "string", "Why, in a sentence", max_chars=limits.CONTEXT_CHARS),
+    OperationField("context", "string", "Reason for the link, in a sentence", max_chars=limits.CONTEXT_CHARS),
     OperationField(
         "action",
         "string",
-        "add it, remove it, or confirm or dismiss one that was inferred from a sentence",
+        "Add or remove the link, or confirm or dismiss one that was inferred from a sentence",
         default="add",
         choices=("add", "remove", "confirm", "dismiss"),
     ),
@@ -147,16 +152,18 @@ LINK = (
 )
 TAG = (
     SLUG,
-    OperationField("tags", "strings", "Tags to add; left out with remove: only tell the tags"),
-    OperationField("remove", "strings", "Tags to take off"),
+    OperationField("tags", "strings", "Tags to add; omit it and `remove` to list the tags"),
+    OperationField("remove", "strings", "Tags to remove"),
     IF_VERSION,
 )
 TIMELINE = (
     SLUG,
-    OperationField("date", "string", "To add an entry: 2026-11-20, 2026-11, 2026, or a time", max_chars=40),
-    OperationField("summary", "string", "What happened, in a line", max_chars=limits.SUMMARY_CHARS),
-    OperationField("detail", "string", "More of it", max_chars=limits.DETAIL_CHARS),
-    OperationField("source", "string", "Where this is known from", max_chars=limits.SUMMARY_CHARS),
+    OperationField(
+        "date", "string", "Date of a new entry: 2026-11-20, 2026-11, 2026, or a time", max_chars=40
+    ),
+    OperationField("summary", "string", "Summary of the event, in a line", max_chars=limits.SUMMARY_CHARS),
+    OperationField("detail", "string", "Details of the event", max_chars=limits.DETAIL_CHARS),
+    OperationField("source", "string", "Source of the information", max_chars=limits.SUMMARY_CHARS),
     AS_OF,
     LIMIT,
     CURSOR,
@@ -164,75 +171,67 @@ TIMELINE = (
 )
 HISTORY = (
     SLUG,
-    OperationField("version", "integer", "Tell what this version said", minimum=1),
-    OperationField("from", "integer", "Tell what changed from this version …", minimum=1),
-    OperationField("to", "integer", "… to this one", minimum=1),
+    OperationField("version", "integer", "Return the text of this version", minimum=1),
+    OperationField("from", "integer", "First version to compare", minimum=1),
+    OperationField("to", "integer", "Second version to compare", minimum=1),
     LIMIT,
     CURSOR,
 )
 TRAVERSE = (
     SLUG,
-    OperationField("depth", "integer", "How many steps", default=1, minimum=1, maximum=limits.DEPTH),
+    OperationField("depth", "integer", "Maximum number of steps", default=1, minimum=1, maximum=limits.DEPTH),
     OperationField("type", "string", "Only links of this type", max_chars=limits.TYPE_CHARS),
-    OperationField("direction", "string", "Which way", default="both", choices=("out", "in", "both")),
+    OperationField("direction", "string", "Link direction", default="both", choices=("out", "in", "both")),
 )
 DELETE = (SLUG, IF_VERSION)
 RESTORE = (
     SLUG,
-    OperationField("version", "integer", "The version to bring back, from history", required=True, minimum=1),
+    OperationField("version", "integer", "The version to restore, from history", required=True, minimum=1),
     IF_VERSION,
 )
-FETCH = (
-    OperationField(
-        "id", "string", "The id, or the slug, of a result of search", required=True, max_chars=800
-    ),
-)
+FETCH = (OperationField("id", "string", "The id or slug of a search result", required=True, max_chars=800),)
 INSPECT = (LIMIT,)
 
 _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
     "search": (
-        "Find pages by a question or words; best first, each with the passage that answers.",
+        "Find pages by a question or words; best first, each with its most relevant passage.",
         SEARCH,
         False,
     ),
     "read": (
-        "Read one page: text, tags, links both ways, timeline, and the version to edit it by.",
+        "Read one page: text, tags, links in both directions, timeline, and the version for edits.",
         READ,
         False,
     ),
     "write": (
-        "Create a page; replace one with overwrite or if_version. To add to one, use edit.",
+        "Create a page, or replace one with overwrite or if_version. To add to a page, use edit.",
         WRITE,
         True,
     ),
     "edit": (
-        "Change a part of a page: append, prepend, replace text or a section, set fields, rename.",
+        "Change part of a page: append, prepend, replace text or a section, set fields, rename.",
         EDIT,
         True,
     ),
     "list": ("List pages by slug, filtered by folder, tag, type, collection or time of change.", LIST, False),
-    "tag": ("Tell, add or remove a page's tags.", TAG, True),
-    "link": ("Tell a page's links, add or remove one, confirm or dismiss an inferred one.", LINK, True),
-    "timeline": ("Tell what happened around a page and when, or add a dated entry.", TIMELINE, True),
+    "tag": ("List, add or remove the tags of a page.", TAG, True),
+    "link": ("List the links of a page, add or remove one, confirm or dismiss an inferred one.", LINK, True),
+    "timeline": ("List the dated events of a page, or add one.", TIMELINE, True),
     "traverse": (
-        "Walk from a page along links, up to five steps: who and what is connected with it.",
+        "List the pages connected with a page by up to five links.",
         TRAVERSE,
         False,
     ),
-    "history": ("Tell a page's versions, what one said, or what changed between two.", HISTORY, False),
+    "history": ("List the versions of a page, return one, or compare two.", HISTORY, False),
     "delete": ("Delete a page; restore brings it back.", DELETE, True),
-    "restore": ("Make an older version the newest, also of a deleted page.", RESTORE, True),
-    "inspect": (
-        "Tell what the memory holds: counts, types, tags, collections, last changes, orphans.",
-        INSPECT,
-        False,
-    ),
+    "restore": ("Restore an older version of a page, even of a deleted one.", RESTORE, True),
+    "inspect": ("Summarize the memory: counts, types, tags, collections, changes, orphans.", INSPECT, False),
     "import_document": (
         "Import a document as pages with page marks like [p. 12]; a new version replaces the old one.",
         document_fields.IMPORT_DOCUMENT,
         True,
     ),
-    "fetch": ("Fetch the whole text of a search result by its id.", FETCH, False),
+    "fetch": ("Return the full text of a search result by its id.", FETCH, False),
 }
 
 

@@ -11,20 +11,18 @@ DOCUMENT = (
     OperationField(
         "name",
         "string",
-        "The file name, as in report.pdf: PDF, DOCX, HTML, EPUB, TXT or MD, or a zip or tar of them",
+        "File name, such as report.pdf: PDF, DOCX, HTML, EPUB, TXT or MD, or a zip or tar of them",
         required=True,
         max_chars=documents.NAME_CHARS,
     ),
-    OperationField(
-        "folder", "string", "The folder of the new pages, as in papers", max_chars=limits.LONG_SLUG
-    ),
+    OperationField("folder", "string", "Folder of the new pages, such as papers", max_chars=limits.LONG_SLUG),
     OperationField("tags", "strings", "Tags of the pages"),
     OperationField("collections", "strings", "Collections of the pages"),
 )
 IMPORT_DOCUMENT = (
     *DOCUMENT,
-    OperationField("url", "string", "Where to fetch the file: an http or https URL", max_chars=2_000),
-    OperationField("content", "string", "The file in base64, in place of url"),
+    OperationField("url", "string", "http or https URL of the file", max_chars=2_000),
+    OperationField("content", "string", "The file in base64, instead of url"),
 )
 
 

@@ -53,7 +53,7 @@ FIELDS = (
     OperationField("types", "strings", "Only pages of one of these types"),
     OperationField("tags", "strings", "Only pages with one of these tags"),
     OperationField("collections", "strings", "Only pages in one of these collections"),
-    OperationField("mode", "string", "How to look; auto is best", default="auto", choices=MODES),
+    OperationField("mode", "string", "Search mode; auto suits most queries", default="auto", choices=MODES),
 )
 
 
