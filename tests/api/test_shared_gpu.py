@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.app import gpu as gpu_sharing
 from sixfold.core.gpu.report import GpuSchema
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.local_servers import chat
@@ -223,3 +224,18 @@ async def test_a_single_model_server_is_not_asked(tmp_path: Path, monkeypatch: p
             await app.product.gpu.refresh()
             assert ollama.count("/api/ps") == before
             assert app.product.gpu.reports() == ()
+
+
+async def test_a_server_that_hangs_does_not_stop_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_sharing, "_ANSWER_SECONDS", 0.05)
+    async with sharing(tmp_path, monkeypatch, 1, 1) as two:
+        gpu = two.app.product.gpu
+        for server in two.app.product.gateway_runtime.model_servers():
+            server.gpu = None
+        two.ollama.slow = True
+        async with asyncio.timeout(10):
+            await gpu.refresh()
+        assert two.ollama.waiting.is_set()
+        assert all(server.gpu is None for server in two.app.product.gateway_runtime.model_servers())

@@ -34,6 +34,8 @@ from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.gpu_state import GpuStateFile
 
 _REFRESH_SECONDS = 15.0
+# A server that does not state its models in this time is no member yet.
+_ANSWER_SECONDS = 3.0
 # The library of the driver takes tens of milliseconds to answer.
 _CARDS_SECONDS = 1.0
 _LIMITS = ComfyLimits(connect_seconds=2.0, answer_seconds=5.0)
@@ -243,8 +245,12 @@ class GpuSharing:
         if server.gpu is not None and server.gpu.holder.name == name:
             return _Program(server.gpu.holder, attach)
         holder = _holder(server, name)
+        residents = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                residents = None if holder is None else await holder.residents()
         # One that does not state its models cannot unload them either.
-        return None if holder is None or await holder.residents() is None else _Program(holder, attach)
+        return None if holder is None or residents is None else _Program(holder, attach)
 
     def _set_comfyui(self, url: str, access: GpuAccess | None) -> None:
         if access is None:
