@@ -32,10 +32,11 @@ nightly: $(STAMP)-test ## run the slowest tests: whole programs, clusters, long 
 
 check: lint types docs laws ## every law that a machine can check
 
-lint: $(STAMP)-dev ## style and import rules
+lint: $(STAMP)-dev ## style, import rules, and types generated for clients
 	@$(BIN)/ruff check $(ARGS)
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.client_types --check
 
 format: $(STAMP)-dev ## put right what a machine can: imports, layout, old idioms
 	@$(BIN)/ruff check --fix-only --quiet

@@ -1,7 +1,7 @@
 """Generate the types of the Python client and of the TypeScript client from the OpenAPI documents.
 
     python -m tools.client_types          # rewrite the files
-    python -m tools.client_types --check  # exit with 1 if a file differs
+    python -m tools.client_types --check  # exit with 1 if a file differs; a part of `make lint`
 
 The synchronous Python client is generated from the asynchronous one by `SYNCHRONOUS`.
 """
