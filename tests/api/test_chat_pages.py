@@ -313,3 +313,23 @@ async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> Non
         assert (await person.client.get(run[1])).status_code == 200
         assert gateway.acme.seen == []
         assert await gateway.app.faults() == ()
+
+
+async def test_files_are_limited_in_number_and_size(gateway: Gateway) -> None:
+    person = await Person.of(gateway)
+    eleven = [("file", (f"{number}.txt", b"a", "text/plain")) for number in range(11)]
+    many_files = await person.ask("hello", files=eleven)
+    assert (many_files.status_code, many_files.json()["error"]) == (
+        400,
+        "A message may have at most 10 files (got 11)",
+    )
+    large = b"\x89PNG\r\n\x1a\n" + bytes(9 * 2**20)
+    refused = await person.ask("hello", files=[("file", ("large.png", large, "image/png"))])
+    assert (refused.status_code, refused.json()["error"]) == (
+        413,
+        "large.png has 9 MiB; an image may have 8 MiB",
+    )
+    expired = await person.client.post(
+        "/chat", data={"csrf": "old", "text": "hello"}, files=eleven[:1], headers=SCRIPT
+    )
+    assert (expired.status_code, expired.json()["code"]) == (403, "forbidden")

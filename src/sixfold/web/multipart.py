@@ -209,6 +209,7 @@ class _Collector(PartHandler):
         """Write the data that arrived since the last call."""
         for file, data in self.pending:
             file.file.write(data)
+            file.size = (file.size or 0) + len(data)
         self.pending.clear()
 
 

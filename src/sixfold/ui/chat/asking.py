@@ -72,12 +72,20 @@ class AskRoutes:
         A script gets the message as HTML; a form waits for the answer and is redirected to the chat.
         """
         chat_id = str(request.path_params.get("conversation_id", ""))
+        try:
+            return await self._answer_form(request, user, chat_id)
+        except errors.SixfoldError as error:
+            if not _is_script(request):
+                raise
+            return self._problem(error)
+
+    async def _answer_form(self, request: Request, user: PageUser, chat_id: str) -> Response:
         async with self._form(request, user) as form:
             try:
                 return await self._ask(request, user, chat_id, form)
             except errors.SixfoldError as error:
                 if _is_script(request) or isinstance(error, errors.NotFound):
-                    return self._problem(error)
+                    raise
                 thread = await self._reader.read(user.tenant, chat_id) if chat_id else None
                 composer = Composer(form.model, form.text, form.edited, error.message)
                 return await self._pages.render(user, thread, composer, error.status)

@@ -90,13 +90,21 @@
 
   // -- sending ----------------------------------------------------------------------------------------
 
+  // Errors that come before the page's own code, such as the end of the session, are pages.
+  async function documentOf(response) {
+    if (response.headers.get("content-type")?.includes("json")) return response.json();
+    const heading = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("h1");
+    const action = response.status === 401 ? { href: `/signin?next=${encodeURIComponent(location.pathname)}`, title: "Sign in" } : undefined;
+    return { error: `${heading?.textContent ?? `The server answered with status ${response.status}`}. Your message is still here.`, action };
+  }
+
   async function ask(action, body) {
     setBusy(true);
     show();
     let response, data;
     try {
       response = await fetch(action, { method: "POST", headers, body });
-      data = await response.json();
+      data = await documentOf(response);
     } catch {
       setBusy(false);
       show("Can't reach the server. Your message is still here: send it again.");
