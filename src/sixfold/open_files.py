@@ -25,20 +25,20 @@ _started_with: list[int] = []
 def raise_limit() -> int:
     """Raise this process's limit to its hard limit and return it; logs a warning if that is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
-    if soft == resource.RLIM_INFINITY or soft > wanted:
-        wanted = soft
-    elif soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    target = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft == resource.RLIM_INFINITY or soft > target:
+        target = soft
+    elif soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
         _started_with[:] = [soft]
-    if 0 <= wanted < ENOUGH:
+    if 0 <= target < ENOUGH:
         _LOG.warning(
             "This process may open only %s files and connections; each streamed call takes two. "
             "Raise the hard limit (ulimit -Hn, or LimitNOFILE in the systemd unit) to %s or more",
-            f"{wanted:,}",
+            f"{target:,}",
             f"{ENOUGH:,}",
         )
-    return wanted
+    return target
 
 
 def restore(pid: int) -> None:

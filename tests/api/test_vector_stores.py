@@ -269,7 +269,7 @@ async def test_quotas_refuse_and_change_nothing(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, settings) as gateway:
         client = gateway.openai()
         store = await client.vector_stores.create()
-        with pytest.raises(openai.APIStatusError, match="the most are 1"):
+        with pytest.raises(openai.APIStatusError, match="at most 1 vector stores"):
             await client.vector_stores.create()
         large = await uploaded(client, data=b"words " * 1_000)
         await client.vector_stores.files.create(store.id, file_id=large)

@@ -326,7 +326,7 @@ def _names(text: str | None, option: str) -> tuple[str, ...]:
 
 
 def _moment(text: str) -> int:
-    """Return the epoch in µs of a moment or of the end of a day; UTC where no zone is given."""
+    """Return a time, or the end of a day, in epoch µs; the default time zone is UTC."""
     try:
         if len(text) == len("2027-01-31"):
             moment = datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), UTC)

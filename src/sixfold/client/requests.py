@@ -86,9 +86,9 @@ def pause(response: httpx.Response | None, attempt: int) -> float | None:
             return None
         if response.status_code == 409 and "retry-after" not in response.headers:
             return None
-        asked = retry_after(response)
-        if asked is not None:
-            return asked if asked <= _LONGEST_PAUSE else None
+        server_pause = retry_after(response)
+        if server_pause is not None:
+            return server_pause if server_pause <= _LONGEST_PAUSE else None
     return min(0.5 * 2**attempt, 8.0) * random.uniform(0.75, 1.0)  # noqa: S311 - spreads retries, guards nothing
 
 

@@ -30,7 +30,7 @@ class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Guardrail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is masked in requests and, with `mask_responses`, in responses, and the hook."""
+    """The data masked in requests and, with `mask_responses`, in responses, and the hook."""
 
     mask: tuple[Literal["secrets", "emails", "cards"], ...] = ()
     mask_responses: bool = False

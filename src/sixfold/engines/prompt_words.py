@@ -64,7 +64,7 @@ def of_parts(prompt: str, parts: Iterable[PromptWords]) -> PromptWords:
 
 
 def _words(folded: str, covered: bytearray) -> Iterator[Span]:
-    """Yield the spans of words; a run of a script without spaces is divided where its cover changes."""
+    """Yield the spans of words; text of a script without spaces is split where its coverage changes."""
     for match in WORD.finditer(folded):
         if not _UNSPACED.search(match[0]):
             yield match.span()

@@ -164,7 +164,7 @@ class _WorkflowRun:
                 self._parent, ChildRun(node_key, model, values, sources, max_cost)
             )
         if child.state is not PredictionState.SUCCEEDED or child.output is None:
-            raise errors.EngineFailed(child.error or f"{model} was {child.state}")
+            raise errors.EngineFailed(child.error or f"{model} ended as {child.state}")
         blobs = self._workshop.media.blobs
         node_files: list[NodeFile] = []
         output = child.output.first

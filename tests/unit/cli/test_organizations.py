@@ -18,7 +18,7 @@ def test_an_organization_is_built_and_shown(sixfold: Commands) -> None:
     assert "already" in sixfold.refused("member", "add", "acme", "ben@example.com")
     assert "no team" in sixfold.refused("member", "add", "acme", "cleo@example.com", "--team", "Sound")
     sixfold.ok("member", "change", "acme", "ben@example.com", "--role", "admin", "--budget-day", "2.5")
-    assert "possible budget" in sixfold.refused("team", "budget", "acme", "Vision", "--budget-day=-1")
+    assert "is not a valid budget" in sixfold.refused("team", "budget", "acme", "Vision", "--budget-day=-1")
     sixfold.ok("team", "budget", "acme", "Vision", "--budget-month", "none", "--budget-day", "5")
     sixfold.ok("organization", "budget", "acme", "--budget-month", "500")
     assert "/invitation?token=invite_" in sixfold.ok("member", "invite", "acme", "cleo@example.com")["url"]

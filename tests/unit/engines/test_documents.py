@@ -171,7 +171,7 @@ def test_bombs_end_with_their_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("limits", "reason"),
-    [({"pages": 2}, "3 pages; at most 2"), ({"chars": 50}, "more than 50 characters")],
+    [({"pages": 2}, "at most 2 pages (got 3)"), ({"chars": 50}, "more than 50 characters")],
 )
 def test_limits_of_the_operator_hold(tmp_path: Path, limits: dict[str, int], reason: str) -> None:
     assert reason in refusal(tmp_path, "a.pdf", fakes.pdf(["word " * 10] * 3), **limits)

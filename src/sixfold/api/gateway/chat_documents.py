@@ -234,7 +234,7 @@ def _content_text(content: Any) -> str:
 def _replace(document: DocumentPart, text: str, wire: str) -> None:
     """Turn the part of a document into a part of text in its API."""
     part = document.part
-    kept = {key: part[key] for key in ("cache_control", "prompt_cache_breakpoint") if key in part}
+    cache_fields = {key: part[key] for key in ("cache_control", "prompt_cache_breakpoint") if key in part}
     notes = _string(part, "context")
     name = _NAME.sub(" ", document.name)[: documents.NAME_CHARS].strip()
     head = f'<document name="{name}">' if name else "<document>"
@@ -243,7 +243,7 @@ def _replace(document: DocumentPart, text: str, wire: str) -> None:
     part |= {
         "type": "input_text" if wire == "responses" else "text",
         "text": f"{head}\n{body}\n</document>",
-        **kept,
+        **cache_fields,
     }
 
 

@@ -14,7 +14,7 @@ ANTHROPIC_HEADER = b"anthropic-version"
 
 
 class UnsupportedResource(NamedTuple):
-    """What a path stands for, and what this server has instead."""
+    """An unsupported path: its resource, and the alternative on this server."""
 
     title: str
     instead: str = ""

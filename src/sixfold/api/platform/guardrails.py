@@ -33,7 +33,7 @@ class GuardrailHookSchema(TypedDict, total=False):
 
 
 class GuardrailFieldsSchema(TypedDict, total=False):
-    """What to set; `key` is the id of a key, or null for the account."""
+    """The fields to set; `key` is the id of a key, or null for the account."""
 
     key: str | None
     mask: list[Literal["secrets", "emails", "cards"]]

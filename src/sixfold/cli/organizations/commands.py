@@ -239,7 +239,7 @@ def _budgets(arguments: argparse.Namespace) -> dict[str, int | None]:
         except ValueError as error:
             raise CommandError(f"--{name.replace('_', '-')}: {error}") from None
         if not 0 <= (found[name] or 0) <= organizations.MAX_BUDGET:
-            raise CommandError(f"--{name.replace('_', '-')}: {text} USD is not a possible budget")
+            raise CommandError(f"--{name.replace('_', '-')}: {text} USD is not a valid budget")
     return found
 
 

@@ -88,7 +88,7 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who makes a request: the account, and the rights and limits of the credential.
+    """The caller of a request: the account, and the rights and limits of the credential.
 
     `keyless` is set for the operator on the server's own machine without a key. `signed_in_at` is the time of
     a session's last login in epoch µs, `is_fresh` whether that was within the last `FRESH_MINUTES`.

@@ -87,7 +87,7 @@ def _union(rights: Iterable[Rights]) -> Rights:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a route, websocket or tool requires: a right, any credential, or nothing (`public`).
+    """Requirement of a route, websocket or tool: a right, any credential, or nothing (`public`).
 
     `role` is the lowest role in the organization that may do it.
     """

@@ -25,7 +25,7 @@ _Answer = Literal["keep", "retry", "wait", "release"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What to do with a line: keep its reply, try it again, let the whole batch wait, or give it back.
+    """Decision about a line: keep its reply, try it again, let the whole batch wait, or give it back.
 
     A `new_attempt` has another `Idempotency-Key`, since the reply is stored for the last one. With
     `for_money`, the wait is short while other calls hold money.

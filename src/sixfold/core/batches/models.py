@@ -93,7 +93,7 @@ def from_row(row: Row) -> Batch:
 
 
 class LineProblem(msgspec.Struct, frozen=True):
-    """Why a line of an input is invalid."""
+    """Error of an invalid line of an input."""
 
     line: int
     code: str

@@ -1,4 +1,4 @@
-"""How many lines of a batch run at a time on one server."""
+"""Number of lines of a batch that run at a time on one server."""
 
 from __future__ import annotations
 

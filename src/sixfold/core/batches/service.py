@@ -95,7 +95,7 @@ class BatchService:
         row = yield from one("batches_unfinished", account_id=principal.account_id)
         if row is not None and int(row["batches"]) >= self.limits.unfinished:
             raise errors.TooManyRequests(
-                f"This account has {row['batches']} unfinished batches, which is the most: wait for one",
+                f"An account may have at most {self.limits.unfinished} unfinished batches: retry later",
                 retry_after=60,
             )
         # A name of its own, so that the input outlives the deletion of its file.

@@ -39,7 +39,7 @@ class FileLimits(msgspec.Struct, frozen=True):
 
 
 class FileDetails(msgspec.Struct, frozen=True):
-    """What a client states of a file; `seconds` is its life from now, or None without an end."""
+    """Fields of a file set by a client; `seconds` is its life from now, or None without an end."""
 
     filename: str
     purpose: str
@@ -116,7 +116,7 @@ def check_quota(account_id: str, limits: FileLimits, size: int = 0) -> Transacti
     used = yield from one("file_usage", account_id=account_id)
     count, stored = (int(used["files"]), int(used["bytes"])) if used is not None else (0, 0)
     if count >= limits.files:
-        raise errors.TooLarge(f"This account has {count} files; the most are {limits.files}: delete some")
+        raise errors.TooLarge(f"An account may store at most {limits.files} files: delete some")
     if stored + size > limits.bytes:
         raise errors.TooLarge(
             f"The files of this account have {stored} bytes, and {size} more would exceed the limit of "

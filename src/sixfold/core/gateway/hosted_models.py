@@ -1,4 +1,4 @@
-"""What is known of hosted models: the rows of `data/hosted_models.toml`, which complete a provider's list."""
+"""Metadata of hosted models: the rows of `data/hosted_models.toml`, which complete a provider's list."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class GpuAccess:
 
 @dataclass(slots=True)
 class GpuArbiter:
-    """The uses of one GPU by this process. `turn_seconds` is how long uses may pass the first that waits."""
+    """Arbiter of one GPU in this process; uses may pass the first waiting one for `turn_seconds`."""
 
     name: str
     store: StateStore

@@ -1,4 +1,4 @@
-"""Which programs share a GPU: the setting `gpu_groups`, or all programs of this machine."""
+"""Groups of programs that share a GPU: the setting `gpu_groups`, or all programs of this machine."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _member(text: str) -> str:
 
 
 def _host(host: str) -> str:
-    """Return a host's name; all names of this machine are the same."""
+    """Return a host's name, with one name for all addresses of this machine."""
     host = host.lower()
     if host in _SELF:
         return _THIS_MACHINE

@@ -1,4 +1,4 @@
-"""Who holds the memory of each GPU and who waits for it, for `doctor` and the operator's page."""
+"""Holders of each GPU's memory and the calls that wait for it, for `doctor` and the operator's page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GpuSchema(TypedDict):
 
 
 class GpuReports(Protocol):
-    """What is known of the GPUs that several programs share."""
+    """State of the GPUs that several programs share."""
 
     def reports(self) -> Sequence[GpuSchema]:
         """Return who holds the memory of each GPU."""

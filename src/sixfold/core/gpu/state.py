@@ -69,7 +69,7 @@ class Ticket(msgspec.Struct):
 
 
 class Measurement(msgspec.Struct):
-    """What is known of a model: its size, and the seconds until it is ready after a switch."""
+    """Measurements of a model: its size, and the seconds until it is ready after a switch."""
 
     size: int
     seconds: float = 0.0
@@ -214,13 +214,13 @@ def withdraw(state: GpuState, ticket_id: str, now: float) -> None:
 
 def set_residents(state: GpuState, holder: str, private: str, sizes: dict[str, int], now: float) -> None:
     """Replace the models of a holder by what it reports; the size of a model in use is kept up to date."""
-    kept = [each for each in state.residents if (each.holder, each.private) != (holder, private)]
+    residents = [each for each in state.residents if (each.holder, each.private) != (holder, private)]
     before = {each.key: each for each in state.residents}
     for model, size in sizes.items():
         old = before.get((holder, model, private))
         used_at, unload = (now, False) if old is None else (old.used_at, old.unload)
-        kept.append(Residency(holder, model, size, private=private, used_at=used_at, unload=unload))
-    state.residents = kept
+        residents.append(Residency(holder, model, size, private=private, used_at=used_at, unload=unload))
+    state.residents = residents
 
 
 def drop_owners(state: GpuState, dead: Collection[str]) -> bool:

@@ -64,21 +64,23 @@ def _parse(value: Any, depth: int, left: list[int]) -> Filter:
         parts = [_parse(row, depth - 1, left) for row in cast("list[Any]", rows)]
         among = all if kind == "and" else any
         return lambda attributes: among(part(attributes) for part in parts)
-    compare, key, wanted = _COMPARISONS.get(str(kind)), fields.get("key"), fields.get("value")
+    compare, key, operand = _COMPARISONS.get(str(kind)), fields.get("key"), fields.get("value")
     if compare is None or not isinstance(key, str):
         raise _invalid(f"have a key and a type of {', '.join(_COMPARISONS)}, and, or")
     is_list = kind in ("in", "nin")
-    values = cast("list[Any]", wanted) if is_list and isinstance(wanted, list) else [wanted]
-    if is_list != isinstance(wanted, list) or not all(isinstance(each, str | int | float) for each in values):
+    values = cast("list[Any]", operand) if is_list and isinstance(operand, list) else [operand]
+    if is_list != isinstance(operand, list) or not all(
+        isinstance(each, str | int | float) for each in values
+    ):
         raise _invalid("compare with a text, a number or a boolean, or for in and nin with a list of them")
-    return lambda attributes: _holds(compare, attributes.get(key), wanted)
+    return lambda attributes: _holds(compare, attributes.get(key), operand)
 
 
-def _holds(compare: Callable[[Any, Any], bool], value: Value | None, wanted: Any) -> bool:
+def _holds(compare: Callable[[Any, Any], bool], value: Value | None, operand: Any) -> bool:
     if value is None:
         return compare in (_COMPARISONS["ne"], _COMPARISONS["nin"])
     try:
-        return compare(value, wanted)
+        return compare(value, operand)
     except TypeError:
         # A text and a number have no order.
         return False

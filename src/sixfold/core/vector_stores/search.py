@@ -66,15 +66,15 @@ class VectorStoreSearch:
         """Return the best chunks; raises `VectorStoreNotFound`, and `BadRequest` for an expired store."""
         store, files = await self._database.read(_open(tenant, store_id))
         await self._touch(store)
-        kept = await asyncio.to_thread(_kept, files, query.keep)
-        if not kept or not query.text.strip():
+        matching_files = await asyncio.to_thread(_kept, files, query.keep)
+        if not matching_files or not query.text.strip():
             return ()
-        tags = tuple(kept) if query.keep is not None else ()
+        tags = tuple(matching_files) if query.keep is not None else ()
         places = await self._ranked(store, query, tags)
         texts = await self._database.read(_texts(store_id, [name for name, _ in places]))
         hits: list[ChunkHit] = []
         for (name, score), text in zip(places, texts, strict=True):
-            file = kept.get(name.partition("/")[0])
+            file = matching_files.get(name.partition("/")[0])
             if file is not None and text is not None and score >= query.threshold:
                 hits.append(ChunkHit(file.file_id, file.filename, file.attributes, text, score))
         return hits

@@ -36,7 +36,7 @@ class VectorStoreLimits(msgspec.Struct, frozen=True):
 
 
 class VectorStoreDetails(msgspec.Struct, frozen=True):
-    """What a client states of a store; `expires_days` counts from its last use."""
+    """Fields of a store set by a client; `expires_days` counts from its last use."""
 
     name: str = ""
     description: str = ""
@@ -216,9 +216,7 @@ def _create(
 ) -> Transaction[VectorStore]:
     used = yield from one("vector_store_usage", account_id=tenant.account_id)
     if used is not None and used["stores"] >= limits.stores:
-        raise errors.TooLarge(
-            f"This account has {used['stores']} vector stores; the most are {limits.stores}: delete some"
-        )
+        raise errors.TooLarge(f"An account may have at most {limits.stores} vector stores: delete some")
     store_id = ids.new("vs")
     fields = {**msgspec.structs.asdict(details), "metadata": _encode(details.metadata).decode()}
     yield Query("vector_store_insert", {**tenant.row, **fields, "id": store_id})
@@ -269,7 +267,7 @@ def _add(
     used = yield from one("vector_store_usage", account_id=tenant.account_id)
     if used is not None and used["bytes"] >= limits.bytes:
         raise errors.TooLarge(
-            f"The vector stores of this account have {used['bytes']} bytes; the most are {limits.bytes}"
+            f"The vector stores of an account may have at most {limits.bytes} bytes (got {used['bytes']})"
         )
     batch_id = ids.new("vsfb") if batch else ""
     if batch:

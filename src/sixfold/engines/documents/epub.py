@@ -24,11 +24,11 @@ def read(path: Path, max_pages: int, max_chars: int) -> Document:
     with packages.opened(path) as package:
         root = packages.xml(package, _CONTAINER).find(_ROOT_FILE)
         if root is None or not (name := root.get("full-path")):
-            raise UnusableInput("The EPUB names no package document.")
+            raise UnusableInput("The EPUB has no package document.")
         book = packages.xml(package, name)
         spine = _spine(book, posixpath.dirname(name))
         if len(spine) > max_pages:
-            raise UnusableInput(f"The EPUB has {len(spine):,} chapters; at most {max_pages:,} are read.")
+            raise UnusableInput(f"The EPUB must have at most {max_pages:,} chapters (got {len(spine):,}).")
         _check_encryption(package, spine)
         blocks = _chapters(package, spine, max_chars)
     return Document(

@@ -49,7 +49,7 @@ def _check(package: zipfile.ZipFile) -> None:
     if sum(row.file_size for row in rows) > _MAX_BYTES or any(row.file_size > _MAX_PART for row in rows):
         raise UnusableInput(f"The file unpacks to more than {_MAX_BYTES >> 20} MiB.")
     if any(row.compress_type not in _METHODS or row.flag_bits & 1 for row in rows):
-        raise UnusableInput("The file is encrypted or packed by an unknown method.")
+        raise UnusableInput("The file is encrypted or compressed by an unknown method.")
 
 
 def refuse_entities(package: zipfile.ZipFile) -> None:
@@ -58,12 +58,12 @@ def refuse_entities(package: zipfile.ZipFile) -> None:
         if row.filename.lower().endswith((".xml", ".rels")):
             with package.open(row) as part:
                 if b"<!DOCTYPE" in part.read(4096).upper():
-                    raise UnusableInput("The file has a document type definition, which is not read.")
+                    raise UnusableInput("The file has a document type definition, which is not supported.")
 
 
 def xml(package: zipfile.ZipFile, name: str) -> ElementTree.Element:
     """Return a part as XML."""
     data = package.read(name)
     if b"<!ENTITY" in data[:65_536].upper():
-        raise UnusableInput("The file defines entities, which are not read.")
+        raise UnusableInput("The file defines XML entities, which are not supported.")
     return ElementTree.fromstring(data)  # noqa: S314 - without entities, and expat limits their expansion

@@ -41,7 +41,7 @@ def read(path: Path, max_pages: int, max_chars: int) -> Document:
             reader = _opened(pypdf.PdfReader(file, strict=False))
             count = len(reader.pages)
             if count > max_pages:
-                raise UnusableInput(f"The PDF has {count:,} pages; at most {max_pages:,} are read.")
+                raise UnusableInput(f"The PDF must have at most {max_pages:,} pages (got {count:,}).")
             titles = _chapters(reader)
             blocks = list(_pages(reader, titles, max_chars))
             title, author, date = _information(reader)

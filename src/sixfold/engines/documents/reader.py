@@ -57,7 +57,7 @@ class ProcessReader:
             )
         if self._waiting[account_id] >= _MAX_WAITING:
             raise errors.TooManyRequests(
-                f"{_MAX_WAITING} documents of this account are being read; wait for one", retry_after=5
+                f"At most {_MAX_WAITING} documents of an account are read at a time: retry", retry_after=5
             )
         self._waiting[account_id] += 1
         turn = self._turns.setdefault(account_id, asyncio.Lock())

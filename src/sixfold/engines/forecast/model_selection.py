@@ -171,7 +171,7 @@ def _backtests(
 
 
 def _means(forecasts: Mapping[str, SelectedForecast]) -> dict[str, SelectedForecast]:
-    """Return the means of the models other than naive ones: of each two, and of all."""
+    """Return the mean forecasts of each pair of models and of all models, except naive ones."""
     eligible = [name for name in forecasts if "naive" not in name]
     groups = (
         [eligible[:2], eligible[1:], eligible[::2], eligible]

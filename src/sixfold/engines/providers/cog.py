@@ -62,7 +62,7 @@ class CogEngine:
         except cog.CogUnreachable as broken:
             raise EngineError(f"The model's container returned an invalid response: {broken}.") from broken
         except httpx.TransportError as error:
-            raise RemoteLost("went away with its container") from error
+            raise RemoteLost("stopped with its container") from error
         for line in prediction.log.splitlines():
             context.log(line)
         if prediction.state != "succeeded":

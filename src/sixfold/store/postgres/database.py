@@ -1,4 +1,4 @@
-"""PostgreSQL behind the Database port: transactions are committed in groups, one group at a time.
+"""The Database port on PostgreSQL: transactions are committed in groups, one group at a time.
 
 Transactions that arrive during a commit share the next one. Each has a savepoint, so a failing one does not
 affect the others. A group holds an advisory lock of the whole database: writes of all servers are serialized
@@ -217,8 +217,8 @@ class PostgresDatabase:
         try:
             while active:
                 for prepared, members in (await self._groups(connection, active)).items():
-                    given = [arguments for _, arguments in members]
-                    results = await self._batcher.run(connection, prepared, given)
+                    parameter_rows = [arguments for _, arguments in members]
+                    results = await self._batcher.run(connection, prepared, parameter_rows)
                     for (job, arguments), rows in zip(members, results, strict=True):
                         job.receive(StepResultRow(prepared.text, arguments, rows))
                         job.require_unwritten()

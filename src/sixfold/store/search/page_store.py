@@ -1,7 +1,7 @@
 """The pages of one account in memory: postings, order, folders, links and vectors.
 
-Every page has a *place*, which it keeps for as long as it is there, whatever is written on it; then the next
-new page takes it. So an index that was edited a million times is as large and as fast as one read afresh.
+Every page has a *place*, which stays the same when the page is edited and is reused after its deletion.
+So edits do not make an index larger or slower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SQLite behind the Database port: WAL, one writer thread, many requests to one durable commit.
+"""The Database port on SQLite: WAL, one writer thread, many transactions per durable commit.
 
 Each write has a savepoint, so a failing one does not affect the others, and one fsync serves all writes that
 arrived during the last one. Reads are short and run in the caller's thread.

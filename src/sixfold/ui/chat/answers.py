@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class AnswerOrder:
-    """What is to be answered: by whom it is paid, the id of the call, and the model's name."""
+    """Order of an answer: its payer, the id of the call, and the name of the model."""
 
     principal: Principal
     request_id: str
@@ -64,7 +64,7 @@ class Answer:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End the answer early; what was delivered is kept and charged."""
+        """End the answer early; what was delivered is stored and charged."""
         self._stopping.set()
 
     @property
@@ -129,10 +129,10 @@ class Answer:
         if not text and not self.error:
             stopped = self.detail.end == "stopped"
             self.error = "Stopped before the first word." if stopped else "The model returned no text."
-        kept = bool(text) and not self.error
-        if not kept:
+        has_reply = bool(text) and not self.error
+        if not has_reply:
             draft = messages.write(Draft(text, error=self.error, code=self.code, model=self.order.model))
-        item = messages.answer(text, complete=self.detail.end != "stopped") if kept else None
+        item = messages.answer(text, complete=self.detail.end != "stopped") if has_reply else None
         detail, cost = messages.write(self.detail), self.detail.cost
         try:
             await self._store.finish(self.turn.lock, item, detail, draft, cost)

@@ -99,10 +99,10 @@ class AskRoutes:
             )
         # An unknown model is refused before anything is stored.
         self._services.gateway.router.resolve_chat(form.model or "default")
-        kept = await self._kept_files(user, chat_id, form.edited)
+        previous_files = await self._kept_files(user, chat_id, form.edited)
         stored = await self._files.store(user.tenant, form.files)
         try:
-            item = messages.question(form.text, (*kept, *stored))
+            item = messages.question(form.text, (*previous_files, *stored))
             target = chat_id
             if form.edited:
                 target = await self._store.copy(user.tenant, chat_id, form.edited, version=True)
@@ -165,7 +165,7 @@ class AskRoutes:
         return await self._started(request, user, turn, model, inline=False)
 
     async def stop(self, request: Request, user: PageUser) -> Response:
-        """Stop the answer that is being made; what was delivered is kept and charged."""
+        """Stop the answer in progress; what was delivered is stored and charged."""
         await self._auth.read_form(request, user)
         chat_id = requests.path_value(request, "conversation_id")
         await self._store.stop(user.tenant, chat_id)

@@ -57,7 +57,7 @@ class ChatFiles:
         kind = media_types.sniff(head, upload.content_type or "")
         if kind in IMAGE_TYPES and (upload.size or 0) > IMAGE_BYTES:
             raise errors.TooLarge(
-                f"{name} has {(upload.size or 0) >> 20} MiB; an image may have {IMAGE_BYTES >> 20} MiB"
+                f"{name} must be at most {IMAGE_BYTES >> 20} MiB (got {(upload.size or 0) >> 20} MiB)"
             )
         if not messages.can_attach(name, kind):
             raise errors.BadRequest(

@@ -1,4 +1,4 @@
-"""What a message can ask for beside an answer: pages of the memory as context, or an image."""
+"""Commands in messages: pages of the memory as context, or an image."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class AttachedFile(NamedTuple):
 
 
 class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the page shows of an answer beside its text. `cost` is in micro-dollars.
+    """Details of an answer besides its text. `cost` is in micro-dollars.
 
     `end` is end, length, filter or stopped. `charge` has the lines of the cost as JSON. `sources` are the
     pages of the memory that the model was shown, each with slug and title. `prediction` is the run that made

@@ -82,7 +82,7 @@ class ChatPages:
         groups = model_choices.groups(self._services.gateway, user.principal)
         names = model_choices.names(groups)
         composer = composer or Composer()
-        wanted = composer.model or (thread.chat.model if thread is not None else "")
+        model_name = composer.model or (thread.chat.model if thread is not None else "")
         bound = {} if chats_before is None else {"before": chats_before}
         chats = await self._store.summaries(user.tenant, _CHATS, **bound)
         values: dict[str, Any] = {
@@ -91,7 +91,7 @@ class ChatPages:
             "older_chats": chats[-1].changed_at if len(chats) == _CHATS else 0,
             "thread": thread,
             "groups": groups,
-            "model": wanted if wanted in names else model_choices.first(groups),
+            "model": model_name if model_name in names else model_choices.first(groups),
             "composer": composer,
         }
         return self._templates.render("chat/page.html", user.session, status=status, **values)

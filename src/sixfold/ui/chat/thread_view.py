@@ -1,4 +1,4 @@
-"""What the page shows of a chat: its messages as HTML, with their versions and costs."""
+"""View of a chat: its messages as HTML, with their versions and costs."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class MessageView:
 
     @property
     def note(self) -> str:
-        """How an answer ended, if it did not end by itself."""
+        """The reason why an answer ended early."""
         return _ENDS.get(self.message.detail.end, "")
 
     @property
     def cost(self) -> str:
-        """What the answer was charged, in USD with two significant digits."""
+        """The charge of the answer, in USD with two significant digits."""
         return money.short_usd(self.message.detail.cost)
 
     @property
     def calculation(self) -> str:
-        """How the charge was calculated."""
+        """Calculation of the charge."""
         charge = charges.decode(self.message.detail.charge or None)
         return charges.in_words(charge) or "" if charge is not None and charge.lines else ""
 
@@ -63,7 +63,7 @@ class ThreadView:
 
     @property
     def total(self) -> str:
-        """What all answers of the chat and of its versions were charged, in USD."""
+        """The charges of all answers of the chat and its versions, in USD."""
         return money.short_usd(self.cost)
 
     @property

@@ -1,4 +1,4 @@
-"""Which versions of a message there are, as edits of it made them."""
+"""Versions of messages, which are created by edits."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class WritePages:
     async def _unsettled(
         self, user: PageUser, content: EditorContent, form: Mapping[str, str], *, is_preview: bool
     ) -> Response:
-        """Show the conflicts that are left, and how many of all are settled."""
+        """Show the remaining conflicts, and how many are resolved."""
         try:
             theirs = (await self._memory.read(user.caller, content.slug)).page
         except errors.NotFound:

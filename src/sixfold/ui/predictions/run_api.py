@@ -138,9 +138,7 @@ class RunRoutes:
             upload = await uploads.receive(request, path)
             heads = media_types.heads_of(kind)
             if heads and not re.match(heads.encode(), upload.head, re.DOTALL):
-                raise errors.BadRequest(
-                    f"This file is no {kind} that can be read here ({upload.content_type})"
-                )
+                raise errors.BadRequest(f"This file is not a supported {kind} file ({upload.content_type})")
             media_file = await self._services.media.upload(user.tenant, path, upload.content_type)
         except OSError as error:
             raise errors.StoreFailed from error

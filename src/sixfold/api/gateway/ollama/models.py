@@ -33,7 +33,7 @@ _ARCHITECTURE = "model"
 
 
 class OllamaDetailsSchema(TypedDict):
-    """What Ollama states of a model file; empty, since model servers do not state it."""
+    """Ollama's details of a model file; empty, since model servers do not state it."""
 
     parent_model: str
     format: str

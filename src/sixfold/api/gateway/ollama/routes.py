@@ -43,7 +43,7 @@ class _ModelName(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class OllamaParts:
-    """What the API shares with OpenAI's; `visible` returns the names and owners of a key's models."""
+    """Parts shared with OpenAI's API; `visible` returns the names and owners of a key's models."""
 
     auth: CachedKeyAuth
     visible: Callable[[Principal], list[tuple[str, str]]]

@@ -48,7 +48,7 @@ class FileSearchTool:
         if not tools:
             return None
         if len(tools) > 1:
-            raise InvalidRequest("tools may have one file_search", param="tools")
+            raise InvalidRequest("tools may have at most one file_search tool", param="tools")
         text = _last_message(body.get("input"))[: schemas.QUERY_CHARS]
         try:
             hits = await self._hits(principal, tools[0], text)
@@ -70,18 +70,18 @@ class FileSearchTool:
         names = ("max_num_results", "filters", "ranking_options")
         fields = {name: tool[name] for name in names if tool.get(name) is not None}
         _, query = schemas.query({**fields, "query": text or " "})
-        found: list[ChunkHit] = []
+        hits: list[ChunkHit] = []
         for store in dict.fromkeys(stores):
-            found += await self._search.search(principal.tenant, store, query)
-        best = sorted(found, key=lambda hit: -hit.score)[: query.limit]
-        kept: list[ChunkHit] = []
+            hits += await self._search.search(principal.tenant, store, query)
+        best = sorted(hits, key=lambda hit: -hit.score)[: query.limit]
+        within_limit: list[ChunkHit] = []
         chars = 0
         for hit in best:
             chars += len(hit.text)
             if chars > _MAX_CHARS:
                 break
-            kept.append(hit)
-        return tuple(kept)
+            within_limit.append(hit)
+        return tuple(within_limit)
 
 
 def _with_passages(body: dict[str, Any], output: FileSearchOutput) -> bytes:
@@ -92,8 +92,8 @@ def _with_passages(body: dict[str, Any], output: FileSearchOutput) -> bytes:
     if isinstance(choice, dict) and cast("dict[str, Any]", choice).get("type") == TOOL:
         del changed["tool_choice"]
     instructions = body.get("instructions")
-    given = [instructions] if isinstance(instructions, str) and instructions else []
-    changed["instructions"] = "\n\n".join([*given, output.passages()])
+    parts = [instructions] if isinstance(instructions, str) and instructions else []
+    changed["instructions"] = "\n\n".join([*parts, output.passages()])
     return parsing.encode(changed)
 
 

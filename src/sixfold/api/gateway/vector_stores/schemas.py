@@ -39,7 +39,7 @@ class FileCountsSchema(TypedDict):
 
 
 class ExpiresAfterSchema(TypedDict):
-    """When a store expires."""
+    """Expiration of a store."""
 
     anchor: Literal["last_active_at"]
     days: int
@@ -63,7 +63,7 @@ class VectorStoreSchema(TypedDict):
 
 
 class VectorStoreErrorSchema(TypedDict):
-    """Why a file was not read."""
+    """Error of a file that could not be read."""
 
     code: str
     message: str

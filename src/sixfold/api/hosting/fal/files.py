@@ -97,7 +97,7 @@ class FalFiles:
         except errors.NotFound:
             await self._store(request, principal, name)
             return Response(status_code=200)
-        raise errors.Conflict("The upload URL was used already: request another one")
+        raise errors.Conflict("The upload URL has already been used: request another one")
 
     async def _ticket(self, principal: Principal, name: str, expires: str) -> str:
         """Return the proof that this server issued a name to an account."""

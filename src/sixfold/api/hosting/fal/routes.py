@@ -63,7 +63,7 @@ class FalRoutes:
         return await self._submit(request, answer, webhook="")
 
     async def submit(self, request: Request) -> Response:
-        """Queue a request; `fal_webhook` is told of its end."""
+        """Queue a request; `fal_webhook` receives a POST when it ends."""
 
         async def answer(prediction: Prediction, _public: PublicModel | None) -> Response:
             app = requests.path_value(request, "app")

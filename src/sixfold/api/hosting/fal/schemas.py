@@ -110,7 +110,7 @@ class FalTokenSchema(TypedDict):
 
 
 class FalUploadSchema(TypedDict):
-    """Where to PUT a file, and its URL from then on."""
+    """The URL for the PUT of a file, and the URL of the uploaded file."""
 
     upload_url: str
     file_url: str

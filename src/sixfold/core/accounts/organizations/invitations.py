@@ -60,9 +60,9 @@ def create(
     if account.is_operator:
         raise errors.Forbidden("The operator's account cannot have members: create an organization for them")
     if role not in ("admin", "member"):
-        raise errors.BadRequest(f"The role of an invitation is admin or member, not {role[:40]!r}")
+        raise errors.BadRequest(f"role must be admin or member (got {role[:40]!r})")
     if not 1 <= days <= MAX_DAYS:
-        raise errors.BadRequest(f"An invitation is valid for 1 to {MAX_DAYS} days, not {days}")
+        raise errors.BadRequest(f"An invitation must be valid for 1 to {MAX_DAYS} days (got {days})")
     address = email.strip().lower()
     if address and not accounts.is_email(address):
         raise errors.BadRequest(f"{email[:100]!r} is not an e-mail address")

@@ -90,7 +90,7 @@ def add(
         },
     )
     if not inserted:
-        raise errors.Conflict(f"{person.email} is a member already")
+        raise errors.Conflict(f"{person.email} is already a member")
     yield Query(
         "key_insert",
         {

@@ -95,7 +95,7 @@ def transfer(account_id: str, member_id: str, handle: str = "") -> Transaction[M
         raise errors.Conflict("This organization is closed: cancel its deletion first")
     heir = yield from members.find(account_id, member_id)
     if heir.role == "owner":
-        raise errors.BadRequest("This member is the owner already")
+        raise errors.BadRequest("This member is already the owner")
     if account.has_sign_in:
         yield from _separate_sign_in(account, handle)
     yield Query("member_demote_owner", {"account_id": account_id})

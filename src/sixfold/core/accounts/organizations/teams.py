@@ -50,7 +50,7 @@ def create(account_id: str, name: str, day: int | None = None, month: int | None
     team_id, text = ids.new("team"), _name(name)
     values: dict[str, Value] = {"id": team_id, "account_id": account_id, "name": text}
     if not (yield Query("team_insert", {**values, "budget_day": day, "budget_month": month})):
-        raise errors.Conflict(f"There is a team {text} already")
+        raise errors.Conflict(f"A team {text} already exists")
     yield from audit_log.note(account_id, "team.create", text)
     return (yield from find(account_id, team_id))
 
@@ -65,7 +65,7 @@ def change(account_id: str, team_id: str, **changes: Value) -> Transaction[Team]
     values = {name: changes.get(name, getattr(before, name)) for name in names}
     values["name"] = _name(str(values["name"]))
     if not (yield Query("team_change", {"id": team_id, "account_id": account_id, **values})):
-        raise errors.Conflict(f"There is a team {values['name']} already")
+        raise errors.Conflict(f"A team {values['name']} already exists")
     return (yield from find(account_id, team_id))
 
 

@@ -121,7 +121,7 @@ def days_of(account_id: str) -> Transaction[int]:
 def set_days(account_id: str, days: int) -> Transaction[None]:
     """Log the later calls of an account for this many days; 0 switches it off. Logged calls stay."""
     if not 0 <= days <= MAX_DAYS:
-        raise errors.InvalidInput.of("days", f"days must be from 0, which is off, to {MAX_DAYS}")
+        raise errors.InvalidInput.of("days", f"days must be from 0 (off) to {MAX_DAYS}")
     yield Query("content_days_set", {"account_id": account_id, "days": days})
     yield from audit_log.note(account_id, "content.log", f"{days} days" if days else "off")
 

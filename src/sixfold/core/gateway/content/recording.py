@@ -83,34 +83,34 @@ class _RecordingFilter:
 
     async def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         """Yield the bytes to send."""
-        kept = bytearray()
+        content = bytearray()
         try:
             async with aclosing(source if self._inner is None else self._inner.blocks(source)) as blocks:
                 async for block in blocks:
-                    if len(kept) < _MAX_BYTES:
-                        kept += block
+                    if len(content) < _MAX_BYTES:
+                        content += block
                     yield block
         finally:
-            self._end(lambda: _joined(CollectedStream(streams.lines_of(bytes(kept))).texts))
+            self._end(lambda: _joined(CollectedStream(streams.lines_of(bytes(content))).texts))
 
     async def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
         """Yield the events to send."""
-        kept: list[PlainEvent] = []
+        items: list[PlainEvent] = []
         size = 0
         try:
             async with aclosing(source if self._inner is None else self._inner.events(source)) as events:
                 async for event in events:
                     item = PlainEvent(event)
                     if size < _MAX_BYTES and item.pieces:
-                        kept.append(item)
+                        items.append(item)
                         size += len(item.pieces[0][1])
                     yield event
         finally:
-            self._end(lambda: _joined(CollectedStream(kept).texts))
+            self._end(lambda: _joined(CollectedStream(items).texts))
 
 
-def _joined(found: list[str]) -> str:
-    return "\n".join(found)[:MAX_CHARS]
+def _joined(texts: list[str]) -> str:
+    return "\n".join(texts)[:MAX_CHARS]
 
 
 def _text_of_answer(answer: ChatResponse) -> str:

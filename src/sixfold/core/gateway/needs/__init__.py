@@ -1,1 +1,1 @@
-"""What requests need of a model and its provider, and which targets meet it."""
+"""Requirements of requests for a model and its provider, and the targets that meet them."""

@@ -30,7 +30,7 @@ _ESCAPED = re.compile(rb"\\u00[4-7]")
 
 
 class Contents:
-    """What a body contains besides text."""
+    """Contents of a body besides text."""
 
     def __init__(self, body: bytes) -> None:
         is_escaped = _ESCAPED.search(body) is not None

@@ -70,7 +70,7 @@ class _Tool(msgspec.Struct, omit_defaults=True):
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where the tool runs code."""
+        """Place where the tool runs code."""
         place = self.environment if self.type == "shell" else self.container
         return cast("dict[str, Any]", place) if isinstance(place, dict) else {}
 

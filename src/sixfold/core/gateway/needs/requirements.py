@@ -1,4 +1,4 @@
-"""What a request requires of a model, and which targets meet it.
+"""Requirements of a request for its model, and the targets that meet them.
 
 Only what is known to be impossible is refused; a model of which nothing is known gets every request.
 """
@@ -84,7 +84,7 @@ class RequestNeeds:
 
     @functools.cached_property
     def contents(self) -> Contents:
-        """What the body contains besides text."""
+        """Contents of the body besides text."""
         return Contents(self.request.body)
 
     def most_usage(self, target: RouteTarget, max_tokens: int) -> TokenUsage:

@@ -1,1 +1,1 @@
-"""What accounts store of their chats: responses, conversations, and objects of model servers."""
+"""Stored chats of accounts: responses, conversations, and objects of model servers."""

@@ -117,8 +117,8 @@ def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> 
 def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationItem]) -> Transaction[int]:
     """Append items, replacing ids that the conversation has already; return the place of the last item."""
     own: dict[str, Value] = {"account_id": tenant.account_id, "conversation_id": conversation_id}
-    wanted = _encode([item.id for item in items]).decode()
-    known = {str(row["id"]) for row in (yield Query("conversation_items_known", {**own, "ids": wanted}))}
+    encoded_ids = _encode([item.id for item in items]).decode()
+    known = {str(row["id"]) for row in (yield Query("conversation_items_known", {**own, "ids": encoded_ids}))}
     inserted: list[ConversationItem] = []
     for item in items:
         inserted.append(item.renamed() if item.id in known else item)

@@ -111,8 +111,8 @@ def record(
 
 def owned(tenant: Tenant, object_ids: Iterable[str]) -> Transaction[Mapping[str, OwnedObjects]]:
     """Return which of these objects of model servers belong to the tenant."""
-    wanted = _encode(sorted(object_ids)).decode()
-    rows = yield Query("objects_owned", {**tenant.row, "ids": wanted})
+    encoded_ids = _encode(sorted(object_ids)).decode()
+    rows = yield Query("objects_owned", {**tenant.row, "ids": encoded_ids})
     return {
         str(row["id"]): OwnedObjects(str(row["server"]), str(row["response_id"]), (str(row["id"]),))
         for row in rows

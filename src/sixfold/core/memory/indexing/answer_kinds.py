@@ -1,4 +1,4 @@
-"""What a question asks for and what a page contains: times, numbers, or names.
+"""Kinds of answers that a question asks for and a page contains: times, numbers, or names.
 
 *When did they leave?* asks for a time, so a page with a time is the more likely answer among those with the
 same words. A page is counted when it is written, a question is read by its first words.

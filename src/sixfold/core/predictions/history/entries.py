@@ -44,7 +44,7 @@ KINDS = (*_KINDS, WORKFLOW, LIVE)
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilter:
-    """What a page shows; empty fields match everything. Days are numbers of days since 1970 in UTC.
+    """Filter of a page; empty fields match everything. Days are numbers of days since 1970 in UTC.
 
     `words` must all occur in the texts of a run. `state` is a state of predictions or `unfinished`.
     """

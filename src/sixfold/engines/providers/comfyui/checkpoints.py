@@ -73,7 +73,7 @@ def _sanitized(file: str) -> str:
 
 
 class _Offers(NamedTuple):
-    """What the servers of one checkpoint have."""
+    """Files and nodes of the servers that have one checkpoint."""
 
     samplers: list[str]
     schedulers: list[str]

@@ -60,7 +60,7 @@ def fit(size: tuple[int, int], box: SpriteBox, mode: str) -> SpriteBox:
         across = down = min(across, down) if mode == "contain" else max(across, down)
     width, height = size[0] * across, size[1] * down
     if width * height > _MAX_PIXELS:
-        raise UnusableInput("The image is too long and narrow to cover its box: use the fit contain or fill")
+        raise UnusableInput("The image is too long and narrow to cover its box: set fit to contain or fill")
     return SpriteBox(
         box.left + (box.width - width) / 2, box.top + (box.height - height) / 2, max(1, width), max(1, height)
     )

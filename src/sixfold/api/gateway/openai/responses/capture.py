@@ -28,7 +28,7 @@ _encode = parsing.encode
 
 
 class ResponseOutput(msgspec.Struct):
-    """What is read of a response."""
+    """The fields of a response that are read."""
 
     id: str = ""
     status: str = ""

@@ -1,4 +1,4 @@
-"""What a response shows of the tool `file_search`: the item of the search, and citations of its passages."""
+"""Output of the tool `file_search` in a response: the item of the search, and citations of its passages."""
 
 from __future__ import annotations
 

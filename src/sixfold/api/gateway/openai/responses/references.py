@@ -82,46 +82,46 @@ async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_by
     Raises `InvalidRequest` for an object that is not the tenant's, as for an unknown one, and `TooLong` if
     the responses that have the items exceed `max_bytes`.
     """
-    found = await bodies.parse(_find, raw)
-    if not found:
+    references = await bodies.parse(_find, raw)
+    if not references:
         return raw
-    if found.has_prompt and not policy.trusted:
+    if references.has_prompt and not policy.trusted:
         raise InvalidRequest(
             "prompt is an object of the operator at the model server: send instructions and input instead",
             param="prompt",
         )
-    item_ids = {each for item in found.items.values() for each in _own_ids(item).values()}
-    wanted = {*item_ids, *found.bare.values(), *found.objects}
-    if len(wanted) > _MAX_REFERENCES:
+    item_ids = {each for item in references.items.values() for each in _own_ids(item).values()}
+    object_ids = {*item_ids, *references.bare.values(), *references.objects}
+    if len(object_ids) > _MAX_REFERENCES:
         raise InvalidRequest(f"input may refer to at most {_MAX_REFERENCES} objects", param="input")
-    owned = await store.owned(policy.tenant, wanted)
-    provider_objects.check(policy, found.objects, owned)
-    kept = {each for each, row in owned.items() if row.server.partition("/")[0] == policy.server}
-    stored = await _stored_items(store, policy, found, owned, kept, max_bytes)
+    owned = await store.owned(policy.tenant, object_ids)
+    provider_objects.check(policy, references.objects, owned)
+    same_server_ids = {each for each, row in owned.items() if row.server.partition("/")[0] == policy.server}
+    stored = await _stored_items(store, policy, references, owned, same_server_ids, max_bytes)
     changed: dict[int, msgspec.Raw | None] = {
-        index: stored[item_id] for index, item_id in found.bare.items() if item_id in stored
+        index: stored[item_id] for index, item_id in references.bare.items() if item_id in stored
     }
     if not policy.trusted:
-        changed |= _renamed(policy.tenant, found.items, kept)
+        changed |= _renamed(policy.tenant, references.items, same_server_ids)
     return await bodies.parse(lambda body: _with_items(body, changed), raw) if changed else raw
 
 
 def _find(raw: bytes) -> _References:
     """Return the references of a request."""
-    found = _References()
+    references = _References()
     value = item_forms.request_input(raw)
     try:
         for index, item in enumerate(value if isinstance(value, list) else ()):
             if may_refer(bytes(item)):
-                _find_in_item(found, index, _decode(item))
+                _find_in_item(references, index, _decode(item))
         for name, field_value in parsing.raws(raw).items():
             if name not in _PLAIN_FIELDS and may_refer(b'"%s":' % name.encode() + bytes(field_value)):
                 decoded = _decode(field_value)
-                found.has_prompt |= name == "prompt" and bool(decoded)
-                found.objects |= dict.fromkeys(provider_objects.named({name: decoded}, _WIRE), name)
+                references.has_prompt |= name == "prompt" and bool(decoded)
+                references.objects |= dict.fromkeys(provider_objects.named({name: decoded}, _WIRE), name)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(bodies.INVALID_JSON) from error
-    return found
+    return references
 
 
 def _find_in_item(found: _References, index: int, item: Any) -> None:

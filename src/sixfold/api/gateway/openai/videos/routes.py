@@ -58,7 +58,7 @@ _REFUSALS = {
 
 
 class VideoJobErrorSchema(TypedDict):
-    """Why a video failed."""
+    """Error of a failed video."""
 
     code: str
     message: str
