@@ -171,7 +171,7 @@ class Guardrail(TypedDict):
 
 
 class GuardrailFields(TypedDict):
-    """What to set; `key` is the id of a key, or null for the account."""
+    """The fields to set; `key` is the id of a key, or null for the account."""
 
     hook: NotRequired[GuardrailHook | None]
     key: NotRequired[str | None]
