@@ -160,6 +160,17 @@ async def test_only_ones_own_whole_ended_runs_can_be_deleted(dots: AppFixture) -
         await app.product.database.write(deletion.delete(theirs["id"], Tenant(app.account.id)))
 
 
+async def test_a_page_without_a_script_follows_a_run_to_its_end(app: AppFixture) -> None:
+    await signed_in(app)
+    body = {"model": "ra2", "input": {"prompt": "SLOW", **SMALL}, "wait": 0}
+    run = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
+    page = (await app.client.get(f"/predictions/{run['id']}")).text
+    assert '<noscript><meta http-equiv="refresh"' in page
+    assert '<span class="blank" aria-hidden="true">image</span>' in page
+    await app.client.delete(f"/api/containers/predictions/{run['id']}", headers=app.bearer)
+    assert 'http-equiv="refresh"' not in (await app.client.get(f"/predictions/{run['id']}")).text
+
+
 async def test_selection_of_two_names_what_differs(app: AppFixture) -> None:
     await signed_in(app)
     first, second = await made(app, "a fox"), await made(app, "a hen")
