@@ -161,7 +161,7 @@ async def test_wrong_files_are_refused_before_they_are_sent(
             }"""
         )
         assert refused[0] == 400
-        assert "no image that can be read here (text/plain)" in refused[1]
+        assert "is not a supported image file (text/plain)" in refused[1]
         tab.wrong = [text for text in tab.wrong if "status of 400" not in text]
 
 

@@ -40,6 +40,7 @@ SPLIT = InstalledFiles(
 @dataclass
 class Beyond:
     client: httpx.AsyncClient
+    comfyui: None = None  # its URL is an option of the engine
 
     def key(self, name: str) -> str:
         return f"no {name}"[:0]

@@ -15,7 +15,7 @@ from sixfold.core.humanize import size
 
 _OWN_KINDS = frozenset({"embedded", "graph"})
 _UNCUT_COLUMNS = 1000
-_MIN_WAYS, _MIN_ROWS, _MAX_WEIGHTS = 3, 5, 8
+_MIN_WAYS, _MIN_ROWS, _MAX_WEIGHTS = 2, 5, 8
 
 
 def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) -> None:
