@@ -43,7 +43,7 @@ async def test_form_shows_price_runs_and_shows_image_with_receipt(
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog")
-        await page.fill("#q", "fast picture")
+        await page.fill("#q", "fast image")
         await page.keyboard.press("Enter")
         await page.click("text='Fast image'")
         await page.click("#run .actions .primary")
@@ -167,7 +167,7 @@ async def test_phone_menu_is_one_line_and_opens_by_keyboard(
         await page.focus(".menu summary")
         await page.keyboard.press("Enter")
         await page.wait_for_selector(".top nav a:has-text('Catalog')", state="visible")
-        for name in ("Catalog", "Workflows"):
+        for name in ("Catalog", "Chat"):
             await page.keyboard.press("Tab")
             assert await page.evaluate("document.activeElement.textContent") == name
         part = page.locator(".latest li", has_text="in workflow")
