@@ -111,12 +111,15 @@ class VectorStoreIngestion:
 
 
 async def _copy(files: AccountFiles, stored: AccountFile, path: Path) -> None:
-    target = await asyncio.to_thread(path.open, "xb")
-    try:
-        async for block in files.read(stored):
-            await asyncio.to_thread(target.write, block)
-    finally:
-        await asyncio.to_thread(target.close)
+    await asyncio.to_thread(path.touch, exist_ok=False)
+    async for block in files.read(stored):
+        # Opened and closed within the thread: a cancelled call could not close it.
+        await asyncio.to_thread(_append, path, block)
+
+
+def _append(path: Path, block: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(block)
 
 
 def _split(text: str, file: VectorStoreFile) -> list[str]:
