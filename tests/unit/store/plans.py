@@ -116,6 +116,9 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "batch_lines_page": {"after": 1},
     "gateway_call_page": {"before": "id-150000", "model": ""},
     "prediction_page": {"before": "id-150000", "model": ""},
+    "retention_predictions": {"before": "id-150000", "after": "id-100000"},
+    "retention_sessions": {"before": "id-150000", "after": "id-100000"},
+    "retention_audit": {"before": "id-150000", "after": "id-100000"},
     "history_window": {"before": "id-150000", "credential_id": "", "texts": 1},
     "history_sessions": {"before": "id-150000", "after": "id-100000", "credential_id": "", "model": ""},
 }

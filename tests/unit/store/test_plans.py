@@ -35,6 +35,7 @@ UNATTENDED = {
         "key_rate_sweep",
         "invitation_sweep",
     ),
+    "key use": ("keys_used",),
     "assembly: graphs": ("graph_outcomes_sweep",),
     "assembly: batches": ("batches_sweep",),
     "batches": (
@@ -121,6 +122,20 @@ UNATTENDED = {
         "memory_vector_put",
     ),
     "own models": ("custom_models_after", "custom_models_sizes", "account_operator", "custom_models_page"),
+    "retention": (
+        "account_by_email",
+        "retention_predictions",
+        "history_delete_messages",
+        "history_delete_files",
+        "history_delete_prompts",
+        "history_delete_shares",
+        "history_delete_predictions",
+        "retention_sessions",
+        "retention_standings_delete",
+        "retention_sessions_delete",
+        "retention_audit",
+        "retention_audit_delete",
+    ),
     "deposits": ("deposit_addresses", "deposit_scan", "deposit_scan_set"),
     "vector stores": ("vector_store_claim", "vector_stores_expired", "vector_store_files_after"),
     "/metrics": ("prediction_states", "ledger_held"),
@@ -164,8 +179,6 @@ PAGES = (
     "history_files",
     "history_parts",
     "history_sessions",
-    "history_delete_files",
-    "history_delete_predictions",
 )
 SWEPT = [name for names in UNATTENDED.values() for name in names]
 

@@ -17,7 +17,7 @@ from sixfold import errors
 from sixfold.core.database import Transaction
 from sixfold.store import sql
 from sixfold.store.admin import DatabaseHealth, InvalidDatabase
-from sixfold.store.archive import ArchiveDamaged, Row, TableReader
+from sixfold.store.archive import ArchiveDamaged, Row, TableReader, without_nul
 from sixfold.store.postgres import connection as link
 from sixfold.store.postgres.binding import PostgresBinder
 from sixfold.store.postgres.connection import GONE, PostgresConnection
@@ -97,7 +97,7 @@ class _Tables:
 
     def columns(self) -> dict[str, tuple[str, ...]]:
         """Return all tables with their columns, without generated ones."""
-        return {name: tuple(found) for name, found in self._columns.items()}
+        return {name: tuple(columns) for name, columns in self._columns.items()}
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
         """Return names and columns; a table comes after those that it refers to."""
@@ -188,7 +188,9 @@ class PostgresLoader:
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Insert the rows of a table; raises `ArchiveDamaged` for a row that does not fit the schema."""
-        copied = self._connection.copy_records_to_table(table, records=map(_fit, rows), columns=list(columns))
+        copied = self._connection.copy_records_to_table(
+            table, records=map(self.stored, rows), columns=list(columns)
+        )
         try:
             self._session.run(copied)
         except (*GONE, TypeError, ValueError, OverflowError) as error:
@@ -199,6 +201,10 @@ class PostgresLoader:
     def commit(self) -> None:
         """Commit the loaded rows when the `with` block ends without an error."""
         self._whole = True
+
+    def stored(self, row: Row) -> Row:
+        """Return a row as the database stores it."""
+        return without_nul(row)
 
     def snapshot(self) -> AbstractContextManager[TableReader]:
         """Open a reader of the loaded rows."""
@@ -215,11 +221,6 @@ class PostgresLoader:
                 Snapshot(self._connection).fetch, transaction
             )
         )
-
-
-def _fit(row: Row) -> tuple[Any, ...]:
-    """Replace NUL by U+FFFD, as queries do, since PostgreSQL does not store it in text."""
-    return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)
 
 
 class PostgresAdmin:
@@ -239,6 +240,12 @@ class PostgresAdmin:
         """Return the schema version, or None without a Sixfold schema."""
         with contextlib.closing(_Session(self._url)) as session:
             return session.run(link.version(session.connection)) or None
+
+    def bytes_used(self) -> int:
+        """Return the bytes of all tables and indexes."""
+        with contextlib.closing(_Session(self._url)) as session:
+            size = session.run(session.connection.fetchval("SELECT pg_database_size(current_database())"))
+            return int(size)
 
     def migrate(self, target: int) -> tuple[int, int]:
         """Upgrade or downgrade to a schema version; returns (before, after)."""

@@ -122,6 +122,12 @@ class PageView:
         alike = [other for other in having if other[0] == word[0]] or having
         return sorted(alike, key=lambda other: (-having[other], other))[:most]
 
+    def containing(self, part: str, most: int) -> Sequence[str]:
+        """Return at most `most` indexed words that have a text as a part, the most frequent first."""
+        found = self._of.spellings.containing(part)
+        having = {word: len(hits[0]) for word in found if (hits := self._hits(word)) is not None}
+        return sorted(having, key=lambda word: (-having[word], word))[:most]
+
     def named(self, names: Collection[str]) -> Floats:
         """Return the share of the names that each page is about, 0 to 1."""
         known = [places for name in names if len(places := self._seen(self._of.labelled("name", name)))]

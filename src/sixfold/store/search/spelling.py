@@ -45,6 +45,16 @@ class Spellings:
             if candidate.startswith(first) and distance(word, candidate, edits) == edits:
                 yield candidate
 
+    def containing(self, part: str) -> Iterator[str]:
+        """Return the words that have a text as a part."""
+        self._catch_up()
+        needed = _letters([part])[0]
+        # Only the letters at the beginning of long words are known.
+        may = (self._letters & needed == needed) | (self._length > _LONGEST)
+        for at in np.flatnonzero(may & (self._length > len(part))).tolist():
+            if part in (candidate := self._of.word(at)):
+                yield candidate
+
     @property
     def size(self) -> int:
         """Estimated bytes of memory."""

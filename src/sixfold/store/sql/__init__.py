@@ -36,6 +36,12 @@ class Migration:
     up: str
     down: str
 
+    @property
+    def description(self) -> str:
+        """Return the first line of the script: one sentence for operators."""
+        first = self.up.partition("\n")[0]
+        return first.removeprefix("-- ") if first.startswith("-- ") else self.name
+
 
 @cache
 def queries(dialect: str) -> dict[str, SqlStatement]:
@@ -71,17 +77,22 @@ def latest(dialect: str) -> int:
     return steps[-1].number if steps else 0
 
 
+def check_known(dialect: str, schema: int) -> None:
+    """Raise `SchemaMismatch` for a schema that is newer than this program."""
+    newest = latest(dialect)
+    if schema > newest:
+        raise SchemaMismatch(
+            f"The database has schema {schema}, but this program supports up to {newest}: upgrade Sixfold."
+        )
+
+
 def plan(dialect: str, before: int, target: int | None = None) -> list[tuple[str, int]]:
     """Return the scripts from schema `before` to `target` (default: the newest), each with its version.
 
     Raises `SchemaMismatch` for a schema that is newer than this program.
     """
-    newest = latest(dialect)
-    goal = newest if target is None else target
-    if before > newest:
-        raise SchemaMismatch(
-            f"The database has schema {before}, but this program supports up to {newest}: upgrade Sixfold."
-        )
+    check_known(dialect, before)
+    goal = latest(dialect) if target is None else target
     steps = migrations(dialect)
     forward = [(step.up, step.number) for step in steps if before < step.number <= goal]
     back = [(step.down, step.number - 1) for step in reversed(steps) if goal < step.number <= before]

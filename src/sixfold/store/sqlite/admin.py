@@ -111,6 +111,10 @@ class SqliteLoader:
         self._connection.execute("COMMIT")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def stored(self, row: Row) -> Row:
+        """Return a row as the database stores it."""
+        return row
+
     def snapshot(self) -> SqliteSnapshot:
         """Open a reader of the committed rows."""
         return SqliteSnapshot(self._path)
@@ -151,6 +155,11 @@ class SqliteAdmin:
             return None
         with self._open() as connection:
             return sqlite.version(connection)
+
+    def bytes_used(self) -> int:
+        """Return the bytes of the file and its write-ahead log."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        return sum(path.stat().st_size for path in (self._path, log) if path.exists())
 
     def migrate(self, target: int) -> tuple[int, int]:
         """Upgrade or downgrade to a schema version; returns (before, after)."""

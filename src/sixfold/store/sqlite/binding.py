@@ -9,7 +9,7 @@ from typing import Any
 
 from sixfold.core.database import Value
 
-# What may hold a colon that is no parameter: a text, a comment.
+# Texts and comments, in which a colon does not begin a parameter.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|:([a-z_]\w*)")
 Arguments = Callable[[Mapping[str, Value]], tuple[Any, ...]]
 

@@ -1,5 +1,6 @@
--- Accounts, money, keys, predictions and media. Times are epoch µs, money is micro-dollars.
--- The same tables and columns as SQLite's; texts are compared by code point there and so here.
+-- Creates accounts, the ledger, API keys, predictions and media files.
+-- Times are epoch µs, money is micro-dollars. The same tables and columns as SQLite's; texts are compared by code
+-- point there and so here.
 
 CREATE TABLE account (
     id              TEXT COLLATE "C" PRIMARY KEY,

@@ -1,2 +1,2 @@
--- What another service took from the operator for a prediction, beside the price that its account paid.
+-- Adds what a provider charged the operator for a prediction.
 ALTER TABLE prediction ADD COLUMN upstream_cost BIGINT CHECK (upstream_cost >= 0);

@@ -1,3 +1,4 @@
+-- Adds the search index of the memory.
 -- What search keeps of each page. A server holds an account's rows in memory as an index and asks, at every
 -- search, for those with a higher `change`: the numbers of one account come in the order of its commits.
 

@@ -1,3 +1,4 @@
+-- Adds the gallery: characters and posts.
 -- What accounts show to everybody: characters and posts. Their files are names of their own in `media`.
 CREATE TABLE gallery_character (
     id          TEXT COLLATE "C" PRIMARY KEY,

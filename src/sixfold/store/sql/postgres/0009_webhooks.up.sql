@@ -1,3 +1,4 @@
+-- Adds webhooks of predictions, and messages that are not delivered yet.
 -- Whom a prediction's steps are told to, and what still has to be said. A message is written with the step itself.
 ALTER TABLE prediction ADD COLUMN webhook TEXT;
 CREATE TABLE webhook_outbox (

@@ -1,3 +1,4 @@
+-- Adds calls of the gateway, and spending of keys with a budget.
 -- What was asked of model servers, one row for each call; what keys with a budget have spent in a day or a month.
 CREATE TABLE relay_call (
     id            TEXT COLLATE "C" PRIMARY KEY,

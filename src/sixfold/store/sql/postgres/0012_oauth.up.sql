@@ -1,3 +1,4 @@
+-- Adds OAuth clients and grants.
 -- Doors for hosted assistants (OAuth 2.1): programs that registered themselves, and what people granted them.
 -- A grant begins with a code that is taken once; then it has a refresh token and one key at a time.
 CREATE TABLE oauth_client (

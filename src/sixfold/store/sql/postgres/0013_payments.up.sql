@@ -1,3 +1,4 @@
+-- Adds events of payment processors and subscriptions.
 -- What a payment processor told, each event once, and which subscription pays an account's plan.
 CREATE TABLE payment_event (
     id         TEXT PRIMARY KEY,

@@ -1,3 +1,4 @@
+-- Adds deposits of tokens.
 -- Tokens that come by chain: an address for each account, and how far each chain has been read.
 CREATE TABLE deposit_address (
     account_id TEXT PRIMARY KEY REFERENCES account (id),

@@ -1,3 +1,3 @@
--- Trainings are looked for by their account whenever its services are.
+-- Adds an index of trainings by account.
 
 CREATE INDEX prediction_training ON prediction (account_id) WHERE model = 'training';

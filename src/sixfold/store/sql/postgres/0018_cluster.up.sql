@@ -1,3 +1,4 @@
+-- Adds rates of keys and states of sessions that servers share.
 -- What servers that share a database tell each other: how much of its rate a key has used, and where sessions stand.
 CREATE TABLE key_rate (
     key_id TEXT COLLATE "C" NOT NULL,

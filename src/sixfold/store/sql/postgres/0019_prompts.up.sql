@@ -1,4 +1,4 @@
--- Prompts that a client took out of its history; the predictions themselves stay.
+-- Adds prompts that clients removed from their history.
 CREATE TABLE graph_forgotten (
     account_id    TEXT NOT NULL REFERENCES account (id),
     prediction_id TEXT NOT NULL,

@@ -1,3 +1,4 @@
+-- Adds the description of a call to its hold, and writes calls once they ended.
 -- A call is written once, when it has ended. Until then its hold tells what a crash has to: whose it is, and of
 -- what, as a JSON object. A server of the version before writes its calls as it did, and sees these when they end.
 ALTER TABLE hold ADD COLUMN about TEXT COLLATE "C";

@@ -1,3 +1,4 @@
+-- Adds indexes for cleanups.
 -- Indexes for the statements that sweep: each finds the rows that are due without reading the others.
 CREATE INDEX signin_expiry ON signin (expires_at);
 CREATE INDEX ceremony_expiry ON ceremony (expires_at);

@@ -1,3 +1,4 @@
+-- Adds rights of API keys.
 -- A key has rights beside its limits, as names separated by blanks, and says whether a program got it by OAuth.
 -- NULL is what a server of the version before stores: such rights follow from the limits. No key gains a right
 -- here; `scope` names a limit only where there is one. A prediction names the key that ordered it, for what it

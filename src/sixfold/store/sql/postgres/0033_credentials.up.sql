@@ -1,3 +1,4 @@
+-- Adds the credential that created predictions, sessions and files.
 -- What a key without `account.read`, or an OAuth grant, has created names it as `credential_id`: such a key sees
 -- its own work and nothing else. Rows of all other credentials, and of a server of the version before, have none,
 -- so that only keys with `account.read` see them.

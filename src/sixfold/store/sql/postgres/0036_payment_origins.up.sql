@@ -1,3 +1,4 @@
+-- Adds invoices of payments, and times of refunds and disputes.
 -- Which invoice a payment paid, so that a reversal ends the plan that it paid for; when refunds and disputes were reported,
 -- so that a later report replaces an earlier one; and refunds that failed.
 ALTER TABLE payment ADD COLUMN invoice TEXT COLLATE "C";

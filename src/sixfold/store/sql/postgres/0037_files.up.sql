@@ -1,5 +1,6 @@
--- Files of `/v1/files`. Their bytes belong to a row of `media`, so that backups and the deletion of unused blobs
--- include them. An upload in parts becomes a file when it is completed; its parts expire with it.
+-- Adds files of `/v1/files`.
+-- Their bytes belong to a row of `media`, so that backups and the deletion of unused blobs include them. An upload in
+-- parts becomes a file when it is completed; its parts expire with it.
 CREATE TABLE account_file (
     id            TEXT COLLATE "C" PRIMARY KEY,
     account_id    TEXT COLLATE "C" NOT NULL REFERENCES account (id),

@@ -1,3 +1,4 @@
+-- Adds batches of calls.
 -- Batches of calls: `outcome` is the state in which a batch is to end, once it is decided. A line names the bytes of its
 -- request in the batch's input, and is leased by the server that runs it.
 CREATE TABLE batch (

@@ -1,4 +1,4 @@
--- What is masked or checked in the calls of an account, or of one of its keys.
+-- Adds guardrails of accounts and keys.
 CREATE TABLE guardrail (
     account_id TEXT COLLATE "C" NOT NULL REFERENCES account (id),
     key_id     TEXT COLLATE "C" NOT NULL DEFAULT '',

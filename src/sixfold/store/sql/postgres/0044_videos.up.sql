@@ -1,2 +1,2 @@
--- Lists the videos of an account that were requested at /v1/videos.
+-- Adds an index of the videos of `/v1/videos`.
 CREATE INDEX prediction_videos ON prediction (account_id, id) WHERE face = 'videos';

@@ -1,3 +1,4 @@
+-- Adds organizations with members, teams and invitations.
 -- An account is an organization: other accounts, its members, may act for it, each with a role. A login session
 -- acts for `organization_id`, or for its own account without one. Each member has a key that nobody holds, to
 -- which what is run in the browser is attributed. A key may belong to a member, to a team, or to both. Amounts of

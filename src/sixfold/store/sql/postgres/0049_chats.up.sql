@@ -1,3 +1,4 @@
+-- Adds titles and versions of chats.
 -- Conversations of the chat page have a title. A version of another one, `parent`, has its items up to the place
 -- `shared` and belongs to the family of `root`. `draft` is the answer that is being made or that failed, as JSON;
 -- `stopping` asks the server process that makes it to stop. `cost` is what the answers were charged, in micro-dollars.

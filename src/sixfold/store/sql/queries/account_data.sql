@@ -50,7 +50,7 @@ SELECT id, model, engine, quality, hardware, inputs, state, reason, cost, create
 FROM session WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: export_posts | Return a page of an account's gallery posts, oldest first.
-SELECT id, text, media, content_type, tags, created_at FROM gallery_post
+SELECT id, text, media, content_type, tags, is_unlisted, model, inputs, created_at FROM gallery_post
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: export_characters | Return a page of an account's gallery characters, oldest first.
@@ -188,6 +188,12 @@ DELETE FROM memory_index WHERE account_id = :account_id;
 -- name: erase_changes | Delete the change counter of an account's memory.
 DELETE FROM memory_change WHERE account_id = :account_id;
 
+-- name: erase_memory_batch_pages | Delete the page versions of an account's memory batches.
+DELETE FROM memory_batch_page WHERE batch_id IN (SELECT id FROM memory_batch WHERE account_id = :account_id);
+
+-- name: erase_memory_batches | Delete an account's memory batches.
+DELETE FROM memory_batch WHERE account_id = :account_id;
+
 -- name: erase_timelines | Delete the timeline entries of an account's pages.
 DELETE FROM timeline_entry WHERE page_id IN (SELECT id FROM page WHERE account_id = :account_id);
 
@@ -262,5 +268,6 @@ WHERE debit = :account_id OR credit = :account_id;
 
 -- name: erase_account | Clear an account's personal data; its id and balances remain.
 UPDATE account SET email = NULL, password_hash = NULL, webhook_secret = NULL, webhook_sealed = NULL,
-                   subscription = NULL, plan = 'free', closing_at = NULL, budget_day = NULL, budget_month = NULL
+                   subscription = NULL, plan = 'free', closing_at = NULL, budget_day = NULL, budget_month = NULL,
+                   public_name = NULL
 WHERE id = :account_id;

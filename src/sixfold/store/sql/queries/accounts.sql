@@ -55,15 +55,43 @@ SELECT f.account_id, 0, f.credential_id, a.kind FROM credential_folder f JOIN ac
 WHERE f.name = :name;
 
 -- name: key_insert | Insert an API key; only its hash is stored.
-INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id, member_id, team_id)
-VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id, :member_id, :team_id);
+INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id, member_id, team_id, name)
+VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id, :member_id, :team_id, :name);
+
+-- name: key_copy | Insert a key with the rights, limits and name of an active key of the account or, if given, of its member; return no row without one.
+INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, member_id, team_id, name)
+SELECT :new_id, k.account_id, :hash, :hint, k.scope, k.rights, k.origin, :now, k.expires_at, k.member_id, k.team_id, k.name
+FROM api_key k
+WHERE k.id = :id AND k.account_id = :account_id AND COALESCE(k.member_id, '') = :member_id AND k.grant_id IS NULL
+  AND k.hint <> '' AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
+RETURNING id;
+
+-- name: key_spend_copy | Count what a key has spent against the budgets of another one, too.
+INSERT INTO key_spend (key_id, period, amount) SELECT :new_id, s.period, s.amount FROM key_spend s WHERE s.key_id = :id;
+
+-- name: key_guardrail_copy | Give a key the guardrail of another one.
+INSERT INTO guardrail (account_id, key_id, document, updated_at)
+SELECT g.account_id, :new_id, g.document, :now FROM guardrail g WHERE g.account_id = :account_id AND g.key_id = :id;
+
+-- name: key_alerts_move | Let the cost alerts of a key count another one.
+UPDATE cost_alert SET key_id = :new_id WHERE account_id = :account_id AND key_id = :id;
+
+-- name: key_expire | Let a key expire after a number of µs, unless it does so earlier.
+UPDATE api_key SET expires_at = :now + :life WHERE id = :id AND (expires_at IS NULL OR expires_at > :now + :life);
+
+-- name: key_rename | Change the name of an active key of an account; return no row without one.
+UPDATE api_key SET name = :name
+WHERE id = :id AND account_id = :account_id AND revoked_at IS NULL AND hint <> '' RETURNING id;
+
+-- name: keys_used | Set the time of the last use of the keys of `ids`, a JSON array.
+UPDATE api_key SET used_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: key_by_hash | Return an active key and its account by the key's hash, unless the account is being deleted.
 SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
-    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
+    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero, a.suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
@@ -77,7 +105,7 @@ SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
-    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
+    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero, a.suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
@@ -87,7 +115,7 @@ WHERE k.id = :id;
 
 -- name: keys_of | Return all keys of an account, newest first, except those without a secret, which stand for members.
 SELECT k.id, k.hint, k.scope, k.rights, k.origin, a.kind, k.created_at, k.expires_at, k.revoked_at, k.grant_id,
-    k.member_id, k.team_id,
+    k.member_id, k.team_id, k.name, k.used_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id
 WHERE k.account_id = :account_id AND k.hint <> ''
@@ -123,6 +151,7 @@ RETURNING account_id;
 
 -- name: login_session_session | Return the account that an unexpired login session acts for, and its role there.
 SELECT a.*, s.created_at AS signed_in_at, s.account_id AS person_id, s.organization_id, p.email AS person_email,
+    p.suspended_at AS person_suspended,
     CASE WHEN s.created_at > :now - :fresh_us THEN 1 ELSE 0 END AS is_fresh,
     m.id AS member_id, m.role, m.key_id AS member_key, m.team_id, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month,

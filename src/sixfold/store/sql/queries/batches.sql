@@ -43,7 +43,7 @@ DELETE FROM batch WHERE id = :id AND ended_at IS NOT NULL RETURNING output_file_
 -- name: batches_sweep | Delete batches that ended longer ago than `life`.
 DELETE FROM batch WHERE ended_at < :now - :life;
 
--- name: batches_open | Return batches with something to do now, least recently claimed first, at most a limit.
+-- name: batches_open | Return batches with due work, least recently claimed first, at most a limit.
 SELECT b.*, m.blob AS input_blob, CAST(:now AS BIGINT) AS now
 FROM batch b LEFT JOIN media m ON m.name = b.input_media
 WHERE b.ended_at IS NULL AND (b.resume_at <= :now OR b.outcome IS NOT NULL OR b.expires_at <= :now)

@@ -14,21 +14,44 @@ WHERE c.id < :before ORDER BY c.id DESC LIMIT :limit;
 SELECT COUNT(*) AS total FROM gallery_character WHERE account_id = :account_id;
 
 -- name: gallery_post_insert | Insert a gallery post.
-INSERT INTO gallery_post (id, account_id, text, media, content_type, tags, created_at)
-VALUES (:id, :account_id, :text, :media, :content_type, :tags, :now)
-RETURNING *, (SELECT author_id FROM account WHERE account.id = :account_id) AS author_id;
+INSERT INTO gallery_post (id, account_id, text, media, content_type, tags, is_unlisted, model, inputs, created_at)
+VALUES (:id, :account_id, :text, :media, :content_type, :tags, :is_unlisted, :model, :inputs, :now)
+RETURNING *, (SELECT author_id FROM account WHERE account.id = :account_id) AS author_id,
+    (SELECT public_name FROM account WHERE account.id = :account_id) AS author_name;
+
+-- name: gallery_post | Return a post, listed or not.
+SELECT p.*, a.author_id, a.public_name AS author_name FROM gallery_post AS p JOIN account AS a ON a.id = p.account_id
+WHERE p.id = :id;
+
+-- name: gallery_post_tags_delete | Delete the tags of a post of an account.
+DELETE FROM gallery_tag WHERE post_id IN (SELECT id FROM gallery_post WHERE id = :id AND account_id = :account_id);
+
+-- name: gallery_post_delete | Delete a post of an account.
+DELETE FROM gallery_post WHERE id = :id AND account_id = :account_id;
+
+-- name: media_expire | Mark a media file of an account as expired, so that the sweep deletes its bytes.
+UPDATE media SET expires_at = :now WHERE name = :name AND account_id = :account_id;
+
+-- name: account_public_name | Return the name by which an account publishes.
+SELECT public_name FROM account WHERE id = :id;
+
+-- name: account_by_public_name | Return the account that publishes by a name.
+SELECT id FROM account WHERE public_name = :name;
+
+-- name: account_public_name_set | Set the name by which an account publishes.
+UPDATE account SET public_name = :name WHERE id = :id;
 
 -- name: gallery_tag_insert | Insert a tag of a post.
 INSERT INTO gallery_tag (tag, post_id) VALUES (:tag, :post_id);
 
--- name: gallery_posts | Return a page of the posts of all accounts, newest first.
-SELECT p.*, a.author_id FROM gallery_post AS p JOIN account AS a ON a.id = p.account_id
-WHERE p.id < :before ORDER BY p.id DESC LIMIT :limit;
+-- name: gallery_posts | Return a page of the listed posts of all accounts, newest first.
+SELECT p.*, a.author_id, a.public_name AS author_name FROM gallery_post AS p JOIN account AS a ON a.id = p.account_id
+WHERE p.id < :before AND p.is_unlisted = 0 ORDER BY p.id DESC LIMIT :limit;
 
--- name: gallery_posts_tagged | Return a page of posts with a tag, newest first.
-SELECT p.*, a.author_id FROM gallery_tag AS t
+-- name: gallery_posts_tagged | Return a page of listed posts with a tag, newest first.
+SELECT p.*, a.author_id, a.public_name AS author_name FROM gallery_tag AS t
 JOIN gallery_post AS p ON p.id = t.post_id JOIN account AS a ON a.id = p.account_id
-WHERE t.tag = :tag AND t.post_id < :before
+WHERE t.tag = :tag AND t.post_id < :before AND p.is_unlisted = 0
 ORDER BY t.post_id DESC LIMIT :limit;
 
 -- name: gallery_post_count | Count an account's posts.

@@ -34,26 +34,59 @@ WITH RECURSIVE below (id) AS (
 SELECT id FROM prediction
 WHERE id IN (SELECT id FROM below) AND state NOT IN ('succeeded', 'failed', 'canceled', 'expired') LIMIT 1;
 
--- name: history_delete_messages | Delete the webhook deliveries about a prediction and its parts at any depth.
+-- name: history_delete_messages | Delete the webhook deliveries about predictions of `ids` (a JSON array) and their parts at any depth.
 WITH RECURSIVE below (id) AS (
-    SELECT id FROM prediction WHERE id = :id
+    SELECT value FROM json_each(:ids)
     UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
 DELETE FROM webhook_outbox WHERE prediction_id IN (SELECT id FROM below);
 
--- name: history_delete_files | Mark the files of a prediction and its parts as expired, so that the sweep deletes their bytes.
+-- name: history_delete_files | Mark the files of predictions of `ids` (a JSON array) and their parts as expired, so that the sweep deletes their bytes.
 WITH RECURSIVE below (id) AS (
-    SELECT id FROM prediction WHERE id = :id
+    SELECT value FROM json_each(:ids)
     UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
 UPDATE media SET expires_at = :now, prediction_id = NULL WHERE prediction_id IN (SELECT id FROM below);
 
--- name: history_delete_prompts | Forget that a prediction and its parts were removed from the workflow history.
+-- name: history_delete_prompts | Forget that predictions of `ids` (a JSON array) and their parts were removed from the workflow history.
 WITH RECURSIVE below (id) AS (
-    SELECT id FROM prediction WHERE id = :id
+    SELECT value FROM json_each(:ids)
     UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
-DELETE FROM graph_forgotten WHERE account_id = :account_id AND prediction_id IN (SELECT id FROM below);
+DELETE FROM graph_forgotten WHERE (account_id, prediction_id) IN (
+    SELECT p.account_id, p.id FROM prediction p JOIN below b ON p.id = b.id);
 
--- name: history_delete_predictions | Delete a prediction and its parts at any depth.
+-- name: history_delete_shares | End the shares of predictions of `ids` (a JSON array) and their parts.
 WITH RECURSIVE below (id) AS (
-    SELECT id FROM prediction WHERE id = :id
+    SELECT value FROM json_each(:ids)
+    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+DELETE FROM share WHERE (account_id, kind, object_id) IN (
+    SELECT p.account_id, 'run', p.id FROM prediction p JOIN below b ON p.id = b.id);
+
+-- name: history_delete_predictions | Delete predictions of `ids` (a JSON array) and their parts at any depth.
+WITH RECURSIVE below (id) AS (
+    SELECT value FROM json_each(:ids)
     UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
 DELETE FROM prediction WHERE id IN (SELECT id FROM below);
+
+-- name: retention_predictions | Return predictions between two ids, oldest first; `due` is 1 if one can be deleted with its parts.
+SELECT p.id, p.account_id,
+       CASE WHEN p.parent_id IS NULL AND p.model <> 'training'
+            AND p.state IN ('succeeded', 'failed', 'canceled', 'expired')
+            AND (SELECT c.id FROM prediction c WHERE c.parent_id = p.id
+                 AND c.state NOT IN ('succeeded', 'failed', 'canceled', 'expired') LIMIT 1) IS NULL
+            THEN 1 ELSE 0 END AS due
+FROM prediction p WHERE p.id > :after AND p.id < :before ORDER BY p.id LIMIT :limit;
+
+-- name: retention_sessions | Return live sessions between two ids, oldest first; `due` is 1 for one that has ended.
+SELECT id, account_id, CASE WHEN closed_at IS NULL THEN 0 ELSE 1 END AS due
+FROM session WHERE id > :after AND id < :before ORDER BY id LIMIT :limit;
+
+-- name: retention_standings_delete | Delete the saved states of live sessions of `ids`, a JSON array.
+DELETE FROM session_standing WHERE session_id IN (SELECT value FROM json_each(:ids));
+
+-- name: retention_sessions_delete | Delete live sessions of `ids`, a JSON array.
+DELETE FROM session WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: retention_audit | Return audit entries between two ids, oldest first; `due` is always 1.
+SELECT id, account_id, 1 AS due FROM audit WHERE id > :after AND id < :before ORDER BY id LIMIT :limit;
+
+-- name: retention_audit_delete | Delete audit entries of `ids`, a JSON array.
+DELETE FROM audit WHERE id IN (SELECT value FROM json_each(:ids));

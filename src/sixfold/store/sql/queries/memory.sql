@@ -112,12 +112,12 @@ WHERE page_id IN (SELECT value FROM json_each(:ids)) AND ended_at IS NULL;
 
 -- name: versions_put | Insert page versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
-                          operation, created_by, created_at, chars)
+                          operation, created_by, on_behalf_of, created_at, chars)
 SELECT json_extract(value, '$.id'), json_extract(value, '$.version'), :account_id, json_extract(value, '$.slug'),
        json_extract(value, '$.title'), json_extract(value, '$.type'), json_extract(value, '$.tags'),
        json_extract(value, '$.collections'), json_extract(value, '$.head'), json_extract(value, '$.body'),
        json_extract(value, '$.path'), json_extract(value, '$.operation'), json_extract(value, '$.by'),
-       json_extract(value, '$.updated_at'), json_extract(value, '$.chars')
+       json_extract(value, '$.behalf'), json_extract(value, '$.updated_at'), json_extract(value, '$.chars')
 FROM json_each(:rows);
 
 -- name: page_delete | Mark a page as deleted.
@@ -166,7 +166,8 @@ DELETE FROM page_redirect
 WHERE account_id = :account_id AND slug IN (SELECT value FROM json_each(:slugs));
 
 -- name: versions_list | Return a page's versions before a number within the allowed collections, newest first.
-SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at, chars
+SELECT version, slug, title, type, tags, collections, operation, created_by, on_behalf_of, created_at, ended_at,
+       chars
 FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
   AND (:scope = '' OR EXISTS (SELECT 1 FROM json_each(collections) AS c
        WHERE REPLACE(:scope, :sep || c.value || :sep, '') <> :scope))
@@ -396,3 +397,36 @@ ORDER BY p.slug LIMIT :limit;
 -- name: pages_titled | Return the slugs, titles and collections of pages by id.
 SELECT p.id, p.slug, p.title, p.collections FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));
+
+-- name: memory_batches_spent | Return what an account's requests to the memory's model have cost since a time, with reservations.
+SELECT COALESCE(SUM(cost + reserved), 0) AS spent FROM memory_batch
+WHERE account_id = :account_id AND created_at >= :since;
+
+-- name: memory_batch_put | Insert a running batch.
+INSERT INTO memory_batch (id, account_id, kind, state, folder, source, created_by, reserved, created_at)
+VALUES (:id, :account_id, :kind, 'running', :folder, :source, :created_by, :reserved, :at);
+
+-- name: memory_batch_finish | Replace the reservation of a batch with its cost.
+UPDATE memory_batch SET state = 'done', reserved = 0, cost = :cost WHERE id = :id AND state = 'running';
+
+-- name: memory_answers_forget | Delete an account's answers before a time.
+DELETE FROM memory_batch WHERE account_id = :account_id AND kind = 'answer' AND created_at < :before;
+
+-- name: memory_batch_page_put | Insert a page of a batch, or set the version that it has after the batch.
+INSERT INTO memory_batch_page (batch_id, page_id, version_before, version_after)
+VALUES (:batch_id, :page_id, :before, :after)
+ON CONFLICT (batch_id, page_id) DO UPDATE SET version_after = excluded.version_after;
+
+-- name: memory_batch_find | Return a batch of `remember` of an account.
+SELECT * FROM memory_batch WHERE id = :id AND account_id = :account_id AND kind = 'remember';
+
+-- name: memory_batch_pages | Return the pages of a batch.
+SELECT page_id, version_before, version_after FROM memory_batch_page WHERE batch_id = :batch_id ORDER BY page_id;
+
+-- name: memory_batch_undone | Mark a batch as undone.
+UPDATE memory_batch SET state = 'undone' WHERE id = :id;
+
+-- name: memory_batches_list | Return an account's batches of `remember` before an id, newest first.
+SELECT * FROM memory_batch
+WHERE account_id = :account_id AND kind = 'remember' AND id < :before AND (:created_by = '' OR created_by = :created_by)
+ORDER BY id DESC LIMIT :limit;

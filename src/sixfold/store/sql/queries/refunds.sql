@@ -123,11 +123,13 @@ ORDER BY u.changed_at LIMIT :limit;
 
 -- name: connections_keys | Return the keys of `ids` (a JSON array) that may keep a connection open.
 SELECT k.id FROM api_key k JOIN account a ON a.id = k.account_id
-WHERE k.id IN (SELECT value FROM json_each(:ids)) AND a.closing_at IS NULL
+WHERE k.id IN (SELECT value FROM json_each(:ids)) AND a.closing_at IS NULL AND a.suspended_at IS NULL
   AND ((k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now))
        OR EXISTS (SELECT 1 FROM oauth_grant g
                   WHERE g.id = k.grant_id AND g.ended_at IS NULL AND g.expires_at > :now));
 
 -- name: connections_sessions | Return the unexpired login sessions of `ids`, a JSON array of hexadecimal token hashes.
 SELECT lower(hex(token_hash)) AS id FROM signin
-WHERE lower(hex(token_hash)) IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now;
+WHERE lower(hex(token_hash)) IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now
+  AND NOT EXISTS (SELECT 1 FROM account a
+                  WHERE a.id IN (signin.account_id, signin.organization_id) AND a.suspended_at IS NOT NULL);

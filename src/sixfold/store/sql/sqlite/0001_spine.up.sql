@@ -1,4 +1,5 @@
--- Accounts, money, keys, predictions and media. Times are epoch µs, money is micro-dollars.
+-- Creates accounts, the ledger, API keys, predictions and media files.
+-- Times are epoch µs, money is micro-dollars.
 
 CREATE TABLE account (
     id              TEXT PRIMARY KEY,

@@ -1,3 +1,4 @@
+-- Adds the memory: pages, versions, links, tags, collections and timelines.
 -- The memory: pages, what they said at any time, their links, tags, collections and timelines.
 -- A page's text stands in its versions; `page` is who it is now. Times are epoch µs.
 

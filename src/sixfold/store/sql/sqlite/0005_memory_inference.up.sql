@@ -1,3 +1,4 @@
+-- Adds statements and names found in memory pages.
 -- What pages state in plain sentences, and the names that pages answer to. The links that follow from both
 -- stand in page_link, with the maker `inference`.
 

@@ -1,3 +1,4 @@
+-- Adds prices that depend on the run of a prediction.
 -- How a prediction's price follows from its run: `meter` says by what, `rate` is the price of one unit of it
 -- (of an hour for time). The price is what was held then, the cost what was captured.
 ALTER TABLE prediction ADD COLUMN meter TEXT NOT NULL DEFAULT 'fixed'

@@ -1,4 +1,5 @@
--- Live sessions. Each slice of one is a hold `<session>:<number>`; `slice_amount` is 0 while none is pending.
+-- Adds live sessions.
+-- Each slice of one is a hold `<session>:<number>`; `slice_amount` is 0 while none is pending.
 CREATE TABLE session (
     id           TEXT PRIMARY KEY,
     account_id   TEXT NOT NULL REFERENCES account (id),

@@ -1,3 +1,4 @@
+-- Adds models of accounts: functions, images, spaces, workflows and trained models.
 -- Models of accounts: own ones, imported spaces, workflows, trained pictures. The newest version of a name
 -- counts; a removed name has `removed_at` on all of its versions. `document` is in the catalogue's shape.
 CREATE TABLE own_model (

@@ -1,3 +1,4 @@
+-- Adds files and cached results of graphs.
 -- Graphs: files by the names that clients gave or were told, and the outcomes of nodes by their keys.
 CREATE TABLE graph_file (
     account_id TEXT NOT NULL REFERENCES account (id),

@@ -1,3 +1,4 @@
+-- Adds passkeys and identities at OpenID providers.
 -- Ways to sign in beside a password: passkeys, and identities at an OpenID provider. A ceremony is one of these
 -- under way; whoever ends it takes it away. A sign-in says how and from where it was made; `closing_at` is when
 -- an account and all that belongs to it will be erased.

@@ -1,3 +1,4 @@
+-- Adds the number of pages in each folder of the memory.
 -- How many pages stand below each folder, so that a tree of any size is opened by its own rows alone.
 -- `parent` ends with "/", and is "" at the top; a page counts for every folder that it lies in.
 CREATE TABLE memory_folder (

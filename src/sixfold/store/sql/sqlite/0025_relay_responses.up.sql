@@ -1,3 +1,4 @@
+-- Adds stored responses of the Responses API.
 -- Responses that accounts keep: what was new in a request, what came of it, and the one that it goes on from. An id
 -- is the server's that made it, so it is one account's only together with that. The long columns come last, so that
 -- sizes are read without them.

@@ -1,3 +1,4 @@
+-- Adds list prices of runs on the operator's own hardware.
 -- What is free on the operator's own hardware keeps its list price: of a prediction in micro-dollars, of a
 -- session in micro-dollars an hour. NULL where the list price is charged.
 ALTER TABLE prediction ADD COLUMN list_price INTEGER CHECK (list_price >= 0);

@@ -1,3 +1,4 @@
+-- Adds public ids of accounts, and marks predictions without a key.
 -- Predictions that were ordered without a key are marked. Accounts have an id for others, which is not their
 -- own, and folders for uploads whose names are secret: one for what is made with a key, one for the rest.
 ALTER TABLE prediction ADD COLUMN keyless INTEGER NOT NULL DEFAULT 0 CHECK (keyless IN (0, 1));

@@ -1,3 +1,4 @@
+-- Adds what is needed to reverse payments, uploads and OAuth grants.
 -- What a reversal needs to take back everything that hangs on it: paths that are being written, spent refresh
 -- tokens, the grant of each access token, and what a payment processor has taken back of each payment.
 CREATE TABLE upload_path (

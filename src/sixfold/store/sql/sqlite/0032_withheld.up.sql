@@ -1,3 +1,4 @@
+-- Adds results that are withheld until a run with a price has succeeded.
 -- What a run ordered for a run with a price is withheld until that one has succeeded. Its files have the negative of
 -- their expiry until then (-1 for none), so that no statement that looks at the expiry finds them.
 ALTER TABLE prediction ADD COLUMN withheld INTEGER NOT NULL DEFAULT 0 CHECK (withheld IN (0, 1));

@@ -1,3 +1,4 @@
+-- Adds the number and size of the pages of each account.
 -- How many pages an account has, and the bytes of all their versions: kept with each write, in its transaction.
 ALTER TABLE memory_usage ADD COLUMN pages INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE memory_usage ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;

@@ -1,5 +1,6 @@
--- Files of `/v1/files`. Their bytes belong to a row of `media`, so that backups and the deletion of unused blobs
--- include them. An upload in parts becomes a file when it is completed; its parts expire with it.
+-- Adds files of `/v1/files`.
+-- Their bytes belong to a row of `media`, so that backups and the deletion of unused blobs include them. An upload in
+-- parts becomes a file when it is completed; its parts expire with it.
 CREATE TABLE account_file (
     id            TEXT PRIMARY KEY,
     account_id    TEXT NOT NULL REFERENCES account (id),

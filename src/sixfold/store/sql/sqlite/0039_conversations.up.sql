@@ -1,3 +1,4 @@
+-- Adds conversations, and the accounts that own objects at model servers.
 -- Conversations of accounts with their items, and the ids of objects that a model server stores for an account. A
 -- conversation is locked while a response to it is made. An id is the server's that made it, so it is one account's only
 -- together with that.

@@ -1,3 +1,4 @@
+-- Adds vector stores.
 -- Vector stores of `/v1/vector_stores`: files of an account as chunks of text. `version` changes with the chunks
 -- that a search may find, so that an index in memory is known to be current.
 CREATE TABLE vector_store (

@@ -1,3 +1,4 @@
+-- Adds the encrypted log of contents, and cost alerts.
 -- For how many days the contents of an account's calls are logged, and these contents, encrypted.
 CREATE TABLE content_logging (
     account_id TEXT PRIMARY KEY REFERENCES account (id),

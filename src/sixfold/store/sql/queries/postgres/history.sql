@@ -14,14 +14,48 @@ ORDER BY prediction_id DESC, name LIMIT :limit;
 SELECT id, parent_id, model, state FROM prediction
 WHERE parent_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) ORDER BY parent_id, id LIMIT :limit;
 
--- name: history_delete_files | Mark the files of a prediction and its parts as expired, so that the sweep deletes their bytes.
+-- name: history_delete_messages | Delete the webhook deliveries about predictions of `ids` (a JSON array) and their parts at any depth.
 WITH RECURSIVE below (id) AS (
-    SELECT id FROM prediction WHERE id = :id
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+    SELECT e.id COLLATE "C" FROM json_array_elements_text(:ids::json) AS e (id)
+    UNION ALL SELECT c.id FROM below b, LATERAL (
+        SELECT id FROM prediction WHERE parent_id = b.id OFFSET 0) AS c)
+DELETE FROM webhook_outbox WHERE prediction_id = ANY (ARRAY(SELECT id COLLATE "default" FROM below));
+
+-- name: history_delete_files | Mark the files of predictions of `ids` (a JSON array) and their parts as expired, so that the sweep deletes their bytes.
+WITH RECURSIVE below (id) AS (
+    SELECT e.id COLLATE "C" FROM json_array_elements_text(:ids::json) AS e (id)
+    UNION ALL SELECT c.id FROM below b, LATERAL (
+        SELECT id FROM prediction WHERE parent_id = b.id OFFSET 0) AS c)
 UPDATE media SET expires_at = :now, prediction_id = NULL WHERE prediction_id = ANY (ARRAY(SELECT id FROM below));
 
--- name: history_delete_messages | Delete the webhook deliveries about a prediction and its parts at any depth.
+-- name: history_delete_prompts | Forget that predictions of `ids` (a JSON array) and their parts were removed from the workflow history.
 WITH RECURSIVE below (id) AS (
-    SELECT id FROM prediction WHERE id = :id
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
-DELETE FROM webhook_outbox WHERE prediction_id = ANY (ARRAY(SELECT id FROM below));
+    SELECT e.id COLLATE "C" FROM json_array_elements_text(:ids::json) AS e (id)
+    UNION ALL SELECT c.id FROM below b, LATERAL (
+        SELECT id FROM prediction WHERE parent_id = b.id OFFSET 0) AS c)
+DELETE FROM graph_forgotten f USING prediction p
+WHERE p.id = ANY (ARRAY(SELECT id FROM below)) AND f.account_id = p.account_id AND f.prediction_id = p.id;
+
+-- name: history_delete_shares | End the shares of predictions of `ids` (a JSON array) and their parts.
+WITH RECURSIVE below (id) AS (
+    SELECT e.id COLLATE "C" FROM json_array_elements_text(:ids::json) AS e (id)
+    UNION ALL SELECT c.id FROM below b, LATERAL (
+        SELECT id FROM prediction WHERE parent_id = b.id OFFSET 0) AS c)
+DELETE FROM share s USING prediction p
+WHERE p.id = ANY (ARRAY(SELECT id FROM below)) AND s.account_id = p.account_id AND s.kind = 'run' AND s.object_id = p.id;
+
+-- name: history_delete_predictions | Delete predictions of `ids` (a JSON array) and their parts at any depth.
+WITH RECURSIVE below (id) AS (
+    SELECT e.id COLLATE "C" FROM json_array_elements_text(:ids::json) AS e (id)
+    UNION ALL SELECT c.id FROM below b, LATERAL (
+        SELECT id FROM prediction WHERE parent_id = b.id OFFSET 0) AS c)
+DELETE FROM prediction WHERE id = ANY (ARRAY(SELECT id FROM below));
+
+-- name: retention_standings_delete | Delete the saved states of live sessions of `ids`, a JSON array.
+DELETE FROM session_standing WHERE session_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
+
+-- name: retention_sessions_delete | Delete live sessions of `ids`, a JSON array.
+DELETE FROM session WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
+
+-- name: retention_audit_delete | Delete audit entries of `ids`, a JSON array.
+DELETE FROM audit WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));

@@ -37,11 +37,12 @@ WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND end
 
 -- name: versions_put | Insert page versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
-                          operation, created_by, created_at, chars)
+                          operation, created_by, on_behalf_of, created_at, chars)
 SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.value ->> 'slug'),
        (j.value ->> 'title'), (j.value ->> 'type'), (j.value ->> 'tags'),
        (j.value ->> 'collections'), (j.value ->> 'head'), (j.value ->> 'body'),
-       (j.value ->> 'path'), (j.value ->> 'operation'), (j.value ->> 'by'), (j.value ->> 'updated_at')::bigint,
+       (j.value ->> 'path'), (j.value ->> 'operation'), (j.value ->> 'by'), (j.value ->> 'behalf'),
+       (j.value ->> 'updated_at')::bigint,
        (j.value ->> 'chars')::bigint
 FROM json_array_elements(:rows::json) AS j (value);
 
@@ -226,7 +227,8 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix 
 GROUP BY 1 ORDER BY 1 LIMIT :limit;
 
 -- name: versions_list | Return a page's versions before a number within the allowed collections, newest first.
-SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at, chars
+SELECT version, slug, title, type, tags, collections, operation, created_by, on_behalf_of, created_at, ended_at,
+       chars
 FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
   AND (:scope = '' OR EXISTS (SELECT 1 FROM json_array_elements_text(collections::json) AS c (value)
        WHERE REPLACE(:scope, :sep || c.value || :sep, '') <> :scope))

@@ -1,0 +1,2 @@
+ALTER TABLE api_key DROP COLUMN used_at;
+ALTER TABLE api_key DROP COLUMN name;

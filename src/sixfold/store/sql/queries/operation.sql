@@ -1,0 +1,19 @@
+-- name: operator_action_insert | Insert what an operator did.
+INSERT INTO operator_action (id, actor_id, actor, action, target, before, after, created_at)
+VALUES (:id, :actor_id, :actor, :action, :target, :before, :after, :now);
+
+-- name: operator_actions | Return what operators did, newest first; to one target, if it is given.
+SELECT id, actor, action, target, before, after, created_at FROM operator_action
+WHERE id < :before_id AND (:target = '' OR target = :target) ORDER BY id DESC LIMIT :limit;
+
+-- name: operator_accounts | Return accounts whose email address matches a pattern, newest first.
+SELECT a.id, a.kind, a.email, a.posted, a.held, a.plan, a.budget_day, a.budget_month, a.created_at, a.closing_at, a.suspended_at,
+    (SELECT COUNT(*) FROM api_key k WHERE k.account_id = a.id AND k.revoked_at IS NULL AND k.hint <> '') AS keys,
+    (SELECT MAX(k.used_at) FROM api_key k WHERE k.account_id = a.id) AS used_at
+FROM account a
+WHERE a.id < :before_id AND a.kind <> 'system' AND a.email IS NOT NULL AND LOWER(a.email) LIKE :pattern ESCAPE '\'
+ORDER BY a.id DESC LIMIT :limit;
+
+-- name: account_suspend | Suspend an account, or end its suspension; return no row if nothing changes.
+UPDATE account SET suspended_at = CASE WHEN :suspended = 1 THEN :now END
+WHERE id = :id AND (suspended_at IS NULL) = (:suspended = 1) RETURNING id;

@@ -1,0 +1,50 @@
+-- name: share_insert | Insert a share.
+INSERT INTO share (id, account_id, credential_id, token_hash, kind, object_id, title, last_place, has_inputs,
+                    is_indexed, created_at, expires_at)
+VALUES (:id, :account_id, :credential_id, :token_hash, :kind, :object_id, :title, :last_place, :has_inputs,
+        :is_indexed, :now, :expires_at);
+
+-- name: share_count | Count an account's shares.
+SELECT COUNT(*) AS total FROM share WHERE account_id = :account_id;
+
+-- name: shares_expired_delete | Delete an account's expired shares.
+DELETE FROM share WHERE account_id = :account_id AND expires_at <= :now;
+
+-- name: share_get | Return a share of a tenant.
+SELECT * FROM share WHERE id = :id AND account_id = :account_id
+  AND (:credential_id = '' OR credential_id = :credential_id);
+
+-- name: shares_page | Return a page of a tenant's unexpired shares, newest first, optionally those of one object.
+SELECT * FROM share WHERE account_id = :account_id AND (:credential_id = '' OR credential_id = :credential_id)
+  AND (:kind = '' OR (kind = :kind AND object_id = :object_id))
+  AND id < :before AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: share_by_token | Return the unexpired share with a token, unless its account is closed.
+SELECT s.* FROM share s JOIN account a ON a.id = s.account_id
+WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL;
+
+-- name: share_viewed | Count a view of a share.
+UPDATE share SET views = views + 1 WHERE id = :id;
+
+-- name: share_end | End a share of a tenant; return no row if there is none.
+DELETE FROM share WHERE id = :id AND account_id = :account_id
+  AND (:credential_id = '' OR credential_id = :credential_id) RETURNING id;
+
+-- name: shares_end_object | End all shares of an object.
+DELETE FROM share WHERE account_id = :account_id AND kind = :kind AND object_id = :object_id;
+
+-- name: shares_end_chat | End all shares of a chat and its versions.
+DELETE FROM share WHERE account_id = :account_id AND kind = 'chat'
+  AND object_id IN (SELECT id FROM relay_conversation WHERE account_id = :account_id AND (id = :root OR root = :root));
+
+-- name: erase_shares | Delete an account's shares.
+DELETE FROM share WHERE account_id = :account_id;
+
+-- name: export_shares | Return a page of an account's shares without their tokens, oldest first.
+SELECT id, kind, object_id, title, has_inputs, is_indexed, views, created_at, expires_at FROM share
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: share_chat | Return the title and the length of a chat.
+SELECT title, items, last_place FROM relay_conversation WHERE account_id = :account_id AND id = :id AND title <> ''
+  AND (:credential_id = '' OR credential_id = :credential_id);

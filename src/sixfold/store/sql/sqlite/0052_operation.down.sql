@@ -1,0 +1,3 @@
+DROP INDEX operator_action_target;
+DROP TABLE operator_action;
+ALTER TABLE account DROP COLUMN suspended_at;
