@@ -318,4 +318,3 @@ async def test_a_used_up_plan_is_402_where_that_is_set(tmp_path: Path) -> None:
         assert (await taken_in(app, zipped(files)))["created"] == 100
         over = await app.client.put("/api/pages/more", json={"body": "x"}, headers=app.bearer)
         assert (over.status_code, over.json()["code"]) == (402, "insufficient_credits")
-        await app.product.database.close()

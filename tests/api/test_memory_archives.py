@@ -41,8 +41,9 @@ async def test_archives_come_back_byte_for_byte(app: AppFixture) -> None:
     }
     skipped = {"picture.png": "x", ".obsidian/app.md": "x", "__MACOSX/._ann.md": "x", "note.txt": "x"}
     archive = zipped({**files, **skipped}.items())
-    assert await taken_in(app, archive) == {"created": 5, "updated": 0, "skipped": 4, "errors": []}
-    assert await taken_in(app, archive) == {"created": 0, "updated": 0, "skipped": 9, "errors": []}
+    left = {"left_out": list(skipped), "errors": []}
+    assert await taken_in(app, archive) == {"created": 5, "updated": 0, "skipped": 4, **left}
+    assert await taken_in(app, archive) == {"created": 0, "updated": 0, "skipped": 9, **left}
     assert await taken_out(app) == {name: text.encode() for name, text in files.items()}
     page = await get(app, "/api/pages/projects/big-plan")
     assert (page["title"], page["tags"]) == ("Plan", ["a", "b"])
@@ -85,7 +86,8 @@ async def test_pages_are_exported_in_batches_of_a_bounded_size(app: AppFixture) 
 async def test_tars_are_taken_in_every_packing_and_as_forms(app: AppFixture, mode: str) -> None:
     data = tarred([("a/b.md", "# B"), ("c.png", "x")], mode)
     form = await app.client.post("/api/import", files={"file": ("x.tar", data)}, headers=app.bearer)
-    assert form.json() == {"created": 1, "updated": 0, "skipped": 1, "errors": []}
+    left = {"left_out": ["c.png"], "errors": []}
+    assert form.json() == {"created": 1, "updated": 0, "skipped": 1, **left}
     assert (await taken_in(app, data))["skipped"] == 2
 
 
@@ -110,7 +112,8 @@ async def test_packed_outliner_folder_is_recognised(app: AppFixture) -> None:
         ("graph/logseq/config.edn", "{}"),
         ("graph/logseq/bak/pages/work___acme/old.md", "- old"),
     ]
-    assert await taken_in(app, zipped(files)) == {"created": 2, "updated": 0, "skipped": 2, "errors": []}
+    left = {"left_out": [name for name, _ in files[2:]], "errors": []}
+    assert await taken_in(app, zipped(files)) == {"created": 2, "updated": 0, "skipped": 2, **left}
     page = await get(app, "/api/pages/graph/work/acme")
     assert [link["from"] for link in page["backlinks"]] == ["graph/journals/2026-11-20"]
 
@@ -272,7 +275,7 @@ async def test_imported_export_keeps_the_redirects_of_old_slugs(app: AppFixture)
     waits = {"slug": "waits", "body": "[[a/old]]"}
     await app.client.post("/api/pages", json=waits, headers=there)
     taken = await app.client.post("/api/import", content=archive.content, headers=there)
-    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "errors": []}
+    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "left_out": [], "errors": []}
     for slug in ("l", "z", "waits"):
         (link,) = (await app.client.get(f"/api/links/{slug}", headers=there)).json()["links"]
         assert (link["to"], link["resolved"]) == ("n/new", True)
@@ -300,7 +303,7 @@ async def test_an_export_taken_in_elsewhere_is_the_same_memory(app: AppFixture) 
     await app.client.post("/api/timeline/a", json=entry, headers=app.bearer)
     archive = await app.client.get("/api/export", headers=app.bearer)
     taken = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
-    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "errors": []}
+    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "left_out": [], "errors": []}
     for slug in ("a", "b/c", "d"):
         shown = [
             (await app.client.get(f"/api/pages/{slug}", headers=bearer(key))).json()

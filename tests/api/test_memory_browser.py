@@ -145,6 +145,7 @@ async def test_without_scripts_a_page_is_written_and_read(browser_app: tuple[App
         assert await page.inner_text(".prose strong") == "hand"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("look", [Look(340), Look(1180, "dark")])
 async def test_every_page_fits_and_is_accessible(
     browser_app: tuple[AppFixture, str, Any], look: Look

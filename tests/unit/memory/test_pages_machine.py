@@ -348,6 +348,7 @@ def test_any_sequence_of_changes_agrees_with_the_model(back: str) -> None:
     assert play(back, 5 if back == "postgres" else 25, 20)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_memory_with_a_known_fault_is_caught(name: str) -> None:
     assert not play("sqlite", 240, 40, MUTANTS[name])

@@ -78,7 +78,9 @@ class MemoryFileRoutes:
     async def take_out(self, request: Request) -> Response:
         """Export all pages as a zip of markdown files."""
         caller = await caller_of(self._services, request)
-        return StreamingResponse(self._services.memory.take_out(caller), 200, _ZIP, "application/zip")
+        logseq = schemas.from_query(schemas.EXPORT, request)["format"] == "logseq"
+        archive = self._services.memory.take_out(caller, logseq=logseq)
+        return StreamingResponse(archive, 200, _ZIP, "application/zip")
 
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

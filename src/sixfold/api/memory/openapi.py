@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sixfold.api.memory import schemas
+from sixfold.api.memory import facts, schemas
 from sixfold.core import documents
 from sixfold.core.memory import serializers as memory_serializers
+from sixfold.core.memory.facts.requests import AnsweredSchema, MemoryBatches, RememberedSchema, UndoneSchema
 from sixfold.core.memory.operation_schema import Operation
 from sixfold.core.memory.search.context import ContextSchema
 from sixfold.web import openapi
@@ -57,7 +58,7 @@ def document() -> OpenApiDocument:
         "Sixfold Memory",
         "1.0.0",
         "A durable memory for agents and people: markdown pages with links, timelines and versions.",
-        {**_pages(), **_parts(), **_lists()},
+        {**_pages(), **_facts(), **_parts(), **_lists()},
     )
 
 
@@ -93,6 +94,32 @@ def _pages() -> dict[str, OperationSpec]:
             "Delete a page", {200: deleted}, (400, 404, 412), parameters=(_IF_MATCH,)
         ),
         "POST /api/versions/{slug}": _write("Restore a version", schemas.RESTORE, {200: one}, key),
+    }
+
+
+def _facts() -> dict[str, OperationSpec]:
+    """Return the operations that call a model."""
+    return {
+        "POST /api/remember": OperationSpec(
+            "Write the facts of a conversation or document on pages",
+            {200: openapi.response("What was written, and what was not", RememberedSchema)},
+            (400, 402, 403, 409, 429, 502, 503),
+            facts.REMEMBER.schema(),
+            (openapi.IDEMPOTENCY,),
+        ),
+        "GET /api/remember": _get("List the batches of remember", MemoryBatches, facts.BATCHES),
+        "POST /api/remember/undo": OperationSpec(
+            "Undo a batch of remember",
+            {200: openapi.response("The pages", UndoneSchema)},
+            (400, 402, 403, 404, 409),
+            facts.UNDO.schema(),
+        ),
+        "POST /api/answer": OperationSpec(
+            "Answer a question from pages",
+            {200: openapi.response("Sentences with the pages that they cite", AnsweredSchema)},
+            (400, 402, 403, 429, 502, 503),
+            facts.ANSWER.schema(),
+        ),
     }
 
 
@@ -151,5 +178,7 @@ def _lists() -> dict[str, OperationSpec]:
         "GET /api/export": OperationSpec(
             "Export every page",
             {200: openapi.response("A zip of markdown files", openapi.FILE, "application/zip")},
+            (400,),
+            parameters=_query(schemas.EXPORT),
         ),
     }

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.memory import schemas
+from sixfold.api.memory import facts, schemas
 from sixfold.api.memory.files import MemoryFileRoutes
 from sixfold.api.memory.schemas import caller_of
 from sixfold.core.accounts import rights
@@ -68,8 +68,8 @@ class PageRoutes:
     async def context(self, request: Request, caller: Caller) -> Response:
         """Pack what is relevant into a budget of tokens."""
         arguments = await schemas.from_body(schemas.CONTEXT, request)
-        found = await context.build(self._memory, caller, context.parse(arguments))
-        return responses.json(found.to_json(self._base), headers=_NO_STORE)
+        packed = await context.build(self._memory, caller, context.parse(arguments))
+        return responses.json(packed.to_json(self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         """List pages by slug."""
@@ -336,6 +336,7 @@ def build_api(services: WebServices) -> ApiGroup:
                 access=_ACCESS,
             ),
             *_archives(services),
+            *facts.routes(services),
             *counts,
             RouteEntry(
                 "/api/pages/{slug:path}",

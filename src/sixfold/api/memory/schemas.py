@@ -59,6 +59,11 @@ VERSIONS = fields(
 )
 RESTORE = fields(*(field for field in operations.RESTORE if field.name != "slug"))
 DOCUMENT = fields(*(replace(field, required=False) for field in document_fields.DOCUMENT))
+EXPORT = fields(
+    OperationField(
+        "format", "string", "The folders of the files", default="markdown", choices=("markdown", "logseq")
+    )
+)
 PARTS = fields(AS_OF, LIMIT, CURSOR)
 COUNTS = fields(LIMIT, CURSOR)
 LINK = fields(

@@ -110,7 +110,7 @@ def write(arguments: argparse.Namespace) -> int:
     client = ServerClient.of(arguments)
     document = {
         "slug": arguments.slug,
-        "body": _text(arguments.file),
+        "body": text_of(arguments.file),
         "title": arguments.title,
         "type": arguments.type,
         "tags": arguments.tag,
@@ -258,6 +258,8 @@ def import_files(arguments: argparse.Namespace) -> int:
         for row in report.get("documents", []):
             state = "1 page" if row["parts"] == 1 else f"{row['parts']} pages"
             paint.line(f"  {row['slug']}  {row['title']}  {state if row['changed'] else 'unchanged'}")
+        for path in report["left_out"]:
+            paint.line(paint.dim(f"  left out: {path}"))
         for row in report["errors"]:
             paint.line(f"  {row['path']} {row['error']}")
     return 1 if report["errors"] else 0
@@ -303,7 +305,8 @@ def _link(name: str) -> zipfile.ZipInfo:
 
 def export(arguments: argparse.Namespace) -> int:
     """Run `memory export`: download all pages as a zip."""
-    size = ServerClient.of(arguments).download("/api/export", Path(arguments.file))
+    path = f"/api/export?format={arguments.format}"
+    size = ServerClient.of(arguments).download(path, Path(arguments.file))
     if arguments.json:
         put_json({"file": arguments.file, "bytes": size})
     else:
@@ -430,7 +433,8 @@ def _version(response: CliResponse) -> int:
 # -- shared by the commands ----------------------------------------------------------------------
 
 
-def _text(file: str) -> str:
+def text_of(file: str) -> str:
+    """Return the text of a file, or of standard input for `-`."""
     """Return the text of a file, or of standard input for `-`."""
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
@@ -440,7 +444,7 @@ def _text(file: str) -> str:
 
 
 def _inline(text: str) -> str:
-    return _text("-") if text == "-" else text
+    return text_of("-") if text == "-" else text
 
 
 def _send_json(client: ServerClient, method: str, path: str, document: Document) -> Document:

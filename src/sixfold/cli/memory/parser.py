@@ -13,7 +13,10 @@ Group = Any
 
 def add(group: Group, command: CommandFactory, client: Callable[[argparse.ArgumentParser], None]) -> None:
     """Add the commands of the `memory` group."""
-    for add_one in (_search, _context, _read, _write, _edit, _tag, _link, _list, _import, _export, _sync):
+    for add_one in (
+        *(_search, _context, _answer, _read, _write, _edit, _tag, _link, _list),
+        *(_remember, _forget, _import, _export, _sync),
+    ):
         client(add_one(group, command))
 
 
@@ -50,6 +53,48 @@ def _context(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     )
     parser.add_argument("--type", action="append", default=[], help="only pages of this type")
     parser.add_argument("--collection", action="append", default=[], help="only pages in this collection")
+    return parser
+
+
+def _answer(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
+        group,
+        "answer",
+        "memory.facts:answer",
+        "answer a question from the memory with a chat model, citing pages",
+    )
+    parser.add_argument("query", nargs="+", metavar="WORD")
+    parser.add_argument(
+        "--tokens", type=int, default=2000, metavar="N", help="the budget of tokens for pages (default: 2000)"
+    )
+    return parser
+
+
+def _remember(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
+        group,
+        "remember",
+        "memory.facts:remember",
+        "write the facts of a conversation or document on pages with a chat model",
+        "The text of FILE, or of standard input. `memory forget` takes the facts back.",
+    )
+    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: standard input")
+    parser.add_argument("--folder", default="facts", metavar="SLUG", help="the folder of the pages")
+    parser.add_argument("--source", metavar="NAME", help="the name of the text (default: that of FILE)")
+    parser.add_argument("--date", metavar="DATE", help="the date of the text (default: today)")
+    parser.add_argument("--collection", action="append", help="a collection for new pages; may be repeated")
+    parser.add_argument("--max-usd", metavar="USD", help="the most that it may cost, such as 0.02")
+    return parser
+
+
+def _forget(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
+        group,
+        "forget",
+        "memory.facts:forget",
+        "undo a batch of `memory remember`, or list the batches",
+    )
+    parser.add_argument("batch", nargs="?", metavar="BATCH")
     return parser
 
 
@@ -164,6 +209,12 @@ def _import(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
 def _export(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     parser = command(group, "export", "memory.commands:export", "export all pages as a zip of Markdown files")
     parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "--format",
+        choices=("markdown", "logseq"),
+        default="markdown",
+        help="the folders of the files: those of slugs, which Obsidian opens, or those of Logseq",
+    )
     return parser
 
 

@@ -95,10 +95,12 @@ def check_version(existing: FoundPage | None, slug: str, terms: WriteTerms) -> N
         )
 
 
-def write(writer: PageWriter, request: PageWrite, terms: WriteTerms) -> Transaction[SavedPage]:
+def write(
+    writer: PageWriter, request: PageWrite, terms: WriteTerms, operation: str = "write"
+) -> Transaction[SavedPage]:
     """Create a page or replace its content; a slug of a redirect or a deleted page is free.
 
-    Raises `Conflict` for an existing page unless `terms` allow it.
+    Versions name the `operation`. Raises `Conflict` for an existing page unless `terms` allow it.
     """
     writer.check()
     existing = yield from _at(writer, request.slug)
@@ -114,17 +116,15 @@ def write(writer: PageWriter, request: PageWrite, terms: WriteTerms) -> Transact
     writer.check_collections(request.slug, draft.collections)
     if current is not None and there and not (yield from differs(draft, current)):
         return SavedPage(current, changed=False)
-    page = yield from _save(
-        writer, "write", PageWritePlan(current, draft, deleted=existing is not None and existing.deleted)
-    )
-    return SavedPage(page, created=not there)
+    plan = PageWritePlan(current, draft, deleted=existing is not None and existing.deleted)
+    return SavedPage((yield from _save(writer, operation, plan)), created=not there)
 
 
-def edit(writer: PageWriter, slug: str, change: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
+def edit(writer: PageWriter, slug: str, page_edit: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
     """Change a part of a page; raise `NotFound`, or `BadRequest` if the edit does not fit the text."""
     existing = yield from _open(writer, slug, terms)
-    draft = page_edits.apply(existing.page, change, writer.limits)
-    return (yield from _changed(writer, change.operation, existing.page, draft))
+    draft = page_edits.apply(existing.page, page_edit, writer.limits)
+    return (yield from change(writer, page_edit.operation, existing.page, draft))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +135,14 @@ class TagChange:
     remove: Sequence[str] = ()
 
 
-def tag(writer: PageWriter, slug: str, change: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
+def tag(writer: PageWriter, slug: str, changes: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
     """Add tags to a page, or remove some."""
     existing = yield from _open(writer, slug, terms)
-    removed = page_edits.texts("tags", list(change.remove))
+    removed = page_edits.texts("tags", list(changes.remove))
     remaining = [name for name in existing.page.tags if name not in removed]
-    tags = page_edits.texts("tags", [*remaining, *page_edits.texts("tags", list(change.add))])
-    return (
-        yield from _changed(writer, "tag", existing.page, replace(page_edits.of(existing.page), tags=tags))
-    )
+    tags = page_edits.texts("tags", [*remaining, *page_edits.texts("tags", list(changes.add))])
+    draft = replace(page_edits.of(existing.page), tags=tags)
+    return (yield from change(writer, "tag", existing.page, draft))
 
 
 def rename(
@@ -280,9 +279,8 @@ def differs(draft: PageDraft, page: MemoryPage) -> Transaction[bool]:
     return bool(draft.entries) and not set(draft.entries) <= set((yield from timeline.of_calls(page)))
 
 
-def _changed(
-    writer: PageWriter, operation: str, page: MemoryPage, draft: PageDraft
-) -> Transaction[SavedPage]:
+def change(writer: PageWriter, operation: str, page: MemoryPage, draft: PageDraft) -> Transaction[SavedPage]:
+    """Save the draft of a page that was checked before, unless it changes nothing."""
     writer.check_collections(page.slug, draft.collections)
     if not page_edits.differs(draft, page):
         return SavedPage(page, changed=False)

@@ -16,6 +16,8 @@ _OPEN = re.compile(r"\ufeff?---[ \t]*\r?\n")
 _CLOSE = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _SIMPLE = re.compile(r"([A-Za-z_][\w -]*?)[ \t]*:(?:[ \t]+(.*?))?[ \t]*\r?")
 _PROPERTY = re.compile(r"[ \t]*(?:[-*][ \t]+)?([A-Za-z_][\w-]*)::[ \t]*(.*?)[ \t]*\r?")
+_NOTION = re.compile(r"# [^\n]*\n\n((?:[^\n:]{1,80}: [^\n]*\n)+)")
+_NOTION_TAGS = re.compile(r"^Tags: (.+)$", re.MULTILINE)
 _NESTED = re.compile(r"(?:[-?:][ \t]+){12}|^[ \t]{60}", re.MULTILINE)
 _MAX_NESTING = 300
 _MAX_LINE = 1000
@@ -122,6 +124,13 @@ def properties(body: str) -> FrontMatter:
                 break
             fields.setdefault(match[1].lower(), match[2])
     return _fields(fields) if fields else NOTHING
+
+
+def notion_properties(body: str) -> FrontMatter:
+    """Parse the tags among the lines `Name: value` between the heading and the text of a page from Notion."""
+    match = _NOTION.match(body[:2000])
+    tags = None if match is None else _NOTION_TAGS.search(match[1])
+    return NOTHING if tags is None else _fields({"tags": tags[1]})
 
 
 def _fields(values: Mapping[str, object]) -> FrontMatter:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sixfold import errors
-from sixfold.core.normalization import MAX_DECOMPOSED, normalized
+from sixfold.core.input_limits.normalization import MAX_DECOMPOSED, normalized
 
 TITLE_CHARS = 500
 TYPE_CHARS = 64

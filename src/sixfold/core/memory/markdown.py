@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from sixfold import errors
 from sixfold.core.memory import frontmatter, limits, slugs
@@ -48,7 +49,7 @@ _COMMENT = re.compile(r"%%[^%]*(?:%(?!%)[^%]*)*%%")
 _BRACKETS = re.compile(r"\[\[|\]\(")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
 _FILE_LINK = re.compile(
-    r"(?<!!)\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?\.md)(?:#[^()<>\s]*)?>?\)", re.IGNORECASE
+    r"(?<!!)\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?\.(?:md|x?html?))(?:#[^()<>\s]*)?>?\)", re.IGNORECASE
 )
 _TYPED_LINE = re.compile(r"[ \t]*[-*+][ \t]+([^\W\d][\w-]{0,63})[ \t]+$")
 _TYPED_FIELD = re.compile(
@@ -195,13 +196,16 @@ def _escaped(text: str, at: int) -> bool:
 
 
 def file_target(path: str, folder: str) -> str | None:
-    """Return the slug of a relative link to a markdown file, or None for other links."""
+    """Return the slug of a relative link to a markdown or HTML file, or None for other links."""
     if ":" in path or path.startswith("//"):
         return None
-    path = path.replace("%20", " ")
+    path = slugs.without_ids(unquote(path))
     joined = path if path.startswith("/") else posixpath.join(folder, path)
     plain = posixpath.normpath(joined.lstrip("/"))
-    return None if plain.startswith("..") else slugs.loosely(plain[:-3])
+    if plain.startswith(".."):
+        return None
+    # The slug of a document has its ending, that of a page has not.
+    return slugs.loosely(plain[:-3] if plain.lower().endswith(".md") else plain)
 
 
 def _line(text: str, start: int, end: int) -> str:

@@ -79,7 +79,8 @@ class Caller:
     """The account that reads or writes, the name for its changes, and the limits of its key.
 
     With `collections`, the caller sees pages in any of them, and changes pages in these only; empty means the
-    whole memory. `replays` identifies whose stored responses answer its repeated requests.
+    whole memory. `replays` identifies whose stored responses answer its repeated requests. `behalf` is the
+    member or team of an organization that the caller acts for, "" for the account itself.
     """
 
     account_id: str
@@ -87,6 +88,7 @@ class Caller:
     collections: tuple[str, ...] = ()
     read_only: bool = False
     replays: str = ""
+    behalf: str = ""
 
     @classmethod
     def of(cls, principal: Principal) -> Caller:
@@ -100,6 +102,7 @@ class Caller:
             collections=principal.scope.collections,
             read_only=not principal.has(Rights.MEMORY_WRITE),
             replays=principal.replays,
+            behalf=principal.member_id or principal.team_id or "",
         )
 
     @property

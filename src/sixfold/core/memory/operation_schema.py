@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from sixfold import errors
 from sixfold.core.memory.models import Caller
 
-Kind = Literal["string", "integer", "boolean", "strings", "object"]
+Kind = Literal["string", "integer", "boolean", "strings", "object", "objects"]
 Arguments = Mapping[str, Any]
 Handler = Callable[[Caller, Arguments], Awaitable[Mapping[str, Any]]]
 
@@ -40,6 +40,8 @@ class OperationField:
         document: dict[str, Any] = {"description": self.description}
         if self.kind == "strings":
             document |= {"type": "array", "items": {"type": "string"}}
+        elif self.kind == "objects":
+            document |= {"type": "array", "items": {"type": "object"}}
         else:
             document["type"] = self.kind
         limits = {
@@ -104,12 +106,19 @@ def _object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
+def _objects(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(part, dict) for part in cast("list[object]", value)):
+        raise ValueError("must be a list of objects")
+    return cast("list[dict[str, Any]]", value)
+
+
 _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     "string": _string,
     "integer": _integer,
     "boolean": _boolean,
     "strings": _strings,
     "object": _object,
+    "objects": _objects,
 }
 
 

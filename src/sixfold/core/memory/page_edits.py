@@ -48,6 +48,8 @@ def compose(
     body = before.body if request.body is None and before is not None else request.body or ""
     sent = markdown.split(limits.body(body, allowed.page_bytes)) if request.body is not None else None
     fields = sent.fields if sent is not None else frontmatter.NOTHING
+    if sent is not None and not sent.head and slugs.without_ids(request.path) != request.path:
+        fields = frontmatter.notion_properties(sent.body)
     head = sent.head if sent is not None and sent.head else before.head if before is not None else ""
     body = sent.body if sent is not None else body
     stored_fields = fields if request.whole else frontmatter.NOTHING

@@ -282,7 +282,7 @@ def _write(
     occupied = [page.slug for plan, page in batch if _arrives(plan, page)]
     if occupied:
         yield Query("redirects_clear", {"account_id": account_id, "slugs": encode(occupied)})
-    rows = [_row(page, operation, caller.name) for _, page in batch]
+    rows = [_row(page, operation, caller) for _, page in batch]
     yield Query("pages_put", {"account_id": account_id, "rows": encode([_who(row) for row in rows])})
     yield Query("versions_put", {"account_id": account_id, "rows": encode(rows)})
     for plan, page in batch:
@@ -292,7 +292,7 @@ def _write(
             )
 
 
-def _row(page: MemoryPage, operation: str, by: str) -> dict[str, str | int]:
+def _row(page: MemoryPage, operation: str, caller: Caller) -> dict[str, str | int]:
     return {
         "id": page.id,
         "slug": page.slug,
@@ -310,11 +310,12 @@ def _row(page: MemoryPage, operation: str, by: str) -> dict[str, str | int]:
         "chars": len(page.body),
         "path": page.path,
         "operation": operation,
-        "by": by,
+        "by": caller.name,
+        "behalf": caller.behalf,
     }
 
 
-_OF_VERSIONS = frozenset({"head", "body", "chars", "path", "operation", "by"})
+_OF_VERSIONS = frozenset({"head", "body", "chars", "path", "operation", "by", "behalf"})
 
 
 def _who(row: dict[str, str | int]) -> dict[str, str | int]:
@@ -349,6 +350,7 @@ def delete(page: MemoryPage) -> Transaction[None]:
     yield Query("versions_end", {"ids": encode([page.id]), "ended_at": moment})
     yield Query("page_tags_clear", {"ids": encode([page.id])})
     yield Query("page_collections_clear", {"ids": encode([page.id])})
+    yield Query("shares_end_object", {"account_id": page.account_id, "kind": "page", "object_id": page.id})
     yield from count_folders(page.account_id, (), [page.slug])
     yield from index.remove(page.account_id, page.id)
     yield from inference.forget(page)

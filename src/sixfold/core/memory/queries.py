@@ -226,7 +226,7 @@ def folder(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
 
 
 def _subfolders(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:
-    """Return the subfolders with page counts, which are stored unless the key is limited."""
+    """Return the subfolders with page counts: stored counts, or, for a limited key, counted ones."""
     if not caller.collections:
         return (yield Query("folders_counted", {**params, "limit": MOST_FOLDERS}))
     seen = {"prefix_end": params["prefix"] + _LAST, "collections": pages.encode(sorted(caller.collections))}

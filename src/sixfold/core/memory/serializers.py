@@ -78,7 +78,11 @@ class PageSchema(PageVersionSchema):
 
 
 class VersionSchema(TypedDict):
-    """A version of a page without its text; `ended_at` is null for the newest."""
+    """A version of a page without its text; `ended_at` is null for the newest.
+
+    `created_by` is the key or person that wrote it, `on_behalf_of` the member or team of the organization,
+    null for the account itself.
+    """
 
     version: VersionNumber
     slug: str
@@ -89,6 +93,7 @@ class VersionSchema(TypedDict):
     operation: str
     chars: int
     created_by: str
+    on_behalf_of: str | None
     created_at: str
     ended_at: str | None
 
@@ -151,11 +156,12 @@ class ImportProblemSchema(TypedDict):
 
 
 class ImportedSchema(TypedDict):
-    """The result of an import."""
+    """The result of an import; `left_out` are the first 100 skipped files that are no pages."""
 
     created: int
     updated: int
     skipped: int
+    left_out: list[str]
     errors: list[ImportProblemSchema]
 
 
@@ -295,6 +301,7 @@ def version(result: Row) -> VersionSchema:
         "operation": result["operation"],
         "chars": result["chars"],
         "created_by": result["created_by"],
+        "on_behalf_of": result["on_behalf_of"] or None,
         "created_at": rfc3339(result["created_at"]),
         "ended_at": rfc3339(result["ended_at"]),
     }
@@ -356,6 +363,7 @@ def imported(report: ImportReport) -> ImportedSchema:
         "created": report.created,
         "updated": report.updated,
         "skipped": report.skipped,
+        "left_out": report.left_out_paths,
         "errors": [{"path": name, "error": why} for name, why in report.errors],
     }
 

@@ -260,9 +260,9 @@ class MemoryService:
             raise errors.EngineUnavailable("This server does not read documents")
         return self._documents
 
-    def take_out(self, caller: Caller) -> AsyncIterator[bytes]:
-        """Yield a zip of all pages in chunks."""
-        return exchange.take_out(self.database, caller)
+    def take_out(self, caller: Caller, *, logseq: bool = False) -> AsyncIterator[bytes]:
+        """Yield a zip of all pages in chunks, in the folders of Logseq if `logseq`."""
+        return exchange.take_out(self.database, caller, logseq=logseq)
 
     async def file(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[PageGraphView, str]:
         """Return a page as the file that an export contains."""

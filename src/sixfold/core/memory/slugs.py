@@ -9,7 +9,7 @@ import re
 import unicodedata
 
 from sixfold import errors
-from sixfold.core.normalization import MAX_DECOMPOSED, normalized
+from sixfold.core.input_limits.normalization import MAX_DECOMPOSED, normalized
 
 MAX_CHARS = 200
 _PLAIN = re.compile(r"[a-z0-9_-](?:[a-z0-9_./-]*[a-z0-9_-])?")
@@ -17,6 +17,7 @@ _DASHES = re.compile(r"-{2,}")
 _MARKS = frozenset("-_./")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAY = re.compile(rf"({'|'.join(_MONTHS)})[a-z]{{0,6}}-(\d{{1,2}})(?:st|nd|rd|th),-(\d{{4}})")
+_EXPORT_ID = re.compile(r"(?<=[^/ ]) [0-9a-f]{32}(?=/|\.[A-Za-z0-9]{1,8}$|$)")
 # Letters, numbers, and the combining marks that many scripts use for vowels.
 _KINDS = frozenset("LNM")
 
@@ -79,6 +80,11 @@ def loosely(text: str) -> str | None:
     """
     segments = (_segment(part) for part in _fold(text.strip()).split("/"))
     return "/".join(part for part in segments if part)[:MAX_CHARS].rstrip("/") or None
+
+
+def without_ids(path: str) -> str:
+    """Return a path without the ids of 32 digits that Notion adds to the names of exported files."""
+    return _EXPORT_ID.sub("", path)
 
 
 def _segment(part: str) -> str:

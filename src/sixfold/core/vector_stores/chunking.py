@@ -7,7 +7,7 @@ from collections.abc import Iterator
 DEFAULT_TOKENS, DEFAULT_OVERLAP = 800, 400
 MIN_TOKENS, MAX_TOKENS = 100, 4096
 _CHARS_PER_TOKEN = 3.5
-# Where a chunk may end, the best places first.
+# Separators at which a chunk may end, the best first.
 _BREAKS = ("\n\n", "\n", ". ", " ")
 
 

@@ -1,4 +1,4 @@
-"""Reads the files of vector stores, one at a time per process; a restart continues with what was not read."""
+"""Reads the files of vector stores, one at a time per process; a restart continues where reading stopped."""
 
 from __future__ import annotations
 

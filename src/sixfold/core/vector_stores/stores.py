@@ -229,10 +229,10 @@ def _page(tenant: Tenant, limit: int, bound: str, *, ascending: bool) -> Transac
     name = "vector_store_ids_after" if ascending else "vector_store_ids_before"
     end = bound or ("" if ascending else LAST_ID)
     rows = yield from many(name, **tenant.row, bound=end, limit=limit)
-    found: list[VectorStore] = []
+    stores: list[VectorStore] = []
     for row in rows:
-        found.append((yield from find(tenant, row["id"])))
-    return found
+        stores.append((yield from find(tenant, row["id"])))
+    return stores
 
 
 def _update(tenant: Tenant, store_id: str, changes: Mapping[str, Any]) -> Transaction[VectorStore]:

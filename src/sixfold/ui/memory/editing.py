@@ -1,130 +1,267 @@
-"""The content of the editor: parsed from a form, created from a page, merged with concurrent changes."""
+"""The pages that change the memory: edit with preview, merge, restore, move, delete, confirm links."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
-from sixfold.core.memory import diff, merge, page_edits
-from sixfold.core.memory.diff import DiffPiece, Hunk
-from sixfold.core.memory.models import PAGE_TYPE, MemoryPage
-from sixfold.core.memory.page_edits import PageWrite
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.database import now
+from sixfold.core.memory import limits, mentions, merge, slugs
+from sixfold.core.memory.commands import FREELY, WriteTerms
+from sixfold.core.memory.models import Caller, Link, MemoryPage
+from sixfold.errors import SixfoldError
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.memory import editor_content
+from sixfold.ui.memory.editor_content import EditorContent, MergedEdit
+from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path
+from sixfold.ui.memory.reading import render_page, slug_of
+from sixfold.ui.templating import PageTemplates
+from sixfold.web.services import WebServices
+
+_FORM_ERRORS = (
+    errors.BadRequest,
+    errors.Forbidden,
+    errors.TooLarge,
+    errors.InsufficientCredits,
+    errors.StoreFailed,
+    errors.Conflict,
+)
+_MARKERS_LEFT = "Conflicts are left: choose a side for each, or save with the conflict markers."
+_MAX_CONFLICTS = 10_000
+_DELETED = "The page was deleted while you were editing. Saving restores it with this text."
 
 
 @dataclass(frozen=True, slots=True)
-class EditorContent:
-    """The texts in the editor; `version` is the page version they are based on, or 0 for a new page."""
-
-    slug: str = ""
-    title: str = ""
-    type: str = PAGE_TYPE
-    tags: str = ""
-    collections: str = ""
-    body: str = ""
-    version: int = 0
-
-
-class EditConflict(NamedTuple):
-    """Both sides of a conflict, as text and as equal or differing pieces."""
-
-    mine: str
-    theirs: str
-    pieces: tuple[tuple[DiffPiece, ...], tuple[DiffPiece, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class MergedEdit:
-    """The result of a merge: the new content of the editor, and the conflicts to resolve.
-
-    `fields` are (name, mine, theirs), with mine in the editor; `changes` are the other side's changes.
-    """
+class EditorState:
+    """The state of the editor page."""
 
     content: EditorContent
-    theirs: MemoryPage
-    conflicts: tuple[EditConflict, ...]
-    fields: tuple[tuple[str, str, str], ...]
-    changes: tuple[Hunk, ...]
+    merged: MergedEdit | None = None
+    problem: str = ""
+    preview: RenderedPage | None = None
+    marked: bool = False
+    status: int = 200
+    conflicts: int = 0
+
+    @property
+    def settled(self) -> tuple[int, int]:
+        """Return how many conflicts are settled, and how many there were at first."""
+        left = len(self.merged.conflicts) if self.merged is not None else 0
+        total = max(left, min(self.conflicts, _MAX_CONFLICTS))
+        return total - left, total
 
 
-def of_page(page: MemoryPage) -> EditorContent:
-    """Return the editor's initial content for a page."""
-    return EditorContent(
-        slug=page.slug,
-        title=page.title,
-        type=page.type,
-        tags=", ".join(page.tags),
-        collections=", ".join(page.collections),
-        body=page.body,
-        version=page.version,
-    )
+class WritePages:
+    """The editor and the forms that change pages."""
+
+    def __init__(self, services: WebServices, templates: PageTemplates, auth: PageAuth) -> None:
+        self._services = services
+        self._memory = services.memory
+        self._pages = templates
+        self._auth = auth
+
+    # -- the editor ------------------------------------------------------------------------------
+
+    async def new(self, request: Request, user: PageUser) -> Response:
+        """Show the editor for a new page."""
+        _check(user)
+        query = request.query_params
+        slug = query.get("slug", "").strip()[: limits.LONG_SLUG]
+        collections = ", ".join(user.caller.home())
+        content = EditorContent(
+            slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS], collections=collections
+        )
+        return await self._editor(user, EditorState(content))
+
+    async def create(self, request: Request, user: PageUser) -> Response:
+        """Create a page; after an error, show the editor with the same text."""
+        form = await self._auth.read_form(request, user)
+        content = editor_content.of_form(form)
+        if form.get("action") == "preview":
+            return await self._preview(user, content)
+        name = content.slug or slugs.loosely(content.title.replace("/", "-")) or ""
+        try:
+            content = replace(content, slug=slugs.normalize(name))
+            saved = await self._memory.write(
+                user.caller, editor_content.page_write(content, None), WriteTerms()
+            )
+        except errors.Conflict as error:
+            problem = f"Page {name} already exists: choose another slug, or edit that page."
+            return await self._editor(user, EditorState(content, problem=problem, status=error.status))
+        except _FORM_ERRORS as error:
+            return await self._editor(user, _with_error(content, error))
+        return _redirect(saved.page.slug)
+
+    async def edit(self, request: Request, user: PageUser) -> Response:
+        """Show the editor for a page."""
+        _check(user)
+        view = await self._memory.read(user.caller, slug_of(request))
+        _check(user, view.page)
+        if view.moved:
+            return RedirectResponse(page_path(view.page.slug, "edit"), 303)
+        return await self._editor(user, EditorState(editor_content.of_page(view.page)))
+
+    async def save(self, request: Request, user: PageUser) -> Response:
+        """Save a page; if it has changed meanwhile, show the merged text instead."""
+        form = await self._auth.read_form(request, user)
+        content = editor_content.of_form(form, slug_of(request))
+        is_preview = form.get("action") == "preview"
+        if form.get("merging") and form.get("action") != "anyway" and merge.has_marks(content.body):
+            return await self._unsettled(user, content, form, is_preview=is_preview)
+        if is_preview:
+            return await self._preview(user, content)
+        caller = user.caller
+        base = await self._memory.version(caller, content.slug, content.version) if content.version else None
+        terms = WriteTerms(if_version=base.version) if base is not None else WriteTerms()
+        try:
+            saved = await self._memory.write(caller, editor_content.page_write(content, base), terms)
+        except errors.PreconditionFailed:
+            return await self._merged(user, content)
+        except _FORM_ERRORS as error:
+            return await self._editor(user, _with_error(content, error))
+        return _redirect(saved.page.slug)
+
+    async def _merged(self, user: PageUser, content: EditorContent) -> Response:
+        base = await self._memory.version(user.caller, content.slug, content.version)
+        try:
+            theirs = (await self._memory.read(user.caller, content.slug)).page
+        except errors.NotFound:
+            editor = EditorState(replace(content, version=0), problem=_DELETED, status=409)
+            return await self._editor(user, editor)
+        merged = await asyncio.to_thread(editor_content.merge_edit, content, base, theirs)
+        if merged.content == editor_content.of_page(theirs):
+            # Both made the same change.
+            return _redirect(theirs.slug)
+        return await self._editor(
+            user, EditorState(merged.content, merged=merged, marked=bool(merged.conflicts), status=409)
+        )
+
+    async def _unsettled(
+        self, user: PageUser, content: EditorContent, form: Mapping[str, str], *, is_preview: bool
+    ) -> Response:
+        """Show the remaining conflicts, and how many are resolved."""
+        try:
+            theirs = (await self._memory.read(user.caller, content.slug)).page
+        except errors.NotFound:
+            return await self._editor(
+                user, EditorState(content, problem=_MARKERS_LEFT, marked=True, status=409)
+            )
+        merged = await asyncio.to_thread(editor_content.unsettled, content, theirs)
+        text = (
+            await self._render(user.caller, content.slug, content.title, content.body) if is_preview else None
+        )
+        total = form.get("conflicts", "")
+        editor = EditorState(
+            content,
+            merged=merged,
+            problem="" if is_preview else _MARKERS_LEFT,
+            preview=text,
+            marked=True,
+            status=200 if is_preview else 409,
+            conflicts=int(total[:5]) if total.isascii() and total.isdigit() else 0,
+        )
+        return await self._editor(user, editor)
+
+    async def _preview(self, user: PageUser, content: EditorContent) -> Response:
+        text = await self._render(user.caller, content.slug, content.title, content.body)
+        return await self._editor(user, EditorState(content, preview=text))
+
+    async def preview(self, request: Request, user: PageUser) -> Response:
+        """Return the preview fragment that the script shows beside the editor."""
+        form = await self._auth.read_form(request, user)
+        _check(user)
+        content = editor_content.of_form(form)
+        text = await self._render(user.caller, content.slug, content.title, content.body)
+        return self._pages.render("memory/preview.html", None, title=content.title or content.slug, text=text)
+
+    async def _render(self, caller: Caller, slug: str, title: str, body: str) -> RenderedPage:
+        path = slugs.loosely(slug) or "new"
+        names = await asyncio.to_thread(mentions.names_in, body, path)
+        page_mentions = await self._services.database.read(mentions.of_names(caller, names, path))
+        return await render_page(
+            merge.readable(body), RenderContext(path, title, page_mentions, True, caller.account_id)
+        )
+
+    async def _editor(self, user: PageUser, editor: EditorState) -> Response:
+        return self._pages.render(
+            "memory/edit.html",
+            user.session,
+            status=editor.status,
+            user=user,
+            editor=editor,
+            content=editor.content,
+            merged=editor.merged,
+            now=await self._services.database.read(now()),
+        )
+
+    # -- other forms -----------------------------------------------------------------------------
+
+    async def restore(self, request: Request, user: PageUser) -> Response:
+        """Restore an older version, also of a deleted page."""
+        form = await self._auth.read_form(request, user)
+        number = editor_content.of_form(form).version
+        saved = await self._memory.restore(user.caller, slug_of(request), number, FREELY)
+        return _redirect(saved.page.slug)
+
+    async def show_move(self, request: Request, user: PageUser) -> Response:
+        """Show the forms that move and delete a page."""
+        _check(user)
+        view = await self._memory.read(user.caller, slug_of(request))
+        _check(user, view.page)
+        return self._render_move(user, {"page": view.page, "to": view.page.slug, "problem": ""})
+
+    async def move(self, request: Request, user: PageUser) -> Response:
+        """Rename a page."""
+        form = await self._auth.read_form(request, user)
+        slug, to = slug_of(request), form.get("to", "").strip()[: limits.LONG_SLUG]
+        try:
+            saved = await self._memory.rename(user.caller, slug, to, FREELY)
+        except (
+            errors.BadRequest,
+            errors.Conflict,
+            errors.InsufficientCredits,
+            errors.TooLarge,
+        ) as error:
+            view = await self._memory.read(user.caller, slug)
+            return self._render_move(
+                user, {"page": view.page, "to": to, "problem": error.message}, error.status
+            )
+        return _redirect(saved.page.slug)
+
+    def _render_move(self, user: PageUser, values: dict[str, Any], status: int = 200) -> Response:
+        return self._pages.render("memory/move.html", user.session, status=status, user=user, **values)
+
+    async def delete(self, request: Request, user: PageUser) -> Response:
+        """Delete a page and show how to restore it."""
+        await self._auth.read_form(request, user)
+        page = await self._memory.delete(user.caller, slug_of(request), FREELY)
+        return _redirect(page.slug)
+
+    async def review_link(self, request: Request, user: PageUser) -> Response:
+        """Confirm or dismiss an inferred link."""
+        form = await self._auth.read_form(request, user)
+        action = form.get("action", "")
+        if action not in {"confirm", "dismiss"}:
+            raise errors.BadRequest("action must be confirm or dismiss")
+        link = Link("", form.get("to", ""), form.get("type", ""))
+        page = await self._memory.relink(user.caller, slug_of(request), (action, link), FREELY)
+        return RedirectResponse(f"{page_path(page.slug)}#inferred", 303)
 
 
-def of_form(form: Mapping[str, str], slug: str = "") -> EditorContent:
-    """Parse the editor's form; line endings become line feeds."""
-    version = form.get("version", "")
-    return EditorContent(
-        slug=slug or form.get("slug", "").strip(),
-        title=form.get("title", "").strip(),
-        type=form.get("type", "").strip(),
-        tags=form.get("tags", "").strip(),
-        collections=form.get("collections", "").strip(),
-        body=form.get("body", "").replace("\r\n", "\n"),
-        version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0,
-    )
+def _check(user: PageUser, page: MemoryPage | None = None) -> None:
+    if page is not None and not user.caller.may_change(page.collections):
+        raise errors.Forbidden(f"This key may not change {page.slug}")
 
 
-def page_write(content: EditorContent, base: MemoryPage | None) -> PageWrite:
-    """Return the page to write; raises `BadRequest` for invalid tags or collections."""
-    return PageWrite(
-        slug=content.slug,
-        body=_body(content, base),
-        title=content.title or None,
-        type=content.type or None,
-        tags=_names("tags", content.tags, base),
-        collections=_names("collections", content.collections, base),
-    )
+def _with_error(content: EditorContent, error: SixfoldError) -> EditorState:
+    return EditorState(content, problem=error.message, status=error.status)
 
 
-def _body(content: EditorContent, base: MemoryPage | None) -> str:
-    return content.body if base is None else merge.with_ends_of(content.body, base.body)
-
-
-def _names(name: str, text: str, base: MemoryPage | None) -> tuple[str, ...]:
-    """Parse tags or collections; an unchanged text returns the page's own, since names may contain commas."""
-    before: tuple[str, ...] = getattr(base, name) if base is not None else ()
-    return before if text == ", ".join(before) else page_edits.texts(name, text)
-
-
-def unsettled(content: EditorContent, theirs: MemoryPage) -> MergedEdit:
-    """Return the conflicts whose markers are left in the text of an editor."""
-    return MergedEdit(content, theirs, _conflicts(merge.conflicts_in(content.body)), (), ())
-
-
-def _conflicts(sides: Iterable[tuple[str, str]]) -> tuple[EditConflict, ...]:
-    return tuple(
-        EditConflict(mine, theirs, diff.words(mine.rstrip("\n"), theirs.rstrip("\n")))
-        for mine, theirs in sides
-    )
-
-
-def merge_edit(content: EditorContent, base: MemoryPage, theirs: MemoryPage) -> MergedEdit:
-    """Merge an edit of `base` with the current page `theirs`; overlapping changes become conflicts."""
-    body = merge.texts(base.body, _body(content, base), theirs.body)
-    conflicts: list[tuple[str, str, str]] = []
-    values: dict[str, str] = {}
-    for name in ("title", "type"):
-        mine = getattr(content, name) or getattr(base, name)
-        values[name], conflicting = merge.value(getattr(base, name), mine, getattr(theirs, name))
-        if conflicting:
-            conflicts.append((name, mine, getattr(theirs, name)))
-    for name in ("tags", "collections"):
-        mine = _names(name, getattr(content, name), base)
-        values[name] = ", ".join(merge.names(getattr(base, name), mine, getattr(theirs, name)))
-    return MergedEdit(
-        content=replace(content, slug=theirs.slug, body=body.text, version=theirs.version, **values),
-        theirs=theirs,
-        conflicts=_conflicts(part.sides for part in body.conflicts),
-        fields=tuple(conflicts),
-        changes=diff.hunks(base.body, theirs.body),
-    )
+def _redirect(slug: str) -> Response:
+    return RedirectResponse(page_path(slug), 303)

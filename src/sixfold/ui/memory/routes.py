@@ -8,9 +8,9 @@ from sixfold.core.accounts import rights
 from sixfold.ui.auth import PageAuth
 from sixfold.ui.memory import formatting
 from sixfold.ui.memory.browsing import BrowsePages
+from sixfold.ui.memory.editing import WritePages
 from sixfold.ui.memory.files import MemoryFilePages
 from sixfold.ui.memory.reading import ReadPages
-from sixfold.ui.memory.writing import WritePages
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices

@@ -14,7 +14,7 @@ from typing import IO, cast
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
 from sixfold.core.memory.commands import PageWriter
-from sixfold.core.memory.import_export import archives
+from sixfold.core.memory.import_export import archives, paths
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ArchiveMember, DocumentFolder, ImportReport
 from sixfold.core.memory.models import Caller
@@ -22,6 +22,7 @@ from sixfold.core.memory.models import Caller
 # The earliest time that a zip can store.
 _OLDEST = (1980, 1, 1, 0, 0, 0)
 _PLAIN_FILE = 0o100644 << 16
+_LOGSEQ = '{:meta/version 1 :preferred-format "Markdown" :file/name-format :triple-lowbar}\n'
 
 
 # Imports a document of an archive.
@@ -30,7 +31,7 @@ TakeDocument = Callable[[ArchiveMember, ImportReport], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class DocumentMembers:
-    """What an import does with the documents of an archive; `prefix` begins the path of every file."""
+    """Options for the documents of an archive; `prefix` begins the path of every file."""
 
     folder: DocumentFolder
     take: TakeDocument
@@ -93,13 +94,18 @@ class ArchiveSink:
         return data
 
 
-async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
-    """Yield a zip of all pages that the caller can see, while it is made."""
-    sink, paths, after = ArchiveSink(), import_export_files.ImportPaths(), ""
+async def take_out(database: Database, caller: Caller, *, logseq: bool = False) -> AsyncIterator[bytes]:
+    """Yield a zip of all pages that the caller can see, piece by piece.
+
+    With `logseq`, files are in the folders of Logseq, with its settings and the slugs as aliases.
+    """
+    sink, names, after = ArchiveSink(), import_export_files.ImportPaths(logseq), ""
     archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
+    if logseq:
+        archive.writestr(paths.SETTINGS, _LOGSEQ)
     while batch := await database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
-        await asyncio.to_thread(_write, archive, paths, batch)
+        await asyncio.to_thread(_write, archive, names, batch)
         yield sink.drain()
     await asyncio.to_thread(archive.close)
     yield sink.drain()
@@ -107,12 +113,12 @@ async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
 
 def _write(
     archive: zipfile.ZipFile,
-    paths: import_export_files.ImportPaths,
+    names: import_export_files.ImportPaths,
     batch: Sequence[import_export_files.ExportedPage],
 ) -> None:
     for exported in batch:
         moment = datetime.fromtimestamp(exported.page.updated_at / SECOND_US, UTC).timetuple()[:6]
-        info = zipfile.ZipInfo(paths.of(exported.page), max(_OLDEST, moment))
+        info = zipfile.ZipInfo(names.of(exported.page), max(_OLDEST, moment))
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = _PLAIN_FILE
-        archive.writestr(info, exported.text().encode())
+        archive.writestr(info, exported.text(alias=names.logseq).encode())

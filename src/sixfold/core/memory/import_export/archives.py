@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 
 from sixfold import errors
 from sixfold.core import documents
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits.budget import InputBudget, Limit
 from sixfold.core.memory.import_export import paths
 from sixfold.core.memory.limits import MemoryLimits
 
@@ -101,7 +101,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class DocumentResult:
-    """A document of an import: its path, the slug of its first page, and the number of its pages here."""
+    """A document of an import: its path, the slug of its first page, and the number of its pages."""
 
     path: str
     slug: str

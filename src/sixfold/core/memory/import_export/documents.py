@@ -48,7 +48,7 @@ _CHUNK = 2**20
 
 @dataclass(frozen=True, slots=True)
 class DocumentOptions:
-    """Where documents are imported to: a folder of slugs, and the tags and collections of their pages."""
+    """The target of an import: a folder of slugs, and the tags and collections of their pages."""
 
     folder: str = ""
     tags: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ class DocumentImports:
         """Import one document, which replaces the pages of an earlier version of it."""
         if member.file is None:
             raise errors.BadRequest(f"{member.path} has no content")
-        slug = slugs.loosely(member.path)
+        slug = slugs.loosely(slugs.without_ids(member.path))
         if slug is None or len(slug) > _MAX_SLUG:
             raise errors.BadRequest(f"The path of a document must have 1 to {_MAX_SLUG} valid characters")
         digest = await asyncio.to_thread(_digest, member.file)
@@ -222,10 +222,10 @@ def _complete(
 
 def _known(caller: Caller, slug: str) -> Transaction[tuple[str, str] | None]:
     """Return the front matter and the title of the page at a slug, or None."""
-    found = yield from pages.at(caller.account_id, slug)
-    if found is None or found.deleted or not caller.sees(found.page.collections):
+    page = yield from pages.at(caller.account_id, slug)
+    if page is None or page.deleted or not caller.sees(page.page.collections):
         return None
-    return found.page.head, found.page.title
+    return page.page.head, page.page.title
 
 
 def compose(

@@ -168,7 +168,8 @@ def _fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
     # A page that was written by a call needs all its fields in the file.
     if not page.head and not page.path:
         return {name: value for name, value in values.items() if value}
-    read = page_edits.compose(None, PageWrite(page.slug, page.head + page.body, whole=True), _PLAIN)
+    file = PageWrite(page.slug, page.head + page.body, whole=True, path=page.path)
+    read = page_edits.compose(None, file, _PLAIN)
     return {name: value for name, value in values.items() if getattr(read, name) != value}
 
 
@@ -185,9 +186,16 @@ class ExportedPage:
     entries: Sequence[TimelineEntry]
     old_slugs: tuple[str, ...]
 
-    def text(self) -> str:
-        """Return the page as a file; exports call this in a thread, as large pages take milliseconds."""
-        return _leading(_text(self.page, self.links, self.entries), self.old_slugs)
+    def text(self, *, alias: bool = False) -> str:
+        """Return the page as a file; exports call this in a thread, as large pages take milliseconds.
+
+        With `alias`, a page with a title has its slug as an alias, by which other pages link to it.
+        """
+        text = _leading(_text(self.page, self.links, self.entries), self.old_slugs)
+        split = markdown.split(text) if alias and self.page.title != self.page.slug else None
+        if split is None or "alias" in split.head:
+            return text
+        return frontmatter.update(split.head, {"alias": (self.page.slug,)}) + split.body
 
 
 def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]]:
@@ -224,16 +232,20 @@ def _leading(text: str, old: tuple[str, ...]) -> str:
 
 @dataclass(slots=True)
 class ImportPaths:
-    """Assigns a unique file name to each page of an archive."""
+    """Assigns a unique file name to each page of an archive, in the folders of an outliner if `logseq`."""
 
+    logseq: bool = False
     _used: set[str] = field(default_factory=set[str])
 
     def of(self, page: MemoryPage) -> str:
         """Return the file of a page: the one that it was imported from, or one named by its slug."""
-        name = page.path or f"{page.slug}.md"
+        own = paths.file(page.slug, "" if self.logseq else None)
+        name = page.path if page.path and (not self.logseq or paths.slug(page.path, "") == page.slug) else own
+        if self.logseq and not name.startswith(("pages/", "journals/")):
+            name = own
         number = 1
         while name in self._used:
-            name = f"{page.slug}.md" if number == 1 else f"{page.slug}-{number}.md"
+            name = own if number == 1 else f"{own[:-3]}-{number}.md"
             number += 1
         self._used.add(name)
         return name

@@ -36,7 +36,7 @@ def slug(path: str, outliner: str | None = None) -> str | None:
     name = next((path[: -len(end)] for end in ENDINGS if path.lower().endswith(end)), path)
     if outliner is not None and name.startswith(outliner):
         name = outliner + _outliner_path(name.removeprefix(outliner))
-    return slugs.loosely(name)
+    return slugs.loosely(slugs.without_ids(name))
 
 
 def _outliner_path(name: str) -> str:

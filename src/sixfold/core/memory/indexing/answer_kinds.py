@@ -53,9 +53,9 @@ def held(body: str) -> tuple[int, int, int]:
 
 
 def _counted(reader: re.Pattern[str], text: str) -> int:
-    found = 0
+    count = 0
     for _ in reader.finditer(text):
-        found += 1
-        if found == ENOUGH:
+        count += 1
+        if count == ENOUGH:
             break
-    return found
+    return count

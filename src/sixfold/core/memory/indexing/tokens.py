@@ -15,8 +15,9 @@ from typing import Any
 
 import Stemmer
 
+from sixfold.core.input_limits.normalization import normalized
+from sixfold.core.memory.indexing import semitic
 from sixfold.core.memory.indexing.english import BASE_FORMS, STOP_WORDS
-from sixfold.core.normalization import normalized
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3130-\u318f"
@@ -51,7 +52,9 @@ _LETTERS = (
         }
     )
 )
-_ARABIC_MARKS = re.compile("[\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+_VOWEL_MARKS = re.compile(f"[{semitic.MARKS}]")
+# Katakana as hiragana, in which a word may be written as well; spellings of the same Arabic letter.
+_SAME_LETTERS = {code: code - 0x60 for code in range(0x30A1, 0x30F7)} | str.maketrans("ٱىیک", "اييك")
 _CLITIC = re.compile(r"(?:n't|'(?:s|t|m|d|re|ve|ll))$")
 _ELISION = re.compile(
     r"^(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu|(?:[ds]e|a|da|ne|su|que)ll|un|quest)'(?=[aeiouhy])"
@@ -113,13 +116,13 @@ def written(text: str) -> Mapping[str, str]:
 def fold(text: str) -> str:
     """Return a text in lower case and one form of each character, without accents and vowel marks.
 
-    Accents are removed from Latin and Greek letters, vowel marks from Arabic ones.
+    Accents are removed from Latin and Greek letters, vowel marks from Arabic and Hebrew ones.
     """
     if text.isascii():
         return text.lower()
     text = normalized("NFKD", text.translate(_LETTERS))
-    text = _ARABIC_MARKS.sub("", _ACCENT.sub("", text))
-    return normalized("NFC", text).casefold()
+    text = _VOWEL_MARKS.sub("", _ACCENT.sub("", text))
+    return normalized("NFC", text).casefold().translate(_SAME_LETTERS)
 
 
 def word(text: str) -> str | None:
@@ -153,10 +156,16 @@ def stem_once(word: str) -> str:
         return ""
     word = BASE_FORMS.get(word, word)
     first = word[:1]
+    if "א" <= first <= "ת":
+        return semitic.hebrew_stem(word)
+    arabic = "\u0600" <= first <= "\u06ff"
+    if arabic:
+        word = semitic.without_article(word)
     for low, high, language in _LANGUAGES:
         if low <= first <= high:
             with _ONE_AT_A_TIME:
-                return str(_STEMMERS[language].stemWord(word))
+                stemmed = str(_STEMMERS[language].stemWord(word))
+            return semitic.without_feminine(stemmed) if arabic else stemmed
     return word
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from sixfold.core.input_limits.normalization import normalized
 from sixfold.core.memory.relation_extraction import dates
-from sixfold.core.normalization import normalized
 
 # The private characters that replace mentions.
 NAME_0, NAME_END = 0xE000, 0xEFFF
@@ -124,7 +124,7 @@ class Vocabulary:
 def key(name: str) -> str:
     """Return the key that spellings of a name share, without case, hyphens, honorifics and legal forms."""
     text = normalized("NFKC", name).casefold()
-    text = _DROPPED.sub(lambda found: "" if found[0].strip(",()") else " ", text)
+    text = _DROPPED.sub(lambda match: "" if match[0].strip(",()") else " ", text)
     words = [word for word in _SPLIT.split(text) if word]
     while len(words) > 1 and words[0] in _BEFORE_NAMES:
         words = words[1:]
@@ -162,7 +162,7 @@ def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str 
     masked = MaskedText("")
     text = sentence.replace("\n", " ")
     if not _MARKS.isdisjoint(text):
-        text = _MARKED.sub(lambda found: _marked(found, masked), text)
+        text = _MARKED.sub(lambda match: _marked(match, masked), text)
     if base is not None and _MAY_BE_A_DATE.search(text):
         text = _mask_dates(text, base, masked)
     pieces: list[str] = []

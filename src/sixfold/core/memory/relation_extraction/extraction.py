@@ -191,7 +191,7 @@ def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -
     text = masked.text = _with_object(reader, masked)
     subject = _subject(text)
     if subject and _ELLIPSIS.search(text):
-        masked.text = _ELLIPSIS.sub(lambda found: _with_subject(found, subject, table), text)
+        masked.text = _ELLIPSIS.sub(lambda match: _with_subject(match, subject, table), text)
         return
     first = text.split(" ", 1)[0]
     if not (sentence.opens and reader.kind):

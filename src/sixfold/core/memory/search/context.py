@@ -1,4 +1,4 @@
-"""The context of a question: what is relevant in a memory, packed into a budget of tokens, with citations.
+"""The context of a question: relevant passages of a memory, packed into a budget of tokens, with citations.
 
 Text of pages is data, for people and strangers write it. It stands between marks with a code that is a
 keyed digest of the text itself: a page cannot contain the code of a text that it is part of, so no page can
@@ -71,7 +71,7 @@ class ContextSourceSchema(TypedDict):
 
 
 class ContextSchema(TypedDict):
-    """A context: the text for a model, its estimated tokens, its pages, and how many matches had no room."""
+    """A context: the text for a model, its estimated tokens, its pages, and how many matches are left out."""
 
     text: str
     tokens: int
@@ -94,13 +94,17 @@ class ContextRequest:
 
 @dataclass(frozen=True, slots=True)
 class PackedContext:
-    """The text for a model, estimated in tokens, and the pages in it; `left_out` matches had no room."""
+    """The text for a model, estimated in tokens, and the pages in it; `left_out` matches did not fit.
+
+    `excerpts` has the part of each page that is in the text.
+    """
 
     text: str
     tokens: int
     sources: Sequence[Hit]
     left_out: int
     mode: Mode
+    excerpts: Sequence[str] = ()
 
     def to_json(self, base_url: str) -> ContextSchema:
         """Return the context as an operation does."""
@@ -143,9 +147,9 @@ async def build(memory: MemoryService, caller: Caller, request: ContextRequest) 
             parts.append((hit, part))
             left -= tokens_of(_item(len(parts), hit, part, "0" * _CODE_CHARS)) + 1
     text = _assembled(parts)
-    return PackedContext(
-        text, tokens_of(text), [hit for hit, _ in parts], len(result.hits) - len(parts), result.mode
-    )
+    sources, excerpts = [hit for hit, _ in parts], [excerpt for _, excerpt in parts]
+    left_out = len(result.hits) - len(parts)
+    return PackedContext(text, tokens_of(text), sources, left_out, result.mode, excerpts)
 
 
 def operation(memory: MemoryService) -> Operation:
@@ -184,9 +188,14 @@ def _assembled(parts: Sequence[tuple[Hit, str]]) -> str:
     if not parts:
         return NOTHING
     plain = "\n".join(_item(number, hit, text, "") for number, (hit, text) in enumerate(parts, 1))
-    code = hashlib.blake2b(plain.encode(), key=_KEY, digest_size=_CODE_CHARS // 2).hexdigest()
+    code = code_of(plain)
     items = [_item(number, hit, text, code) for number, (hit, text) in enumerate(parts, 1)]
     return _framed(code, items)
+
+
+def code_of(text: str) -> str:
+    """Return the code of the marks around a text, which the text cannot contain."""
+    return hashlib.blake2b(text.encode(), key=_KEY, digest_size=_CODE_CHARS // 2).hexdigest()
 
 
 def _framed(code: str, items: Sequence[str]) -> str:

@@ -117,7 +117,7 @@ class IndexView(Protocol):
         ...
 
     def from_scores(self, numbers: Mapping[str, float]) -> Vector:
-        """Return the given values by page id; unknown and invisible ids are ignored."""
+        """Return values by page id; unknown and invisible ids are ignored."""
         ...
 
     def recency(self, half_life_us: int) -> Vector:
@@ -167,6 +167,10 @@ class IndexView(Protocol):
 
         Words with another first letter are returned only if there are no others.
         """
+        ...
+
+    def containing(self, part: str, most: int) -> Sequence[str]:
+        """Return at most `most` words that have a text as a part, most frequent first."""
         ...
 
     def rarity(self, word: str) -> float:

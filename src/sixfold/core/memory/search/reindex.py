@@ -1,4 +1,4 @@
-"""Re-indexing of pages whose index entries were written by an older version, in batches."""
+"""Re-indexing of pages whose index entries are missing or were written by an older version, in batches."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory import pages
 from sixfold.core.memory.indexing import entries as index
 
-# The entries that one statement reads.
+# The pages that one statement reads.
 _BATCH = 200
 
 
 async def rewrite_outdated(database: Database) -> int:
-    """Rewrite all outdated entries, and return how many there were."""
+    """Write all missing and outdated entries, and return how many there were."""
     rewritten, after = 0, ""
     while True:
         batch = await database.read(one("memory_index_batch", after=after, limit=_BATCH))

@@ -24,7 +24,7 @@ from sixfold.core.memory.indexing import answer_kinds, tokens
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
 from sixfold.core.memory.relation_extraction import service as inference
-from sixfold.core.memory.search import ranking, reindex, snippets, suffix_typos, time_expressions
+from sixfold.core.memory.search import compounds, ranking, reindex, snippets, suffix_typos, time_expressions
 from sixfold.core.memory.search.embedding import Embedder, EmbeddingModel, QueryVectors
 from sixfold.core.memory.search.index_cache import IndexCache, IndexStale
 from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
@@ -255,7 +255,7 @@ def parse_query(
     spelling = _spelling(view, text, known) if len(rarest) < min(len(known), _MOST_WORDS) else {}
     between = None if span is None else (span.since, span.until)
     return RankedQuery(
-        words={**_guessed(view, words, spelling), **words},
+        words={**_guessed(view, words, spelling), **words, **compounds.expand(view, known.keys())},
         names=names(text, words),
         vector=vector,
         span=between,

@@ -1,0 +1,78 @@
+"""Routes of `remember` and `answer`, which call a chat model that the caller's account pays for."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.api.memory import schemas
+from sixfold.core.accounts import rights
+from sixfold.core.memory.facts import requests as fact_requests
+from sixfold.core.memory.models import Caller
+from sixfold.web import responses
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+REMEMBER = schemas.fields(*fact_requests.REMEMBER)
+UNDO = schemas.fields(*fact_requests.UNDO)
+BATCHES = schemas.fields(*fact_requests.BATCHES)
+ANSWER = schemas.fields(*fact_requests.ANSWER)
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class FactRoutes:
+    """Handlers of facts and answers."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._facts = services.memory_facts
+
+    async def remember(self, request: Request) -> Response:
+        """Write the facts of a source on pages; it runs once per Idempotency-Key."""
+        principal = await self._services.authenticator.bearer(request)
+        repeatable = IdempotentRequest(
+            Caller.of(principal).replays, await request.body(), responses.error_response
+        )
+
+        async def work(_: str | None) -> Response:
+            arguments = await schemas.from_body(REMEMBER, request)
+            document = await fact_requests.remember(self._facts, principal, arguments)
+            return responses.json(document, headers=_NO_STORE)
+
+        return await self._services.idempotency.run(request, repeatable, work)
+
+    async def undo(self, request: Request) -> Response:
+        """Take back what a batch has written."""
+        caller = await schemas.caller_of(self._services, request)
+        arguments = await schemas.from_body(UNDO, request)
+        return responses.json(await fact_requests.undo(self._facts, caller, arguments), headers=_NO_STORE)
+
+    async def list(self, request: Request) -> Response:
+        """List batches, newest first."""
+        caller = await schemas.caller_of(self._services, request)
+        arguments = schemas.from_query(BATCHES, request)
+        return responses.json(await fact_requests.listed(self._facts, caller, arguments), headers=_NO_STORE)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a question from pages."""
+        principal = await self._services.authenticator.bearer(request)
+        arguments = await schemas.from_body(ANSWER, request)
+        base_url = self._services.settings.base_url
+        document = await fact_requests.answer(self._facts, principal, arguments, base_url)
+        return responses.json(document, headers=_NO_STORE)
+
+
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
+    """Return the routes."""
+    facts, small = FactRoutes(services), services.settings.json_body_bytes
+    return (
+        RouteEntry(
+            "/api/remember",
+            {"GET": facts.list, "POST": facts.remember},
+            small,
+            access={"GET": rights.MEMORY_READ, "POST": rights.RUN_MEMORY_WRITE},
+        ),
+        RouteEntry("/api/remember/undo", {"POST": facts.undo}, small, access=rights.MEMORY_WRITE),
+        RouteEntry("/api/answer", {"POST": facts.answer}, small, access=rights.RUN_MEMORY_READ),
+    )

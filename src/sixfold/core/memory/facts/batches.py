@@ -1,0 +1,154 @@
+"""Batches: requests that call a model, what they cost, and the page versions that each has written.
+
+The amount that a request may spend is reserved in the row when it begins, so that requests at the same time
+cannot exceed the limit of the day together. A request that a crash interrupts leaves its reservation until
+the day ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from sixfold import errors
+from sixfold.core import ids, money
+from sixfold.core.clock import DAY_US, rfc3339
+from sixfold.core.database import Query, Row, Rows, Transaction, now, one
+from sixfold.core.memory.facts.ports import SpendingLimits
+from sixfold.core.memory.models import Caller
+
+BatchKind = Literal["remember", "answer"]
+# The rows of answers are only needed for the limit of the day.
+_ANSWERS_US = 2 * DAY_US
+
+
+class MemoryBatchSchema(TypedDict):
+    """A request of `remember`: its state, `running`, `done` or `undone`, and its cost."""
+
+    batch: str
+    state: str
+    folder: str
+    source: str
+    created_by: str
+    created_at: str
+    cost_usd: money.Usd
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStart:
+    """A new batch: its id, its beginning in epoch µs, and the micro-dollars that it may spend."""
+
+    id: str
+    at: int
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPage:
+    """A page of a batch: its version before, 0 for a new page, and after it."""
+
+    page_id: str
+    before: int
+    after: int
+
+
+def begin(
+    caller: Caller, kind: BatchKind, label: tuple[str, str], limits: SpendingLimits, wanted: int
+) -> Transaction[BatchStart]:
+    """Reserve up to `wanted` micro-dollars, and store a batch with its (folder, source).
+
+    Raises `BudgetExceeded` if nothing is left of the day.
+    """
+    moment = yield from now()
+    account_id = caller.account_id
+    yield Query("memory_answers_forget", {"account_id": account_id, "before": moment - _ANSWERS_US})
+    row = yield from one("memory_batches_spent", account_id=account_id, since=moment - moment % DAY_US)
+    left = limits.day - int(row["spent"] if row is not None else 0)
+    budget = min(wanted, limits.call)
+    if budget > 0 and left <= 0:
+        raise errors.BudgetExceeded(
+            f"The account's requests to the memory's model have reached {money.format_usd(limits.day)} USD "
+            "today: try again after 00:00 UTC, or ask the operator to raise SIXFOLD_MEMORY_DAY_USD"
+        )
+    start = BatchStart(ids.new("batch"), moment, max(0, min(budget, left)))
+    yield Query(
+        "memory_batch_put",
+        {
+            "id": start.id,
+            "account_id": account_id,
+            "kind": kind,
+            "folder": label[0],
+            "source": label[1],
+            "created_by": caller.name,
+            "reserved": start.budget,
+            "at": moment,
+        },
+    )
+    return start
+
+
+def finish(batch_id: str, cost: int) -> Transaction[None]:
+    """Replace the reservation of a batch with its cost."""
+    yield Query("memory_batch_finish", {"id": batch_id, "cost": cost})
+
+
+def add_pages(batch_id: str, written: Sequence[BatchPage]) -> Transaction[None]:
+    """Record page versions; a page that the batch has written before keeps its first version."""
+    for page in written:
+        yield Query(
+            "memory_batch_page_put",
+            {"batch_id": batch_id, "page_id": page.page_id, "before": page.before, "after": page.after},
+        )
+
+
+def find(caller: Caller, batch_id: str) -> Transaction[Row]:
+    """Return a batch of `remember`; raise `NotFound`."""
+    row = yield from one("memory_batch_find", account_id=caller.account_id, id=batch_id)
+    if row is None or not _shows(caller, row):
+        raise errors.NotFound(f"Batch {batch_id[:80]} not found")
+    return row
+
+
+def pages_of(batch_id: str) -> Transaction[tuple[BatchPage, ...]]:
+    """Return the pages of a batch."""
+    rows = yield Query("memory_batch_pages", {"batch_id": batch_id})
+    return tuple(BatchPage(row["page_id"], row["version_before"], row["version_after"]) for row in rows)
+
+
+def mark_undone(batch_id: str) -> Transaction[None]:
+    """Record that a batch was undone."""
+    yield Query("memory_batch_undone", {"id": batch_id})
+
+
+def listed(caller: Caller, limit: int, before: str) -> Transaction[Rows]:
+    """Return up to `limit` + 1 batches of `remember`, newest first, that the caller can see."""
+    return (
+        yield Query(
+            "memory_batches_list",
+            {
+                "account_id": caller.account_id,
+                "before": before,
+                "created_by": caller.name if caller.collections else "",
+                "limit": limit + 1,
+            },
+        )
+    )
+
+
+def to_json(row: Row) -> MemoryBatchSchema:
+    """Return a batch as a response has it."""
+    return {
+        "batch": row["id"],
+        "state": row["state"],
+        "folder": row["folder"],
+        "source": row["source"],
+        "created_by": row["created_by"],
+        "created_at": rfc3339(row["created_at"]),
+        "cost_usd": money.format_usd(row["cost"]),
+    }
+
+
+def _shows(caller: Caller, row: Row) -> bool:
+    """Return whether a caller can see a batch: one with limits sees its own."""
+    return not caller.collections or row["created_by"] == caller.name

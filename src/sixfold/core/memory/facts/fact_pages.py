@@ -1,0 +1,172 @@
+"""The facts of a page: dated lines in two sections of its body, which are also its timeline.
+
+```
+## Facts
+- **2026-11-20** | standup — Ann Lee works at Acme.
+  > I started at Acme last week.
+
+## Earlier facts
+- **2026-01-05** | interview — Ann Lee works at Beta. (until 2026-11-20)
+  > Ann: I am at Beta.
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sixfold.core.memory import markdown
+from sixfold.core.memory.indexing import tokens
+
+CURRENT, EARLIER = "Facts", "Earlier facts"
+_FACT = re.compile(
+    r"^- \*\*(?P<date>\d{4}(?:-\d\d(?:-\d\d)?)?)\*\* \| (?:(?P<source>[^\n]*?) — )?(?P<statement>[^\n]+)\n?"
+    r"(?:  > (?P<quote>[^\n]*)\n?)?",
+    re.MULTILINE,
+)
+_UNTIL = re.compile(r" \(until [\d-]{4,10}\)$")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class PageFact:
+    """A fact on a page: its date, the name of its source, and the sentence of the source that says it."""
+
+    date: str
+    source: str
+    statement: str
+    quote: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The words of the statement, which are equal for the same statement."""
+        return tuple(_WORD.findall(tokens.fold(_UNTIL.sub("", self.statement))))
+
+    @property
+    def text(self) -> str:
+        """The lines of the fact."""
+        quote = f"  > {self.quote}\n" if self.quote else ""
+        source = f"{self.source} — " if self.source else ""
+        return f"- **{self.date}** | {source}{self.statement}\n{quote}"
+
+    def until(self, date: str) -> PageFact:
+        """Return the fact as one that held until a date."""
+        return PageFact(self.date, self.source, f"{self.statement} (until {date})", self.quote)
+
+
+@dataclass(frozen=True, slots=True)
+class SupersededFact:
+    """A fact that another one contradicts, and the date from which the other one holds."""
+
+    fact: PageFact
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedBody:
+    """A body with new facts, those that were added, and those that they or older ones supersede."""
+
+    body: str
+    added: tuple[PageFact, ...]
+    superseded: tuple[SupersededFact, ...]
+
+
+def facts_of(body: str, section: str = CURRENT) -> tuple[PageFact, ...]:
+    """Return the facts of a section in order."""
+    return tuple(fact for fact, _, _ in _placed(body, section))
+
+
+def extend(body: str, facts: Sequence[tuple[PageFact, Sequence[PageFact]]]) -> ExtendedBody:
+    """Add facts, each with the known ones that it contradicts; a statement that stands there is not added.
+
+    Of two that contradict each other, the one with the older date moves to the earlier facts.
+    """
+    added: list[PageFact] = []
+    superseded: list[SupersededFact] = []
+    for fact, contradicted in facts:
+        keys = {known.key for known in facts_of(body)}
+        before = {(known.date, known.key) for known in facts_of(body, EARLIER)}
+        if fact.key in keys or (fact.date, fact.key) in before:
+            continue
+        others = [known for known in contradicted if known.key in keys]
+        newer = [known for known in others if known.date > fact.date]
+        added.append(fact)
+        if newer:
+            until = min(known.date for known in newer)
+            superseded.append(SupersededFact(fact, until))
+            body = _insert(body, EARLIER, fact.until(until))
+            continue
+        for known in others:
+            superseded.append(SupersededFact(known, fact.date))
+            body = _insert(_without(body, known), EARLIER, known.until(fact.date))
+        body = _insert(body, CURRENT, fact)
+    return ExtendedBody(body, tuple(added), tuple(superseded))
+
+
+def revert(body: str, before: str, after: str) -> str:
+    """Return a body without the facts that a change from `before` to `after` has added to it.
+
+    Facts that the change has superseded are current again. All other text stays.
+    """
+    old = {*facts_of(before), *facts_of(before, EARLIER)}
+    for section in (CURRENT, EARLIER):
+        for fact in facts_of(after, section):
+            if fact not in old:
+                body = _without(body, fact, section)
+    current = {fact.key for fact in facts_of(body)}
+    for fact in facts_of(before):
+        if fact.key not in current and fact not in facts_of(after):
+            body = _insert(body, CURRENT, fact)
+    return _without_empty(_without_empty(body, CURRENT), EARLIER)
+
+
+def _without_empty(body: str, section: str) -> str:
+    """Return the body without the heading of a section that is empty."""
+    place = _section(body, section)
+    if place is None or body[slice(*place)].strip():
+        return body
+    start = body.rfind(f"## {section}", 0, place[0])
+    return body[:start].rstrip("\n") + "\n" + ("\n" if body[place[1] :] else "") + body[place[1] :]
+
+
+def _placed(body: str, section: str) -> Iterator[tuple[PageFact, int, int]]:
+    place = _section(body, section)
+    if place is None:
+        return
+    for match in _FACT.finditer(body, *place):
+        fact = PageFact(match["date"], match["source"] or "", match["statement"], match["quote"] or "")
+        yield fact, match.start(), match.end()
+
+
+def _section(body: str, title: str) -> tuple[int, int] | None:
+    """Return where the text under a heading begins and ends."""
+    headings = list(markdown.headings(body))
+    for number, heading in enumerate(headings):
+        if heading.level == 2 and heading.text == title:
+            begin = min(len(body), heading.end + body.startswith("\n", heading.end))
+            return begin, headings[number + 1].start if number + 1 < len(headings) else len(body)
+    return None
+
+
+def _insert(body: str, section: str, fact: PageFact) -> str:
+    place = _section(body, section)
+    if place is None:
+        # The current facts stand before the earlier ones.
+        later = _section(body, EARLIER)
+        end = body.rfind("## ", 0, later[0]) if later is not None and section == CURRENT else len(body)
+        head, tail = body[:end].rstrip("\n"), body[end:]
+        head = f"{head}\n\n" if head else ""
+        return f"{head}## {section}\n{fact.text}" + (f"\n{tail}" if tail else "")
+    begin, end = place
+    inside, tail = body[begin:end].rstrip("\n"), body[end:]
+    inside = f"{inside}\n" if inside else ""
+    return body[:begin] + inside + fact.text + (f"\n{tail}" if tail else "")
+
+
+def _without(body: str, fact: PageFact, section: str = CURRENT) -> str:
+    for known, start, end in _placed(body, section):
+        if (known.date, known.key) == (fact.date, fact.key):
+            return body[:start] + body[end:]
+    return body

@@ -1,0 +1,258 @@
+"""Reading of a model's replies: bounded JSON, whose every part is checked before use.
+
+What a model returns is as untrusted as the text that it has read. So a quotation must stand in the source, a
+statement must be about what the source says, and names of pages are made from subjects by code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.memory import limits
+from sixfold.core.memory.indexing import tokens
+
+MAX_FACTS = 40
+STATEMENT_CHARS, SUBJECT_CHARS, QUOTE_CHARS = 500, 100, 1_000
+# The characters of a reply that are read.
+_MAX_REPLY = 200_000
+_MAX_DROPPED_CHARS = 200
+# The share of a statement's words that its source must have.
+_SHARE = 0.5
+# The characters before a quotation that may name whom or what it is about.
+_BEFORE = 300
+_MIN_QUOTE = 4
+_SENTENCE_END = re.compile(r"[.!?؟](?=\s)|[。！？]|\n")
+_SENTENCE_CHARS = 400
+_THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+_SPACE = re.compile(r"\s+")
+_ALIKE = str.maketrans({**dict.fromkeys("“”„«»″", '"'), **dict.fromkeys("‘’‚`´", "'"), "\u00a0": " "})
+# What markdown would read as a link, code, a comment or an emphasis.
+_MARKUP = re.compile(r"\[\[|\]\]|%%|~~~|::|[`*<>\\]")
+T = TypeVar("T")
+
+
+class UnreadableReply(Exception):
+    """A reply is not the JSON that was asked for."""
+
+
+class _Item(msgspec.Struct):
+    subject: str
+    statement: str
+    quote: str
+    date: str = ""
+
+
+class Comparison(msgspec.Struct):
+    """What a new fact has to do with known ones: it says the same as some, or contradicts them."""
+
+    fact: int
+    same: list[int] = []
+    contradicts: list[int] = []
+
+
+class CitedSentence(msgspec.Struct):
+    """A sentence of an answer, and the numbers of the pages that say it."""
+
+    text: str
+    sources: list[int] = []
+
+
+class _Facts(msgspec.Struct):
+    facts: list[msgspec.Raw]
+
+
+class _Comparisons(msgspec.Struct):
+    facts: list[msgspec.Raw]
+
+
+class _Sentences(msgspec.Struct):
+    sentences: list[msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFact:
+    """A fact of a source: its date, and the sentence of the source that says it."""
+
+    subject: str
+    statement: str
+    quote: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedFact:
+    """A part of a reply that is not used, and why."""
+
+    statement: str
+    reason: str
+
+
+def read_facts(reply: str, source: str, date: str) -> tuple[tuple[FoundFact, ...], tuple[DroppedFact, ...]]:
+    """Return the facts of a reply that the source supports, and the others; raise `UnreadableReply`.
+
+    `date` is that of the source, for facts without a valid date of their own.
+    """
+    rows = _decoded(reply, _Facts).facts
+    new_facts: list[FoundFact] = []
+    dropped: list[DroppedFact] = []
+    vocabulary = tokens.terms(source).keys()
+    plain = _Plain(source)
+    for row in rows[:MAX_FACTS]:
+        item = _item(row, _Item)
+        if item is None:
+            dropped.append(DroppedFact(_brief(bytes(row).decode("utf-8", "replace")), "not a fact"))
+            continue
+        fact = _fact(item, plain, vocabulary, date)
+        if isinstance(fact, FoundFact):
+            new_facts.append(fact)
+        else:
+            dropped.append(DroppedFact(_brief(item.statement), fact))
+    if len(rows) > MAX_FACTS:
+        dropped.append(DroppedFact("", f"{len(rows) - MAX_FACTS} facts beyond {MAX_FACTS} of one part"))
+    return tuple(new_facts), tuple(dropped)
+
+
+def read_comparisons(reply: str, facts: int) -> tuple[Comparison, ...]:
+    """Return the comparisons of existing numbers; raise `UnreadableReply`."""
+    rows = (_item(row, Comparison) for row in _decoded(reply, _Comparisons).facts[:MAX_FACTS])
+    return tuple(row for row in rows if row is not None and 1 <= row.fact <= facts)
+
+
+def read_sentences(
+    reply: str, excerpts: Sequence[str]
+) -> tuple[tuple[CitedSentence, ...], tuple[DroppedFact, ...]]:
+    """Return the sentences of an answer that cite excerpts which support them, and the others.
+
+    Raises `UnreadableReply`.
+    """
+    kept: list[CitedSentence] = []
+    dropped: list[DroppedFact] = []
+    terms = [tokens.terms(excerpt).keys() for excerpt in excerpts]
+    for row in _decoded(reply, _Sentences).sentences[:MAX_FACTS]:
+        sentence = _item(row, CitedSentence)
+        if sentence is None or not sentence.text.strip():
+            continue
+        text = line(sentence.text, STATEMENT_CHARS)
+        cited = tuple(dict.fromkeys(number for number in sentence.sources if 1 <= number <= len(excerpts)))
+        said = {word for number in cited for word in terms[number - 1]}
+        if not cited:
+            dropped.append(DroppedFact(_brief(text), "cites no page of the context"))
+        elif not _is_supported(text, said, said):
+            dropped.append(DroppedFact(_brief(text), "the cited pages do not say it"))
+        else:
+            kept.append(CitedSentence(text, list(cited)))
+    return tuple(kept), tuple(dropped)
+
+
+def line(text: str, max_chars: int) -> str:
+    """Return a text of a model or source as one plain line, without what markdown reads as more than text."""
+    return limits.loose_line(_SPACE.sub(" ", _MARKUP.sub(" ", text[: max_chars * 2])), max_chars).strip()
+
+
+def _decoded(reply: str, kind: type[T]) -> T:
+    """Return the JSON object in a reply; one that was cut off ends after its last whole item."""
+    text = _THINKING.sub("", reply[:_MAX_REPLY])
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        raise UnreadableReply
+    whole = text[start : end + 1]
+    for candidate in (whole, f"{whole}]}}"):
+        try:
+            return msgspec.json.decode(candidate.encode("utf-8", "replace"), type=kind)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+    raise UnreadableReply
+
+
+def _item(row: msgspec.Raw, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(row, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _fact(item: _Item, source: _Plain, vocabulary: Collection[str], date: str) -> FoundFact | str:
+    """Return the fact of an item, or why it is dropped."""
+    subject, statement = line(item.subject, SUBJECT_CHARS), line(item.statement, STATEMENT_CHARS)
+    if not subject or not statement:
+        return "without a subject or a statement"
+    at = source.find(item.quote)
+    if at is None:
+        return "its quotation is not in the source"
+    sentence = source.sentence(*at)
+    said = tokens.terms(source.text[max(0, at[0] - _BEFORE) : at[0]] + " " + sentence).keys()
+    own_date = _date(item.date) or date
+    if not _is_supported(statement, {*vocabulary, *tokens.terms(f"{date} {own_date}")}, said):
+        return "the source does not say it"
+    return FoundFact(subject, statement, line(sentence, _SENTENCE_CHARS), own_date)
+
+
+def _is_supported(statement: str, source: Collection[str], said: Collection[str]) -> bool:
+    """Return whether a statement has most of its words, and all numbers, from a source.
+
+    One word at least must be among those that are `said` at the place that it cites.
+    """
+    words = tokens.terms(statement).keys()
+    if not words or any(word.isdigit() and word not in source for word in words):
+        return False
+    return sum(word in source for word in words) >= _SHARE * len(words) and any(
+        word in said for word in words
+    )
+
+
+def _date(text: str) -> str:
+    """Return a year, month or day, or "" for anything else."""
+    try:
+        return limits.date(text[:10])
+    except errors.BadRequest:
+        return ""
+
+
+def _brief(text: str) -> str:
+    return line(text, _MAX_DROPPED_CHARS)
+
+
+class _Plain:
+    """A source in which a quotation is found despite other white space, case and quotation marks."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._places: list[int] = []
+        chars: list[str] = []
+        for place, char in enumerate(text.translate(_ALIKE)):
+            if char.isspace():
+                if not chars or chars[-1] == " ":
+                    continue
+                char = " "
+            lower = char.lower()
+            chars.append(lower if len(lower) == 1 else char)
+            self._places.append(place)
+        self._plain = "".join(chars)
+
+    def find(self, quote: str) -> tuple[int, int] | None:
+        """Return the start and end of a quotation in the source, or None."""
+        if len(quote) > QUOTE_CHARS:
+            return None
+        wanted = _Plain(quote)._plain.strip(" \"'.…") if quote else ""
+        if len(wanted) < _MIN_QUOTE or not tokens.terms(wanted):
+            return None
+        at = self._plain.find(wanted)
+        if at < 0:
+            return None
+        return self._places[at], self._places[at + len(wanted) - 1] + 1
+
+    def sentence(self, start: int, end: int) -> str:
+        """Return the sentences around a range, or the nearest part of long ones."""
+        least, most = max(0, start - _SENTENCE_CHARS), min(len(self.text), end + _SENTENCE_CHARS)
+        first = max((match.end() for match in _SENTENCE_END.finditer(self.text, least, start)), default=least)
+        after = _SENTENCE_END.search(self.text, max(start, end - 1), most)
+        last = after.end() if after is not None else most
+        if last - first > _SENTENCE_CHARS:
+            first, last = start, min(end, start + _SENTENCE_CHARS)
+        return self.text[first:last].strip()

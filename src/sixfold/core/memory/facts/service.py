@@ -1,0 +1,278 @@
+"""`remember` and `answer`: what a chat model reads out of sources and pages, checked by code."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import Database, now
+from sixfold.core.memory.commands import PageWriter
+from sixfold.core.memory.facts import batches, model_replies, prompts, sources, writing
+from sixfold.core.memory.facts.batches import BatchKind, BatchStart
+from sixfold.core.memory.facts.fact_pages import PageFact
+from sixfold.core.memory.facts.model_replies import (
+    CitedSentence,
+    Comparison,
+    DroppedFact,
+    FoundFact,
+    UnreadableReply,
+)
+from sixfold.core.memory.facts.ports import ChatModel, ModelPrompt, SpendingLimits
+from sixfold.core.memory.facts.sources import FactSource
+from sixfold.core.memory.facts.writing import FactTarget, NewFact, UndoneBatch, WrittenFacts
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.search import context
+from sixfold.core.memory.search.context import ContextRequest, PackedContext
+from sixfold.core.memory.service import MemoryPart, MemoryService, part
+
+# A request ends after this time with what it has; parts that were not read are reported.
+_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class RememberRequest:
+    """A source, the folder and collections of its pages, and a lower limit than the server's, if any."""
+
+    source: FactSource
+    target: FactTarget
+    max_cost: int | None = None
+
+
+@dataclass(slots=True)
+class FactReport:
+    """What a request of `remember` has done.
+
+    `read` are the characters that the model has read, `known` the facts that the pages had, `unreadable` the
+    parts whose reply was not JSON, `uncompared` the facts that were added without a comparison, and `stopped`
+    the reason why the rest was not read.
+    """
+
+    batch: str
+    model: str = ""
+    cost: int = 0
+    read: int = 0
+    unreadable: int = 0
+    uncompared: int = 0
+    known: int = 0
+    stopped: str = ""
+    written: list[WrittenFacts] = field(default_factory=list[WrittenFacts])
+    dropped: list[DroppedFact] = field(default_factory=list[DroppedFact])
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAnswer:
+    """The sentences of an answer, none if the memory does not know, with what they cite."""
+
+    sentences: tuple[CitedSentence, ...]
+    found: PackedContext
+    dropped: tuple[DroppedFact, ...] = ()
+    cost: int = 0
+    model: str = ""
+
+
+class FactService:
+    """Extracts facts and answers questions with a chat model, which the caller's account pays for."""
+
+    def __init__(
+        self, database: Database, memory: MemoryService, model: ChatModel | None, limits: SpendingLimits
+    ) -> None:
+        self._database = database
+        self._memory = memory
+        self._model = model
+        self._limits = limits
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the operator has chosen a model."""
+        return self._model is not None
+
+    async def today(self) -> str:
+        """Return the date of the database's clock in UTC."""
+        moment = await self._database.read(now(), snapshot=False)
+        return rfc3339(moment)[:10]
+
+    async def remember(self, principal: Principal, request: RememberRequest) -> FactReport:
+        """Write the facts of a source on pages of a folder, part by part, as one batch."""
+        model, writer = self._chosen(), PageWriter(Caller.of(principal), self._memory.limits)
+        writer.check()
+        target = request.target
+        home = writer.caller.home() if target.collections is None else target.collections
+        writer.check_collections(f"{target.folder}/…", home)
+        prompted = [
+            (text, prompts.extract(text, request.source.name, request.source.date))
+            for text in sources.parts(request.source.text)
+        ]
+        # A second request compares the facts of each part.
+        wanted = 2 * sum(model.max_cost(prompt) for _, prompt in prompted)
+        wanted = wanted if request.max_cost is None else min(wanted, request.max_cost)
+        start = await self._begin(writer.caller, "remember", (target.folder, request.source.name), wanted)
+        run = _Run(model, principal, start.budget)
+        report = FactReport(start.id)
+        try:
+            for text, prompt in prompted:
+                await self._remember_part(run, writer, request, (text, prompt), report)
+                report.read += len(text)
+        except errors.SixfoldError as error:
+            if not report.read:
+                raise
+            report.stopped = error.message
+        finally:
+            await self._finish(start, run.cost)
+        report.cost, report.model = run.cost, run.model
+        return report
+
+    async def _remember_part(
+        self,
+        run: _Run,
+        writer: PageWriter,
+        request: RememberRequest,
+        prompted: tuple[str, ModelPrompt],
+        report: FactReport,
+    ) -> None:
+        reply = await run.ask(prompted[1])
+        try:
+            # Some texts take tens of milliseconds.
+            found, dropped = await asyncio.to_thread(
+                model_replies.read_facts, reply, prompted[0], request.source.date
+            )
+        except UnreadableReply:
+            report.unreadable += 1
+            return
+        report.dropped += dropped
+        facts = await self._compared(run, writer, request, found, report)
+        report.known += len(found) - len(facts)
+        if facts:
+            transaction = writing.write(writer, report.batch, request.target, facts)
+            result = await self._database.write(transaction)
+            report.known += result.known
+            report.written += result.written
+            report.dropped += result.dropped
+
+    async def _compared(
+        self,
+        run: _Run,
+        writer: PageWriter,
+        request: RememberRequest,
+        found: Sequence[FoundFact],
+        report: FactReport,
+    ) -> list[NewFact]:
+        """Return the facts that known ones do not say in other words, with those that they contradict."""
+        subjects = [fact.subject for fact in found]
+        known = await self._database.read(writing.known_facts(writer, request.target, subjects))
+        name = request.source.name
+        new = [(each, PageFact(each.date, name, each.statement, each.quote)) for each in found]
+        same: set[int] = set()
+        contradicted: dict[int, tuple[PageFact, ...]] = {}
+        rows = await run.compare(found, known) if _asks(new, known) else ()
+        if rows is None:
+            report.uncompared += len(found)
+        for row in rows or ():
+            olds = known.get(found[row.fact - 1].subject, ())
+            numbers = [number for number in row.contradicts if 1 <= number <= len(olds)]
+            contradicted[row.fact] = tuple(olds[number - 1] for number in numbers)
+            if not numbers and any(1 <= number <= len(olds) for number in row.same):
+                same.add(row.fact)
+        return [
+            NewFact(each.subject, fact, contradicted.get(number, ()))
+            for number, (each, fact) in enumerate(new, 1)
+            if number not in same
+        ]
+
+    async def undo(self, caller: Caller, batch_id: str) -> UndoneBatch:
+        """Undo a batch; raise what `writing.undo` raises."""
+        return await self._database.write(writing.undo(PageWriter(caller, self._memory.limits), batch_id))
+
+    async def list(self, caller: Caller, limit: int, before: str) -> MemoryPart:
+        """List the batches of `remember`, newest first."""
+        return part(list(await self._database.read(batches.listed(caller, limit, before))), limit, "id")
+
+    async def answer(self, principal: Principal, request: ContextRequest) -> MemoryAnswer:
+        """Answer a question from pages, with citations that were really in the context."""
+        model, caller = self._chosen(), Caller.of(principal)
+        found = await context.build(self._memory, caller, request)
+        if not found.sources:
+            return MemoryAnswer((), found)
+        prompt = prompts.answer(request.query, found.text)
+        start = await self._begin(caller, "answer", ("", ""), model.max_cost(prompt))
+        run = _Run(model, principal, start.budget)
+        try:
+            reply = await run.ask(prompt)
+        finally:
+            await self._finish(start, run.cost)
+        excerpts = [
+            f"{hit.title} {hit.slug} {text}" for hit, text in zip(found.sources, found.excerpts, strict=True)
+        ]
+        try:
+            kept, dropped = model_replies.read_sentences(reply, excerpts)
+        except UnreadableReply:
+            kept, dropped = (), (DroppedFact(reply[:200], "the reply is not JSON"),)
+        return MemoryAnswer(kept, found, dropped, run.cost, run.model)
+
+    def _chosen(self) -> ChatModel:
+        if self._model is None:
+            raise errors.NotConfigured(
+                "This server has no model for the memory: its operator can set SIXFOLD_MEMORY_MODEL"
+            )
+        return self._model
+
+    async def _begin(
+        self, caller: Caller, kind: BatchKind, label: tuple[str, str], wanted: int
+    ) -> BatchStart:
+        return await self._database.write(batches.begin(caller, kind, label, self._limits, wanted))
+
+    async def _finish(self, start: BatchStart, cost: int) -> None:
+        # A client that disconnects must not leave the reservation.
+        await asyncio.shield(self._database.write(batches.finish(start.id, cost)))
+
+
+def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequence[PageFact]]) -> bool:
+    """Return whether a new fact has known ones of its subject, none with the same words."""
+    return any(
+        each.subject in known and fact.key not in {old.key for old in known[each.subject]}
+        for each, fact in new
+    )
+
+
+@dataclass(slots=True)
+class _Run:
+    """The calls of one request, and what they may and did cost, in micro-dollars."""
+
+    chat: ChatModel
+    principal: Principal
+    budget: int
+    cost: int = 0
+    model: str = ""
+    started_at: float = field(default_factory=time.monotonic)
+
+    async def ask(self, prompt: ModelPrompt) -> str:
+        """Return a reply; raise `BudgetExceeded`, or `EngineFailed` if the time is over."""
+        most = self.chat.max_cost(prompt)
+        if self.cost + most > self.budget:
+            raise errors.BudgetExceeded(
+                f"The next call of the model may cost {money.format_usd(most)} USD, and "
+                f"{money.format_usd(self.budget - self.cost)} are left for this request: send less, raise "
+                "max_usd, or ask the operator to raise SIXFOLD_MEMORY_CALL_USD"
+            )
+        try:
+            async with asyncio.timeout(self.started_at + _SECONDS - time.monotonic()):
+                reply = await self.chat.ask(self.principal, prompt)
+        except TimeoutError as error:
+            raise errors.EngineFailed(f"The request has reached its limit of {_SECONDS} seconds") from error
+        self.cost += reply.cost
+        self.model = reply.model
+        return reply.text
+
+    async def compare(
+        self, found: Sequence[FoundFact], known: Mapping[str, Sequence[PageFact]]
+    ) -> tuple[Comparison, ...] | None:
+        """Return the comparisons of new facts, None if there is no usable reply: it must not lose facts."""
+        try:
+            return model_replies.read_comparisons(await self.ask(prompts.compare(found, known)), len(found))
+        except (errors.SixfoldError, UnreadableReply):
+            return None

@@ -1,0 +1,67 @@
+"""Sources of facts: a text or the messages of a conversation, in parts that a model reads one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.memory import limits
+from sixfold.core.memory.facts import model_replies
+
+MAX_CHARS, MAX_MESSAGES = 200_000, 2_000
+# The characters of one part: about 3,500 tokens, whose facts a reply has room for.
+PART_CHARS = 12_000
+NAME_CHARS = 100
+_SPEAKER_CHARS = 100
+_ENDS = ("\n\n", "\n", ". ", "。", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class FactSource:
+    """A text, the name under which its facts are cited, and its date."""
+
+    text: str
+    name: str
+    date: str
+
+
+def of(text: str | None, messages: Sequence[Mapping[str, Any]] | None, name: str, date: str) -> FactSource:
+    """Return the source of a request; raise `InvalidInput` or `BadRequest`."""
+    if (text is None) == (messages is None):
+        raise errors.InvalidInput.of("text", "send either text or messages")
+    whole = text if text is not None else "\n".join(_lines(messages or ()))
+    whole = limits.long_text("text", whole, MAX_CHARS)
+    if not whole.strip():
+        raise errors.InvalidInput.of("text", "text must not be empty")
+    # A dash with spaces would end the name on the page.
+    cleaned = model_replies.line(name.replace("—", "-").replace("–", "-").replace("|", " "), NAME_CHARS)
+    return FactSource(whole, cleaned or "remember", limits.date(date))
+
+
+def _lines(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield `speaker: content` for each message."""
+    if len(messages) > MAX_MESSAGES:
+        raise errors.InvalidInput.of(
+            "messages", f"messages must have at most {MAX_MESSAGES} entries (got {len(messages)})"
+        )
+    for number, message in enumerate(messages):
+        speaker, content = message.get("name") or message.get("role") or "", message.get("content")
+        if not isinstance(content, str) or not isinstance(speaker, str):
+            raise errors.InvalidInput.of(
+                "messages", f'messages[{number}] must have texts, as in {{"role": "user", "content": "…"}}'
+            )
+        yield f"{speaker[:_SPEAKER_CHARS]}: {content}" if speaker else content
+
+
+def parts(text: str) -> Iterator[str]:
+    """Yield the parts of a text, each of which ends with a paragraph, a line, a sentence or a word."""
+    start = 0
+    while start < len(text):
+        end = min(len(text), start + PART_CHARS)
+        if end < len(text):
+            found = ((text.rfind(mark, start + PART_CHARS // 2, end), mark) for mark in _ENDS)
+            end = next((at + len(mark) for at, mark in found if at >= 0), end)
+        yield text[start:end]
+        start = end

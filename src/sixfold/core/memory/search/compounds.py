@@ -1,0 +1,132 @@
+"""Words of a question and of pages that share a part: compounds, inflected forms, and single characters.
+
+German, Dutch and the Nordic languages write compounds as one word: *Rechnung* is found in
+*Krankenhausrechnung*, and a question for the latter also finds *Rechnung*. No dictionary is needed, since the
+words of the pages are one. Scripts without spaces are indexed as pairs of characters, so a question of one
+character is asked as the pairs that have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from sixfold.core.memory.indexing import tokens
+from sixfold.core.memory.search.ports import IndexView
+
+# Frequent words of these languages; in a memory with more of their pages than this, words are taken apart.
+_MARKERS = ("und", "der", "nicht", "het", "een", "och", "inte", "og", "ikke", "det")
+_MAX_RARITY = 3.9
+_MIN_PART, _MIN_REST = 4, 3
+# The letters of a compound that both of its parts have, and endings of its last part.
+_LINKS = ("", "s", "n", "en", "e", "es", "er")
+_ENDINGS = frozenset(
+    (
+        "",
+        "e",
+        "n",
+        "s",
+        "en",
+        "er",
+        "es",
+        "em",
+        "ern",
+        "r",
+        "t",
+        "et",
+        "ar",
+        "or",
+        "na",
+        "an",
+        "erna",
+        "arna",
+        "ene",
+    )
+)
+# Words of these languages that say nothing about a page, which are too many to be left out of the index.
+_FUNCTION_WORDS = frozenset(
+    word
+    for text in (
+        "der die das den dem des ein eine einer einem einen ist sind war waren hat haben wird werden wer",
+        "wie was wo wann warum welche welcher welches welchen und oder aber für im in am an auf mit von vom",
+        "zu zum zur bei aus nicht auch noch sich es er sie wir ich du ihr unser unsere mein meine kein",
+        "keine als nach über de het een en is zijn heeft hebben wordt worden hoe wat waar wanneer waarom",
+        "welke welk van voor op met te bij uit niet ook nog zich hij zij wij ik je onze mijn geen naar over",
+        "om dan dat det ett och är var har blir vem hur vad när varför vilken vilket vilka för på med",
+        "av från inte också sig han hon vi jag vår min ingen som att kan ska finns et og hvem hvordan hvad",
+        "hvor hvornår hvorfor hvilken hvilket hvilke for i til af fra ikke også hun jeg vores at skal hva",
+        "når ble",
+    )
+    for word in tokens.terms(text)
+)
+# What a related word counts relative to the one that was asked.
+_INFLECTED, _COMPOUND, _FUNCTION = 0.8, 0.6, 0.1
+_MOST_WORDS, _MOST_FOUND, _MOST_OF_ALL = 12, 6, 24
+
+
+def expand(view: IndexView, words: Collection[str]) -> dict[str, float]:
+    """Return words of the pages that are related to those of a question, with weights.
+
+    Function words of the question are among them with a weight that replaces their own.
+    """
+    compounding = any(0 < view.rarity(word) < _MAX_RARITY for word in _MARKERS)
+    damped = _FUNCTION_WORDS.intersection(words) if compounding else frozenset[str]()
+    expanded: dict[str, float] = {}
+    for word in sorted({*words} - damped, key=lambda word: (-len(word), word))[:_MOST_WORDS]:
+        if len(word) == 1 and tokens.UNSPACED.match(word):
+            expanded |= dict.fromkeys(view.containing(word, _MOST_FOUND), 1.0)
+        elif compounding and len(word) >= _MIN_PART and word.isalpha():
+            for other, weight in (*_with(view, word), *_parts(view, word)):
+                expanded[other] = max(weight, expanded.get(other, 0))
+    best = sorted(expanded.keys() - words, key=lambda word: (-expanded[word], word))[:_MOST_OF_ALL]
+    known = (word for word in damped if view.rarity(word))
+    return {word: expanded[word] for word in best} | dict.fromkeys(known, _FUNCTION)
+
+
+def _with(view: IndexView, word: str) -> Iterator[tuple[str, float]]:
+    """Yield known words that end or begin with a word, apart from endings."""
+    base = _base(word)
+    for other in view.containing(base, _MOST_FOUND * 4):
+        at = other.rfind(base)
+        ends = other[at + len(base) :] in _ENDINGS
+        if ends and at == 0:
+            yield other, _INFLECTED
+        elif (ends and at >= _MIN_REST) or (
+            other.startswith(base) and len(other) - len(base) > _MIN_REST and len(base) >= _MIN_PART + 1
+        ):
+            yield other, _COMPOUND
+
+
+def _parts(view: IndexView, word: str) -> Iterator[tuple[str, float]]:
+    """Yield the known words that a word consists of."""
+    for at in range(_MIN_PART, len(word) - _MIN_PART + 1):
+        for head in _heads(word[:at]):
+            tails = [tail for tail in _forms(word[at:]) if view.rarity(tail)]
+            if tails and any(view.rarity(form) for form in _forms(head)):
+                yield from ((form, _COMPOUND) for form in _forms(head) if view.rarity(form))
+                yield from ((tail, _COMPOUND) for tail in tails)
+                return
+    # The last part alone, if it is long.
+    for at in range(_MIN_REST, len(word) - _MIN_PART - 1):
+        if view.rarity(word[at:]):
+            yield word[at:], _COMPOUND
+            return
+
+
+def _heads(text: str) -> Sequence[str]:
+    return [text[: len(text) - len(link)] for link in _LINKS if text.endswith(link)]
+
+
+def _forms(word: str) -> list[str]:
+    if len(word) < _MIN_PART:
+        return []
+    return list(dict.fromkeys((word, _base(word), tokens.stem(word))))
+
+
+def _base(word: str) -> str:
+    """Return a word without an ending that leaves enough letters."""
+    longest = max(
+        (end for end in _ENDINGS if word.endswith(end) and len(word) - len(end) > _MIN_PART),
+        key=len,
+        default="",
+    )
+    return word[: len(word) - len(longest)]

@@ -1,0 +1,112 @@
+"""Imports of what Notion, Logseq and HTML exporters write, and an export that Logseq opens."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.harness import backends
+
+ID, OTHER, THIRD = "0123456789abcdef" * 2, "fedcba9876543210" * 2, "00112233445566778899aabbccddeeff"
+NOTION = {
+    f"Team {ID}.md": "# Team\n\nTags: hiring, 2026\nStatus: Done\n\n"
+    f"See [Ann](Team%20{ID}/Ann%20L%C3%A9e%20{OTHER}.md).\n",
+    f"Team {ID}/Ann L\u00e9e {OTHER}.md": f"# Ann L\u00e9e\n\nBack to [Team](../Team%20{ID}.md).\n",
+    f"Team {ID}/Tasks {THIRD}.csv": "Name,Done\nx,Yes\n",
+    f"Team {ID}/photo.png": "no",
+    f"Team {ID}/Notes {THIRD}.txt": "The rotor is blue.",
+}
+HTML = {
+    "site/index.html": "<title>Home</title><p>See <a href='sub/ann.html'>Ann</a> and"
+    " <a href='https://example.com/x.html'>more</a>.</p>",
+    "site/sub/ann.html": "<title>Ann</title><p>Ann builds rotors. <a href='../index.html'>Home</a></p>",
+    "site/style.css": "p {}",
+}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AppFixture]:
+    backends.database_url(tmp_path, request.param)
+    async with running_app(tmp_path) as found:
+        yield found
+
+
+def zipped(files: Mapping[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return packed.getvalue()
+
+
+async def imported(app: AppFixture, files: Mapping[str, str]) -> dict[str, Any]:
+    headers = app.bearer | {"Content-Type": "application/zip"}
+    answer = await app.client.post("/api/documents?name=export.zip", content=zipped(files), headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def page(app: AppFixture, slug: str) -> dict[str, Any]:
+    return (await app.client.get(f"/api/pages/{slug}", headers=app.bearer)).json()
+
+
+async def exported(app: AppFixture, query: str = "") -> dict[str, str]:
+    answer = await app.client.get(f"/api/export{query}", headers=app.bearer)
+    assert answer.status_code == 200, answer.text
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+async def test_a_notion_export_has_links_tags_and_no_ids(app: AppFixture) -> None:
+    report = await imported(app, NOTION)
+    assert (report["errors"], report["left_out"]) == (
+        [],
+        [f"Team {ID}/Tasks {THIRD}.csv", f"Team {ID}/photo.png"],
+    )
+    team = await page(app, "team")
+    assert (team["title"], team["tags"]) == ("Team", ["hiring", "2026"])
+    assert [(row["to"], row["resolved"]) for row in team["links"]] == [("team/ann-l\u00e9e", True)]
+    ann = await page(app, "team/ann-l\u00e9e")
+    assert [(row["to"], row["resolved"]) for row in ann["links"]] == [("team", True)]
+    assert "The rotor is blue." in (await page(app, "team/notes.txt"))["body"]
+    back = await exported(app)
+    assert all(back[name] == text for name, text in NOTION.items() if name.endswith(".md"))
+    again = await imported(app, NOTION)
+    assert (again["created"], again["updated"]) == (0, 0)
+
+
+async def test_files_of_an_html_export_lead_to_each_other(app: AppFixture) -> None:
+    report = await imported(app, HTML)
+    assert (report["created"], report["left_out"]) == (2, ["site/style.css"])
+    home = await page(app, "site/index.html")
+    assert [(row["to"], row["resolved"]) for row in home["links"]] == [("site/sub/ann.html", True)]
+    assert "example.com" not in home["body"]
+    assert [row["to"] for row in (await page(app, "site/sub/ann.html"))["links"]] == ["site/index.html"]
+
+
+async def test_an_export_for_logseq_has_its_folders_and_comes_back(app: AppFixture) -> None:
+    bodies = {
+        "people/ann": "---\ntitle: Ann Lee\n---\n- knows [[people/ben]]\n",
+        "people/ben": "- a builder\n",
+        "journals/2026-11-20": "- met [[people/ann]]\n",
+    }
+    for slug, body in bodies.items():
+        await app.client.put(f"/api/pages/{slug}", json={"body": body}, headers=app.bearer)
+    files = await exported(app, "?format=logseq")
+    assert sorted(files) == [
+        "journals/2026_11_20.md", "logseq/config.edn", "pages/people___ann.md", "pages/people___ben.md",
+    ]  # fmt: skip
+    assert "people/ann" in files["pages/people___ann.md"].partition("---\n- knows")[0]
+    headers = bearer(app.other) | {"Content-Type": "application/zip"}
+    answer = await app.client.post("/api/import", content=zipped(files), headers=headers)
+    assert (answer.json()["created"], answer.json()["left_out"]) == (3, ["logseq/config.edn"])
+    listed = await app.client.get("/api/pages", headers=bearer(app.other))
+    assert {row["slug"] for row in listed.json()["pages"]} == bodies.keys()
+    wrong = await app.client.get("/api/export?format=word", headers=app.bearer)
+    assert wrong.status_code == 400
