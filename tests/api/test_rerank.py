@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.reranking import parse_ranking, rank_vectors
+from sixfold.core.gateway.reranking import parse_ranking, rank_vectors
 from tests.api.gateway import Gateway, running_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

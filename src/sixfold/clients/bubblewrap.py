@@ -1,4 +1,4 @@
-"""Bubblewrap sandboxes: programs that can access only what they need of this machine.
+"""Bubblewrap sandboxes: programs with access to only the files and devices that they need.
 
 Source: the manual bwrap(1), for versions 0.4 to 0.11. A sandbox has its own namespaces for processes, users,
 mounts, IPC and, unless granted, the network. It contains the system's programs and libraries, this

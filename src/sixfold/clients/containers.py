@@ -49,7 +49,7 @@ class ContainerSpec:
 
 
 def find_socket(path: Path | None = None) -> Path | None:
-    """Return the given socket, else the first of the usual ones; None if it does not exist."""
+    """Return `socket`, else the first of the usual sockets; None if it does not exist."""
     return next((candidate for candidate in ((path,) if path else SOCKETS) if candidate.is_socket()), None)
 
 

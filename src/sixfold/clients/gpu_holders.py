@@ -1,4 +1,4 @@
-"""Programs that hold GPU memory: what they have loaded, and how they unload it.
+"""Programs that hold GPU memory: their loaded models, and how to unload them.
 
 Sources: https://docs.ollama.com/api (ps, and generate with `keep_alive` 0), ComfyUI's server.py
 (/system_stats, /free), llama.cpp's tools/server/README.md (/models and /models/unload of the router), and
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from sixfold.clients.chat.listing import ModelQueries, model_name
+from sixfold.clients.chat.listing import ModelQueries, RunningModels, model_name
 from sixfold.clients.chat.llama.server import GgufServer
 from sixfold.clients.comfyui.errors import ComfyError
 from sixfold.clients.comfyui.server import ComfyServer
@@ -25,7 +25,7 @@ from sixfold.core.gateway.ports import UpstreamFailure
 _POLL_SECONDS = 0.1
 # A context and the buffers of its computation take memory besides the weights.
 _OVERHEAD = 1.15
-# What CUDA and torch keep without a model.
+# Memory of CUDA and torch without a model.
 _IDLE_BYTES = 512 * 2**20
 
 Residents = Callable[[], Awaitable[Mapping[str, int | None] | None]]
@@ -49,15 +49,6 @@ class _RouterModel(msgspec.Struct):
 
 class _RouterModels(msgspec.Struct):
     data: list[_RouterModel]
-
-
-class _SwapModel(msgspec.Struct):
-    model: Any = None
-    state: Any = None
-
-
-class _SwapModels(msgspec.Struct):
-    running: list[_SwapModel]
 
 
 class OllamaHolder:
@@ -120,7 +111,7 @@ class LlamaRouterHolder:
         """Return the loaded models, or None if the server cannot unload models."""
         try:
             if self._swap:
-                swapped = await self._queries.get("/running", _SwapModels)
+                swapped = await self._queries.get("/running", RunningModels)
                 return None if swapped is None else {model_name(row.model): None for row in swapped.running}
             listed = await self._queries.get("/models", _RouterModels)
         except UpstreamFailure:
@@ -159,7 +150,7 @@ class ComfyHolder:
         return model
 
     async def residents(self) -> Mapping[str, int | None] | None:
-        """Return the memory that torch has reserved; it is that of the model of the last run, `""`."""
+        """Return the memory that torch has reserved, under `""`, the model of the last run."""
         try:
             stats = await self._server.stats()
         except ComfyError:

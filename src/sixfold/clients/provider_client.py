@@ -27,8 +27,8 @@ import httpx
 import msgspec
 
 from sixfold import __version__
-from sixfold.core import json_decoding
 from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.core.input_limits import json_decoding
 from sixfold.providers import ProviderSpec
 
 T = TypeVar("T")

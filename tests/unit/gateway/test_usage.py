@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +25,8 @@ from sixfold.core.gateway.chat import (
     estimate,
     tokens_of,
 )
-from sixfold.core.gateway.needs.requirements import RequestNeeds
 from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.requirements.requirements import RequestNeeds
 from sixfold.core.gateway.usage import PriceBook, TokenRates, TokenUsage, Units, merge_usage, rates
 
 BUNDLED = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("utf-8"))["models"]
@@ -227,8 +228,58 @@ def test_the_lines_of_a_usage_beyond_its_totals_are_clamped() -> None:
     assert found.lines(TokenUsage(-5, -3)) == ()
 
 
-def test_estimate_counts_a_base64_image_once() -> None:
+DATA = "A" * 40_000
+URI = "data:image/png;base64," + DATA
+MEDIA: dict[str, Any] = {
+    "chat": {"messages": [{"content": [{"type": "image_url", "image_url": {"url": URI}}]}]},
+    "responses": {"input": [{"content": [{"type": "input_image", "image_url": URI}]}]},
+    "output": {
+        "input": [{"type": "function_call_output", "output": [{"type": "input_image", "image_url": URI}]}]
+    },
+    "messages": {"messages": [{"content": [{"type": "image", "source": {"type": "base64", "data": DATA}}]}]},
+    "tool result": {
+        "messages": [
+            {"content": [{"type": "tool_result", "content": [{"type": "image", "source": {"data": DATA}}]}]}
+        ]
+    },
+    "thinking": {"messages": [{"content": [{"type": "thinking", "signature": DATA}]}]},
+    "ollama": {"messages": [{"content": "Look", "images": [DATA]}]},
+    "generate": {"prompt": "Look", "images": [DATA]},
+    "audio": {"messages": [{"content": [{"type": "input_audio", "input_audio": {"data": DATA}}]}]},
+    "file": {"messages": [{"content": [{"type": "file", "file": {"file_data": URI}}]}]},
+}
+TEXTS: dict[str, Any] = {
+    "message": {"messages": [{"content": DATA}]},
+    "part": {"messages": [{"content": [{"type": "text", "text": URI}]}]},
+    "member": {"messages": [{"content": [{"type": "text", "text": "x", "data": DATA}]}]},
+    "document": {"messages": [{"content": [{"type": "document", "source": {"type": "text", "data": DATA}}]}]},
+    "arguments": {
+        "messages": [
+            {"content": [{"type": "tool_use", "input": {"type": "image", "source": {"data": DATA}}}]}
+        ]
+    },
+    "schema": {"tools": [{"type": "image", "source": {"data": DATA}}]},
+}
+
+
+def body_tokens(body: bytes) -> int:
+    call = GatewayRequest("a", "r", "chat", "chat", "m", body, lambda: ChatRequest(()))
+    return RequestNeeds(call).input_tokens
+
+
+@pytest.mark.parametrize("name", MEDIA)
+def test_an_estimate_counts_media_in_base64_once(name: str) -> None:
+    rest = len(msgspec.json.encode(MEDIA[name])) - len(DATA)
+    assert body_tokens(msgspec.json.encode(MEDIA[name])) == 1500 + tokens_of(rest)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_an_estimate_counts_base64_elsewhere_as_text(name: str) -> None:
+    body = msgspec.json.encode(TEXTS[name])
+    assert body_tokens(body) == tokens_of(len(body))
+
+
+def test_an_estimate_finds_long_words_of_any_length() -> None:
     for size in (1024, 256 * 1024, 2**20 + 5):
-        body = b'{"text":"' + b"x y " * 250 + b'","picture":"' + b"A" * size + b'"}'
-        ask = GatewayRequest("a", "r", "chat", "chat", "m", body, lambda: ChatRequest(()))
-        assert 1500 <= RequestNeeds(ask).input_tokens - tokens_of(1025) <= 1500 + tokens_of(1024 + 256), size
+        body = b'{"messages":[{"content":"' + b"x y " * 250 + b"A" * size + b'"}]}'
+        assert body_tokens(body) == tokens_of(len(body)), size

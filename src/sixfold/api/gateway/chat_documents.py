@@ -20,14 +20,15 @@ from sixfold.core import documents
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.files.files import AccountFile, FileNotFound
-from sixfold.core.gateway.document_texts import DocumentTexts
+from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import bodies
 from sixfold.web.services import WebServices
 
 MAX_DOCUMENTS = 16
-_MAY_HAVE_DOCUMENTS = re.compile(rb'"type"\s*:\s*"(?:document|file|input_file)"|"file_id"')
+_DOCUMENT_PART = re.compile(rb'"type"\s*:\s*"(?:document|file|input_file)"')
+_FILE_ID = b'"file_id"'
 _KINDS = frozenset({"document", "file", "input_file"})
 _IMAGE_KINDS = frozenset({"image", "input_image"})
 _encode = msgspec.json.Encoder().encode
@@ -53,6 +54,10 @@ class DocumentPart:
         return bool(self.data) or self.text is not None
 
 
+def _may_have_documents(raw: bytes) -> bool:
+    return _FILE_ID in raw or _DOCUMENT_PART.search(raw) is not None
+
+
 class ChatDocuments:
     """Replaces the documents of requests."""
 
@@ -66,12 +71,12 @@ class ChatDocuments:
 
         Raises `BadRequest` for a document that cannot be read, and what the reader of documents raises.
         """
-        if _MAY_HAVE_DOCUMENTS.search(raw) is None:
+        if not await bodies.parse(_may_have_documents, raw):
             return raw
         body = await bodies.parse(bodies.parse_object, raw)
-        found = _parts(body)
-        parts = [_parse(part) for part in found if part["type"] in _KINDS]
-        images = [part for part in found if part["type"] in _IMAGE_KINDS]
+        file_parts = _parts(body)
+        parts = [_parse(part) for part in file_parts if part["type"] in _KINDS]
+        images = [part for part in file_parts if part["type"] in _IMAGE_KINDS]
         if not parts and not images:
             return raw
         if len(images) > MAX_DOCUMENTS:
@@ -160,7 +165,7 @@ class ChatDocuments:
 
 def _parts(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the parts of messages and items that are documents, or images with a file id, in order."""
-    found: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     pending: list[Any] = [body.get("input"), body.get("messages")]
     while pending:
         value = pending.pop()
@@ -171,10 +176,10 @@ def _parts(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             if (part.get("type") in _KINDS and "role" not in part) or (
                 part.get("type") in _IMAGE_KINDS and _file_id(part)
             ):
-                found.append(part)
+                parts.append(part)
             else:
                 pending += [part.get("output"), part.get("content")]
-    return found
+    return parts
 
 
 def _file_id(image: Mapping[str, Any]) -> str:

@@ -19,11 +19,11 @@ from sixfold.api.gateway import tags
 from sixfold.core import money
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.response_stream import ResponseStream
-from sixfold.core.shared_reads import SharedReads
 from sixfold.web import auth
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.raw_asgi import Header, RawRequest
@@ -57,6 +57,28 @@ class ResponseRecorder(Protocol):
         ...
 
 
+class SearchOutput(Protocol):
+    """A search that this server has run for a model before it answers."""
+
+    @property
+    def kind(self) -> str:
+        """Type of its item in a response, such as `file_search_call`."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of the id of its item."""
+        ...
+
+    def item(self) -> dict[str, Any]:
+        """Return the fields of its item."""
+        ...
+
+    def annotations(self, text: str) -> list[dict[str, Any]]:
+        """Return the citations in a text of the model."""
+        ...
+
+
 class ChatCall(msgspec.Struct, frozen=True):
     """The parsed head of a request; `parse` reads the rest if the server speaks another protocol.
 
@@ -72,7 +94,7 @@ class ChatCall(msgspec.Struct, frozen=True):
     answers: int = 1
     # False forbids to keep the request and its response.
     store: bool | None = None
-    # What the request says of itself, and of its user.
+    # The tag of the request, and the user that it names.
     metadata: msgspec.Raw = tags.NONE
     user: msgspec.Raw = tags.NONE
     # Parses another body instead of `ResponseDialect.parse`.
@@ -81,6 +103,7 @@ class ChatCall(msgspec.Struct, frozen=True):
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict
     recorder: ResponseRecorder | None = None
+    searches: tuple[SearchOutput, ...] = ()
     stored_tokens: int = 0
     # The time of `time.perf_counter` when the request was parsed.
     started_at: float = msgspec.field(default_factory=time.perf_counter)
@@ -88,7 +111,7 @@ class ChatCall(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ResponseDialect:
-    """How an API parses requests and renders responses, events, errors in streams, and keep-alive blocks."""
+    """The functions of an API that parse requests and render responses, events, errors and keep-alives."""
 
     wire: str
     dialect: ErrorFormat
@@ -296,7 +319,7 @@ class ChatHandler:
 
 
 class EventStreamResponse(LongResponse):
-    """Sends blocks as they come; closes the source as soon as the caller disconnects."""
+    """Sends blocks as they arrive; closes the source as soon as the caller disconnects."""
 
     def __init__(
         self,

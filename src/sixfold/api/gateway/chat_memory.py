@@ -32,7 +32,7 @@ from sixfold.web.raw_asgi import RawRequest, RawResponse
 HEADER = "X-Sixfold-Memory"
 FIELD = "sixfold_memory"
 _NAME = HEADER.lower().encode()
-_MAX_VALUE, _MAX_COLLECTIONS = 2_000, 20
+MAX_VALUE, _MAX_COLLECTIONS = 2_000, 20
 # The end of a long message has its question.
 _QUERY_CHARS = 2_000
 _VALUE = re.compile(r"(?P<names>[^;]+?)\s*(?:;\s*tokens\s*=\s*(?P<tokens>\d{1,6})\s*)?")
@@ -50,7 +50,7 @@ class MemoryOptions:
 
 @dataclass(frozen=True, slots=True)
 class AddedMemory:
-    """What was added to a request."""
+    """The pages that were added to a request."""
 
     found: PackedContext
 
@@ -106,7 +106,7 @@ class ChatMemory:
             ContextRequest(query, options.tokens, collections=options.collections),
         )
         if found.sources:
-            _insert(body, wire, found.text)
+            insert(body, wire, found.text)
             raw = _encode(body)
         return raw, AddedMemory(found)
 
@@ -116,7 +116,7 @@ _NOTHING = PackedContext(context.NOTHING, 0, (), 0, "auto")
 
 def parse_header(value: str) -> MemoryOptions:
     """Parse the header; raise `BadRequest`."""
-    match = _VALUE.fullmatch(value.strip()) if len(value) <= _MAX_VALUE else None
+    match = _VALUE.fullmatch(value.strip()) if len(value) <= MAX_VALUE else None
     if match is None:
         raise errors.BadRequest(
             f"{HEADER} must be collections separated by commas, or *, as in: notes, team; tokens=1500"
@@ -153,8 +153,8 @@ def _text(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _insert(body: dict[str, Any], wire: str, text: str) -> None:
-    """Add a text to the system prompt of a request in its API."""
+def insert(body: dict[str, Any], wire: str, text: str) -> None:
+    """Add a text to the system prompt of a request in its API; raises `BadRequest`."""
     field = {"responses": "instructions", "messages": "system"}.get(wire, "")
     before = body.get(field)
     if before is not None and not isinstance(before, str if wire == "responses" else str | list):
@@ -165,6 +165,8 @@ def _insert(body: dict[str, Any], wire: str, text: str) -> None:
         blocks = cast("list[Any]", [{"type": "text", "text": before}] if isinstance(before, str) else before)
         body["system"] = [*(blocks if before else ()), {"type": "text", "text": text}]
     else:
+        if not isinstance(body.get("messages"), list):
+            raise errors.BadRequest("messages must be an array")
         messages = cast("list[Any]", body["messages"])
         roles = [cast("dict[str, Any]", each).get("role") for each in messages if isinstance(each, dict)]
         first = next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
@@ -172,7 +174,7 @@ def _insert(body: dict[str, Any], wire: str, text: str) -> None:
 
 
 class _MemoryNote:
-    """Adds what was added to a response, after another recorder has stored it."""
+    """Lists the added pages in a response, after another recorder has stored it."""
 
     def __init__(self, inner: ResponseRecorder | None, added: AddedMemory) -> None:
         self._inner = inner

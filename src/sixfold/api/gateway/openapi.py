@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.api.gateway import request_log, rerank, routes, service, services_list
+from sixfold.api.gateway import chat_memory, request_log, rerank, routes, service, services_list
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches import openapi as batch_descriptions
 from sixfold.api.gateway.files import openapi as file_descriptions
@@ -23,6 +23,19 @@ from sixfold.web.openapi import FILE, Node, OpenApiDocument, OperationSpec, Shap
 
 _STATUSES = (400, 401, 402, 403, 404, 409, 429, 502, 503)
 _ONCE = (openapi.IDEMPOTENCY,)
+_WITH_MEMORY = frozenset({"chat/completions", "responses", "messages"})
+_MEMORY: Node = {
+    "name": chat_memory.HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Adds what the memory knows about the last message: `*` or names of collections, and a "
+    "budget, as in `notes, team; tokens=1500`. The key needs `memory.read`",
+    "schema": {"type": "string", "minLength": 1, "maxLength": chat_memory.MAX_VALUE},
+}
+_ADDED_MEMORY: Node = {
+    "schema": {"type": "string"},
+    "description": 'With memory: what was added, as in `tokens=320; pages=2; slugs="people/ann"`',
+}
 _PAGING = (
     openapi.limit(100),
     openapi.query("order", {"enum": ["asc", "desc"]}),
@@ -195,11 +208,19 @@ def _chats() -> dict[str, OperationSpec]:
         ),
         "messages/count_tokens": ("Count the tokens of a message", anthropic, {"messages": _TURNS}, {}),
     }
-    good = openapi.response("The response, or its events with `stream`", {"type": "object"})
-    good["content"]["text/event-stream"] = {"schema": str}
+    text = "The response, or its events with `stream`"
+    good = openapi.response(text, {"type": "object"})
+    with_memory = openapi.response(text, {"type": "object"}, headers={chat_memory.HEADER: _ADDED_MEMORY})
+    for each in (good, with_memory):
+        each["content"]["text/event-stream"] = {"schema": str}
     return {
         f"POST /v1/{path}": OperationSpec(
-            summary, {200: good}, _STATUSES, _body({"model": Text, **required}, optional), _ONCE, error=error
+            summary,
+            {200: with_memory if path in _WITH_MEMORY else good},
+            _STATUSES,
+            _body({"model": Text, **required}, optional),
+            (*_ONCE, _MEMORY) if path in _WITH_MEMORY else _ONCE,
+            error=error,
         )
         for path, (summary, error, required, optional) in rows.items()
     }

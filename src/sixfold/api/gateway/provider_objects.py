@@ -8,6 +8,7 @@ the server that has it, and for the operator.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import AsyncGenerator, Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,11 +19,11 @@ from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.api.gateway.chat_handler import ChatCall
-from sixfold.core import json_decoding
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.conversations.responses import OwnedObjects, ResponseStore
 from sixfold.core.gateway.routing import ModelRouter
-from sixfold.core.gateway.stored.responses import OwnedObjects, ResponseStore
+from sixfold.core.input_limits import byte_search, json_decoding
 from sixfold.web import bodies
 
 # Fields, at any depth, whose values are ids of objects that a model server stores.
@@ -106,7 +107,7 @@ def check_form(names: Iterable[str]) -> None:
 
 def may_refer(raw: bytes) -> bool:
     """Return whether a body may name an object; False is certain."""
-    return _MARK.search(raw) is not None
+    return byte_search.has_match(_MARK, raw)
 
 
 def named(value: Any, wire: str) -> Iterator[str]:
@@ -201,8 +202,8 @@ def _field(value: Any, name: str) -> Any:
 
 
 def _list(value: Any, name: str) -> list[Any]:
-    found = _field(value, name)
-    return cast("list[Any]", found) if isinstance(found, list) else []
+    items = _field(value, name)
+    return cast("list[Any]", items) if isinstance(items, list) else []
 
 
 class ObjectGuard:
@@ -215,7 +216,7 @@ class ObjectGuard:
     async def admit(self, principal: Principal, call: ChatCall, raw: bytes, wire: str) -> ChatCall:
         """Return a chat call that records what its response stores; raises `InvalidReference`."""
         await self.check(principal, call.model, raw, wire)
-        if _MAKES[wire].search(raw) is None:
+        if not await bodies.parse(functools.partial(byte_search.has_match, _MAKES[wire]), raw):
             return call
         return replace(call, recorder=ObjectRecorder(self._store, principal.tenant, wire))
 
@@ -223,13 +224,13 @@ class ObjectGuard:
         """Raise `InvalidReference` if a request names an object that its principal does not own."""
         if not await bodies.parse(may_refer, raw):
             return
-        found = await bodies.parse(lambda body: _find(body, wire), raw)
-        if not found:
+        references = await bodies.parse(lambda body: _find(body, wire), raw)
+        if not references:
             return
-        if len(found) > _MAX_REFERENCES:
+        if len(references) > _MAX_REFERENCES:
             raise InvalidReference(f"A request may refer to at most {_MAX_REFERENCES} objects")
-        owned = await self._store.owned(principal.tenant, found)
-        check(policy(self._router, principal, model, wire), found, owned)
+        owned = await self._store.owned(principal.tenant, references)
+        check(policy(self._router, principal, model, wire), references, owned)
 
 
 def _find(raw: bytes, wire: str) -> Mapping[str, str]:
@@ -238,15 +239,15 @@ def _find(raw: bytes, wire: str) -> Mapping[str, str]:
         body = _decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(bodies.INVALID_JSON) from error
-    found: dict[str, str] = {}
+    references: dict[str, str] = {}
     for name, value in cast("dict[str, Any]", body if isinstance(body, dict) else {}).items():
         rows = cast("list[Any]", value) if name == "messages" and isinstance(value, list) else None
         if rows is None:
-            found |= dict.fromkeys(named({name: value}, wire), name)
+            references |= dict.fromkeys(named({name: value}, wire), name)
         else:
             for index, row in enumerate(rows):
-                found |= dict.fromkeys(named(row, wire), f"messages[{index}]")
-    return found
+                references |= dict.fromkeys(named(row, wire), f"messages[{index}]")
+    return references
 
 
 class ObjectRecorder:

@@ -24,11 +24,11 @@ from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.capabilities import RERANK
 from sixfold.core.gateway.chat import tokens_of
+from sixfold.core.gateway.reranking import RankedDocument, parse_ranking, rank_vectors
 from sixfold.core.gateway.usage import TokenUsage, Units
-from sixfold.core.reranking import RankedDocument, parse_ranking, rank_vectors
-from sixfold.core.single_thread import PARSER
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
@@ -240,7 +240,7 @@ def _render(
     ranking: Sequence[RankedDocument],
 ) -> bytes:
     results: list[RerankResultSchema] = []
-    # A server's index beyond the request stands for no document.
+    # An index beyond the documents of the request is ignored.
     for ranked in [each for each in ranking if 0 <= each.index < len(rerank_request.texts)][
         : rerank_request.most
     ]:

@@ -20,6 +20,7 @@ from sixfold.api.gateway.chat_handler import (
     CachedKeyAuth,
     ChatCall,
     ChatHandler,
+    SearchOutput,
     anthropic_headers,
 )
 from sixfold.api.gateway.chat_memory import ChatMemory
@@ -43,6 +44,7 @@ from sixfold.api.gateway.openai.videos import routes as videos
 from sixfold.api.gateway.provider_objects import ObjectGuard
 from sixfold.api.gateway.vector_stores import routes as vector_stores
 from sixfold.api.gateway.vector_stores.file_search import FileSearchTool
+from sixfold.api.gateway.web_search import WebSearchTool
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
@@ -101,13 +103,13 @@ class ModelRoutes:
         gateway_models = self._gateway.router.models()
         gateway_names = {name for name, _ in gateway_models}
         allowed = principal.scope.services
-        found = self._services.catalog.found
+        custom = self._services.catalog.found
         models = [
             name
-            for name in dict.fromkeys((*self._own, *found))
+            for name in dict.fromkeys((*self._own, *custom))
             if (not allowed or name in allowed)
             and (
-                name in found
+                name in custom
                 or (name in self._media_models and name in self._services.catalog)
                 or self._serves(name, name)
             )
@@ -185,9 +187,11 @@ class ChatRoutes:
         )
         self._chat = ChatHandler(services, gateway, chat.DIALECT)
         self._texts = ChatHandler(services, gateway, text_completions.DIALECT)
+        self._searched_chat = ChatHandler(services, gateway, chat.SEARCH_DIALECT)
         self._responses = ChatHandler(services, gateway, dialect.DIALECT)
         self._tool_responses = ChatHandler(services, gateway, dialect.TOOL_DIALECT)
         self._file_search = FileSearchTool(services.vector_stores.search, gateway.router)
+        self._web_search = WebSearchTool(services.web_search, gateway.router)
         self._messages = ChatHandler(services, gateway, messages.DIALECT)
         self._memory = ChatMemory(services.memory)
         self._documents = ChatDocuments(services, gateway.router, services.document_texts)
@@ -198,11 +202,16 @@ class ChatRoutes:
         sent = await request.body()
         raw = await self._documents.inline(principal, sent, "chat")
         raw, added = await self._memory.add(request, principal, raw, "chat")
-        call = await bodies.parse(chat.parse_call, raw)
+        call, handler = await bodies.parse(chat.parse_call, raw), self._chat
+        searched = await self._web_search.run(principal, request.request_id, raw, "chat")
+        if searched is not None:
+            web, raw = searched
+            call = replace(await bodies.parse(chat.parse_call, raw), searches=(web,))
+            handler = self._searched_chat
         call = await self._objects.admit(principal, call, raw, "chat")
         if added is None:
-            return await self._chat.answer(request, principal, call, raw, sent=sent)
-        return added.on(await self._chat.answer(request, principal, added.call(call), raw, sent=sent))
+            return await handler.answer(request, principal, call, raw, sent=sent)
+        return added.on(await handler.answer(request, principal, added.call(call), raw, sent=sent))
 
     async def complete(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/completions`."""
@@ -219,11 +228,16 @@ class ChatRoutes:
         raw, added = await self._memory.add(request, principal, raw, "responses")
         if raw is not sent:
             chat_call = replace(await bodies.parse(dialect.parse_call, raw), echo=chat_call.echo)
-        searched = await self._file_search.run(principal, raw)
-        if searched is not None:
-            search, raw = searched
+        searches: tuple[SearchOutput, ...] = ()
+        first = 1
+        if (files := await self._file_search.run(principal, raw)) is not None:
+            searches, raw, first = (files[0],), files[1], 1 + len(files[0].hits)
+        web = await self._web_search.run(principal, request.request_id, raw, "responses", first)
+        if web is not None:
+            searches, raw = (*searches, web[0]), web[1]
+        if searches:
             echo = chat_call.echo
-            chat_call = replace(await bodies.parse(dialect.parse_call, raw), echo=echo, search=search)
+            chat_call = replace(await bodies.parse(dialect.parse_call, raw), echo=echo, searches=searches)
             handler = self._tool_responses
 
         async def respond(call: ChatCall, body: bytes) -> Response | RawResponse:
@@ -299,8 +313,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     """Return the routes of the gateway."""
     gateway, auth = services.gateway, CachedKeyAuth(services)
     chat_routes, models = ChatRoutes(services, auth, gateway), ModelRoutes(services, auth)
-    body = services.settings.inline_body_bytes
-    runner = MediaJobRunner(services, auth)
+    body, runner = services.settings.inline_body_bytes, MediaJobRunner(services, auth)
     forwarding = UpstreamPassthrough(services, functools.partial(image_sizes.is_name, services.catalog))
     images, audio = ImageRoutes(services, runner, forwarding), AudioRoutes(runner, forwarding)
     embeddings, moderations = EmbeddingRoutes(runner, forwarding), ModerationRoutes(runner, forwarding)
@@ -341,6 +354,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
         prefixes=("/v1/",),
         variants={unsupported.ANTHROPIC_HEADER: anthropic_errors.dialect},
         missing=unsupported.error,
+        wrong_method=unsupported.method_error,
     )
     anthropic = ApiGroup(
         "anthropic",

@@ -1,4 +1,4 @@
-"""`POST /api/service`: every service at one URL, its inputs beside its name."""
+"""`POST /api/service`: every service at one URL, with its inputs next to its name."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
+from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayReply
 from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt
@@ -192,13 +193,13 @@ class ServiceRoutes:
         """Return the reply; one that was paid under the same Idempotency-Key is not charged again."""
         gateway = self._services.gateway
         with chat_services.input_errors():
-            conversation = chat.parse_call(_encode(body)).parse()
+            conversation = await bodies.parse(_conversation, _encode(body))
         paid_cost = None if key is None else await gateway.paid_before(key, request_id)
         if paid_cost is None:
             return await gateway.complete_chat(
                 principal, request_id, conversation, body["model"], services=(name,)
             )
-        reply = await gateway.complete_prepaid(principal.account_id, request_id, conversation, body["model"])
+        reply = await gateway.complete_prepaid(principal, request_id, conversation, body["model"])
         return msgspec.structs.replace(reply, cost=paid_cost)
 
     async def _run_chat(
@@ -208,7 +209,7 @@ class ServiceRoutes:
         request_id = requests.request_id(request)
         reply = await self._complete(principal, request_id, name, body, key)
         answer = reply.answer
-        assert answer is not None  # noqa: S101 - what was asked in no dialect comes back in none
+        assert answer is not None  # noqa: S101 - a request without a dialect gets a response without one
         usage = answer.usage
         result: ServiceResultSchema = {
             "id": request_id,
@@ -241,7 +242,7 @@ class ServiceRoutes:
         raw = _encode(body)
         with chat_services.input_errors():
             response = await self._chat_handler.answer(
-                raw_request(request), principal, chat.parse_call(raw), raw, (name,)
+                raw_request(request), principal, await bodies.parse(chat.parse_call, raw), raw, (name,)
             )
         return response if isinstance(response, Response) else response.response()
 
@@ -257,6 +258,10 @@ class ServiceRoutes:
         source = await self._services.media.resolve(principal.tenant, Descriptor("image_url", "image"), text)
         data = base64.b64encode(await self._services.blobs.get(source.blob)).decode()
         return f"data:{source.content_type};base64,{data}"
+
+
+def _conversation(raw: bytes) -> ChatRequest:
+    return chat.parse_call(raw).parse()
 
 
 def _service_name(body: dict[str, Any]) -> str:

@@ -28,8 +28,8 @@ def of(headers: Mapping[bytes, bytes], metadata: msgspec.Raw = NONE, user: msgsp
         return ""
     fields = None if metadata is NONE else _value(metadata)
     named = cast("dict[str, Any]", fields) if isinstance(fields, dict) else dict[str, Any]()
-    found = named.get("tag") or (None if user is NONE else _value(user)) or named.get("user_id")
-    return "" if found is None else _text(found)
+    tag = named.get("tag") or (None if user is NONE else _value(user)) or named.get("user_id")
+    return "" if tag is None else _text(tag)
 
 
 def _value(raw: msgspec.Raw) -> Any:

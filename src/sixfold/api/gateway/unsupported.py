@@ -71,6 +71,14 @@ ANTHROPIC: Mapping[str, UnsupportedResource] = {
     "user_profiles": _Row("The API of user profiles"),
     "vaults": _Row("The vaults API"),
 }
+# Methods of the libraries, at paths that have other methods here.
+METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
+    ("GET", "chat/completions"): OPENAI["chat/completions"],
+    ("DELETE", "models"): _Row("The deletion of models", "the operator configures the models"),
+    ("POST", "responses/compact"): _Row(
+        "The compaction of responses", "send the items that matter as the input of a new response"
+    ),
+}
 
 
 def error(scope: Scope) -> errors.SixfoldError:
@@ -82,6 +90,13 @@ def error(scope: Scope) -> errors.SixfoldError:
     return errors.NotFound(
         f"The path {scope['path'][:200]} was not found; GET /openapi/gateway.json lists the paths"
     )
+
+
+def method_error(scope: Scope) -> errors.SixfoldError:
+    """Return the error for a method that a path does not have: `NotSupported` for one of a library."""
+    methods = {path: row for (method, path), row in METHODS.items() if method == scope["method"]}
+    resource = _find(scope["path"], methods)
+    return errors.MethodNotAllowed() if resource is None else errors.NotSupported(resource.message())
 
 
 def _find(path: str, resources: Mapping[str, UnsupportedResource]) -> UnsupportedResource | None:

@@ -1,4 +1,4 @@
-"""Which thinking and sampling parameters each generation of Anthropic's models accepts.
+"""Thinking and sampling parameters that each generation of Anthropic's models accepts.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking, …/effort and
 …/about-claude/models/whats-new-claude-4-7. Up to Claude 4.5, thinking has a token budget. Since 4.6 it has an

@@ -22,21 +22,21 @@ from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
+from sixfold.core.gateway.attachments.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.attempts import FailoverClient
 from sixfold.core.gateway.capabilities import CHAT, VISION
-from sixfold.core.gateway.content.log import ContentLog
-from sixfold.core.gateway.content.recording import ContentRecorder
+from sixfold.core.gateway.content_log.recorder import ContentRecorder
+from sixfold.core.gateway.content_log.storage import ContentLog
+from sixfold.core.gateway.conversations.conversations import ConversationStore
+from sixfold.core.gateway.conversations.response_tasks import AnswerTasks
+from sixfold.core.gateway.conversations.responses import ResponseStore
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
 from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.health import HealthTracker
-from sixfold.core.gateway.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import Upstream
 from sixfold.core.gateway.routing import ModelRouter
-from sixfold.core.gateway.stored.answers import AnswerTasks
-from sixfold.core.gateway.stored.conversations import ConversationStore
-from sixfold.core.gateway.stored.responses import ResponseStore
 from sixfold.core.gateway.usage import PriceBook
 from sixfold.core.media.media import MediaService
 from sixfold.settings import InvalidSetting, Settings

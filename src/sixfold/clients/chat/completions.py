@@ -15,7 +15,6 @@ import msgspec
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.clients.chat.request_fields import FieldNames
-from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     REASONING_FIELDS,
     ChatMessage,
@@ -38,6 +37,7 @@ from sixfold.core.gateway.chat import (
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_micros, parse_token_count
+from sixfold.core.input_limits import json_decoding
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -128,7 +128,7 @@ class _GeminiDocument(msgspec.Struct, rename="camel"):
 
     @property
     def stop(self) -> Stop | None:
-        """Why the response ended, or None if it has not."""
+        """The reason why the response ended, or None if it has not."""
         if self.prompt_feedback is not None and self.prompt_feedback.block_reason:
             return "filter"
         reason = self.candidates[0].finish_reason if self.candidates else None
@@ -231,7 +231,7 @@ class GeminiParser:
                 continue
             if document.error is not None:
                 self.error = f"The model server failed: {parse_rejection(data).message[:200]}"
-            # Each count is that of the whole response so far.
+            # Each report counts the whole response so far.
             self.usage = document.usage or self.usage
             for part in document.parts:
                 self.chars += _chars(part)
@@ -278,10 +278,10 @@ def _parse_part(part: _GeminiPart) -> list[TextPart | ToolCall | ReasoningPart]:
         return [TextPart(part.text)] if part.text else []
     call = part.function_call
     arguments = (bytes(call.args) or b"{}").decode()
-    found = ToolCall(call.id or f"call_{secrets.token_hex(8)}", call.name, arguments)
+    tool_call = ToolCall(call.id or f"call_{secrets.token_hex(8)}", call.name, arguments)
     if not part.thought_signature:
-        return [found]
-    return [ReasoningPart("", GEMINI_SIGNATURE + part.thought_signature), found]
+        return [tool_call]
+    return [ReasoningPart("", GEMINI_SIGNATURE + part.thought_signature), tool_call]
 
 
 def _thinking(model: str, effort: str) -> dict[str, Any] | None:
@@ -329,7 +329,7 @@ def _contents(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 
 def _parts(parts: Sequence[Part], names: dict[str, str]) -> list[dict[str, Any]]:
     """Return the parts of a message; `names` has the names of calls by their id."""
-    found: list[dict[str, Any]] = []
+    converted: list[dict[str, Any]] = []
     # The first call of a turn has the signature.
     signature = _NO_SIGNATURE
     for part in parts:
@@ -338,20 +338,24 @@ def _parts(parts: Sequence[Part], names: dict[str, str]) -> list[dict[str, Any]]
                 if part.signature.startswith(GEMINI_SIGNATURE):
                     signature = part.signature.removeprefix(GEMINI_SIGNATURE)
             case TextPart():
-                found += [{"text": part.text}] if part.text else []
+                converted += [{"text": part.text}] if part.text else []
             case ImagePart():
-                found.append(_image(part))
+                converted.append(_image(part))
             case ToolCall():
                 names[part.id] = part.name
                 call = {"name": part.name, "args": parse_arguments(part.arguments)}
-                found.append({"functionCall": call, **({"thoughtSignature": signature} if signature else {})})
+                converted.append(
+                    {"functionCall": call, **({"thoughtSignature": signature} if signature else {})}
+                )
                 signature = ""
             case ToolResult():
                 texts = [inner.text for inner in part.parts if isinstance(inner, TextPart)]
                 answer = {"error" if part.failed else "result": "\n".join(texts)}
-                found.append({"functionResponse": {"name": names.get(part.call_id, ""), "response": answer}})
-                found += [_image(inner) for inner in part.parts if isinstance(inner, ImagePart)]
-    return found
+                converted.append(
+                    {"functionResponse": {"name": names.get(part.call_id, ""), "response": answer}}
+                )
+                converted += [_image(inner) for inner in part.parts if isinstance(inner, ImagePart)]
+    return converted
 
 
 def _image(part: ImagePart) -> dict[str, Any]:

@@ -127,13 +127,17 @@ class _StudioList(msgspec.Struct):
     models: list[_Row]
 
 
-class _LoadedModel(msgspec.Struct):
+class RunningModel(msgspec.Struct):
+    """A model that llama-swap has started."""
+
     model: Any = None
     state: Any = None
 
 
-class _LoadedModels(msgspec.Struct):
-    running: list[_LoadedModel]
+class RunningModels(msgspec.Struct):
+    """The response of llama-swap's `/running`."""
+
+    running: list[RunningModel]
 
 
 class _Props(msgspec.Struct):
@@ -285,7 +289,7 @@ def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
 
 
 def _listed_rates(pricing: Any, unit: int) -> TokenRates | None:
-    """Return the rates of a provider's list, or None; both rates at 0 are not believed without a bill."""
+    """Return the rates of a provider's list, or None; two rates of 0 count as unknown unless billed."""
     if not unit or not isinstance(pricing, dict):
         return None
     row: dict[str, Decimal] = {}
@@ -338,7 +342,7 @@ async def _sglang(queries: ModelQueries) -> Models | None:
 
 async def _llamaswap(queries: ModelQueries) -> Models | None:
     models, running = await asyncio.gather(
-        openai_models(queries), optional(queries.get("/running", _LoadedModels))
+        openai_models(queries), optional(queries.get("/running", RunningModels))
     )
     rows = [] if running is None else running.running
     loaded = {model_name(row.model) for row in rows if row.state in (None, "ready")}

@@ -15,7 +15,6 @@ import msgspec
 from sixfold.clients.chat import anthropic_models, sse
 from sixfold.clients.chat.message_usage import MessagesUsage
 from sixfold.clients.chat.rejections import parse_rejection
-from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     GEMINI_SIGNATURE,
     REASONING_FIELDS,
@@ -37,10 +36,11 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     ToolResult,
 )
-from sixfold.core.gateway.needs import provider_tools
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
+from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import NOTHING, TokenUsage, Units
+from sixfold.core.input_limits import json_decoding
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -325,7 +325,7 @@ def _remove_foreign(fields: dict[str, msgspec.Raw]) -> None:
     try:
         turns, rows = _turns_of(fields["messages"]), _rows(fields["messages"])
     except (msgspec.MsgspecError, UnicodeError):
-        # The server reports what is wrong.
+        # The message of the server.
         return
     if not any(block.is_foreign for turn in turns for block in turn.blocks):
         return

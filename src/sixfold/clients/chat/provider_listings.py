@@ -48,7 +48,7 @@ class _BedrockProfiles(msgspec.Struct, rename="camel"):
 async def bedrock(queries: ModelQueries) -> Models | None:
     """Return the models that can be called by their own id, then those that need an inference profile.
 
-    The id of a profile is that of its model after a geography, such as `eu.` or `global.`.
+    The id of a profile is the id of its model with the prefix of a geography, such as `eu.` or `global.`.
     """
     control = queries.at("//bedrock-runtime.", "//bedrock.")
     models, profiles = await asyncio.gather(
@@ -57,17 +57,17 @@ async def bedrock(queries: ModelQueries) -> Models | None:
     )
     if models is None:
         return None
-    found: dict[str, ServedModel] = {}
+    served: dict[str, ServedModel] = {}
     on_demand: list[ServedModel] = []
     for row in models.model_summaries:
         name = model_name(row.model_id)
         if name:
-            found[name] = ServedModel(name, _bedrock_capabilities(row), stated=True)
+            served[name] = ServedModel(name, _bedrock_capabilities(row), stated=True)
             if "ON_DEMAND" in strings(row.inference_types_supported):
-                on_demand.append(found[name])
+                on_demand.append(served[name])
     for row in [] if profiles is None else profiles.inference_profile_summaries:
         name = model_name(row.inference_profile_id)
-        model = found.get(name.partition(".")[2])
+        model = served.get(name.partition(".")[2])
         if model is not None:
             on_demand.append(msgspec.structs.replace(model, name=name))
     return tuple(on_demand)

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import msgspec
 
-from sixfold.core import json_decoding
 from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.input_limits import json_decoding
 
 _any = json_decoding.decode_whole
 _REJECTED = "The model server rejected this request"

@@ -13,8 +13,8 @@ import msgspec
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
-from sixfold.core.gateway.needs import provider_tools
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
+from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
 
@@ -59,8 +59,8 @@ class _OutputItem(msgspec.Struct):
     def container(self) -> str:
         """The id of the container that ran code."""
         place = self.environment
-        found = cast("dict[str, Any]", place).get("container_id") if isinstance(place, dict) else None
-        return str(found or self.container_id or "")
+        container_id = cast("dict[str, Any]", place).get("container_id") if isinstance(place, dict) else None
+        return str(container_id or self.container_id or "")
 
     @property
     def is_search(self) -> bool:
@@ -148,7 +148,7 @@ def _usage(response: _Response) -> TokenUsage | None:
 
 def _units(items: Iterable[msgspec.Raw]) -> Units | None:
     """Return the uses of tools in the output; the calls of an interpreter share their container."""
-    found: list[Units] = []
+    reports: list[Units] = []
     containers: set[str] = set()
     for raw in items:
         # Most items are long messages.
@@ -160,12 +160,12 @@ def _units(items: Iterable[msgspec.Raw]) -> Units | None:
             continue
         units = item.units()
         if units is not None and (not units.code_containers or item.container not in containers):
-            found.append(units)
+            reports.append(units)
             if units.code_containers:
                 containers.add(item.container)
-    if not found:
+    if not reports:
         return None
-    return Units(*(sum(counts) for counts in zip(*map(msgspec.structs.astuple, found), strict=True)))
+    return Units(*(sum(counts) for counts in zip(*map(msgspec.structs.astuple, reports), strict=True)))
 
 
 class ResponsesParser:

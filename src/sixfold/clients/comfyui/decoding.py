@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core import json_decoding
-from sixfold.core.json_limits import JsonLimits
+from sixfold.core.input_limits import json_decoding
+from sixfold.core.input_limits.json_limits import JsonLimits
 
 # This is decoded within a millisecond.
 _LOOP_BYTES = 64 * 1024

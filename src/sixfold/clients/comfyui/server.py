@@ -45,7 +45,7 @@ class ComfyLimits:
     answer_seconds: float = 30.0
     # Without a message for this time, the history is polled.
     quiet_seconds: float = 10.0
-    # Without a response for this time, the run is given up.
+    # Without a response for this time, the run fails.
     gone_seconds: float = 20.0
     withdraw_seconds: float = 5.0
     # All of /object_info with many custom nodes is about 10 MiB.
@@ -73,7 +73,7 @@ class ComfyFile:
 
 @dataclass(frozen=True, slots=True)
 class ComfyStats:
-    """A server's version and first device; memory in bytes. `reserved_bytes` is what its own process has."""
+    """A server's version and first device; memory in bytes. `reserved_bytes` belong to its process."""
 
     version: str
     device: str

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold import errors
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits.budget import InputBudget, Limit
 
 _MEDIA = {
     "image": "image",

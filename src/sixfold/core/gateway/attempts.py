@@ -15,12 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import gpu_calls
+from sixfold.core.gateway.attachments.media_inlining import MediaInliner
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.deadlines import Deadlines
 from sixfold.core.gateway.health import HealthTracker
-from sixfold.core.gateway.media_inlining import MediaInliner
-from sixfold.core.gateway.needs.provider_tools import RequestTools
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import (
     TEXT_COMPLETIONS,
@@ -30,10 +30,10 @@ from sixfold.core.gateway.ports import (
     WireProtocol,
 )
 from sixfold.core.gateway.request_log import CallRecord
+from sixfold.core.gateway.requirements.provider_tools import RequestTools
 from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates, TokenUsage
 from sixfold.core.gpu.arbiter import GpuAccess, GpuLease
-from sixfold.core.single_thread import PARSER
 
 _LOG = logging.getLogger("sixfold.gateway")
 # Larger requests are parsed and serialized in a thread.

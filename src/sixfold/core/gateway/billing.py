@@ -215,7 +215,7 @@ class BillingBatcher:
         """Return None if the transaction was written, else its error."""
         try:
             await self._database.write(transaction, durable=durable)
-        except Exception as error:  # noqa: BLE001 - whatever a transaction raises is its caller's answer
+        except Exception as error:  # noqa: BLE001 - an exception is returned to the caller of its transaction
             return error
         return None
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sixfold.core.gateway import media_sizes
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]
@@ -17,7 +18,7 @@ Stop = Literal["end", "length", "tool", "filter", "sequence"]
 _IMAGE_TOKENS = 1500
 _CHARS_PER_TOKEN = 3.5
 _SLICE_BYTES = 256 * 1024
-_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1024,}={0,2}")
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1024}")
 _MESSAGE_TOKENS = 4
 # Fields of chat completions; `ReasoningPart.signature` is the name of the field.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -222,16 +223,10 @@ def tokens_of(text_chars: int) -> int:
 
 
 def estimate_body(body: bytes) -> int:
-    """Estimate the input tokens of a serialized request; a base64 run counts as one image."""
-    size, images = len(body), 0
-    # Whether an image continues in the next slice.
-    image_continues = False
+    """Estimate the input tokens of a serialized request; media in base64 count as one image each."""
     # The regular expression holds the interpreter's lock, so other threads run between two slices.
-    for start in range(0, len(body), _SLICE_BYTES):
-        block = body[start : start + _SLICE_BYTES]
-        image_continued, image_continues = image_continues, False
-        for match in _BASE64.finditer(block):
-            size -= match.end() - match.start()
-            images += not (image_continued and match.start() == 0)
-            image_continues = match.end() == len(block)
-    return tokens_of(size) + _IMAGE_TOKENS * images
+    slices = (body[start : start + _SLICE_BYTES] for start in range(0, len(body), _SLICE_BYTES))
+    if not any(_BASE64.search(block) for block in slices):
+        return tokens_of(len(body))
+    media = media_sizes.media_in(body)
+    return tokens_of(len(body) - media.chars) + _IMAGE_TOKENS * media.files

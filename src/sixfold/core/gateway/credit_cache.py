@@ -15,8 +15,8 @@ import msgspec
 
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
+from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.core.database import Database, Query, Rows, Transaction
-from sixfold.core.shared_reads import SharedReads
 
 # One part of the remaining credit may be reserved from the cache.
 _PARTS = 4

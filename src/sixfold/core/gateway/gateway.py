@@ -20,6 +20,7 @@ from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.accounts.keys import Principal, covers, format_limit
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database, now
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import idempotency as gateway_idempotency
@@ -37,21 +38,20 @@ from sixfold.core.gateway.attempts import (
 from sixfold.core.gateway.billing import BillingBatcher
 from sixfold.core.gateway.cache import ResponseCache, memory_size
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse
-from sixfold.core.gateway.content.recording import ContentRecorder
+from sixfold.core.gateway.content_log.recorder import ContentRecorder
 from sixfold.core.gateway.guardrails.service import GuardrailService
-from sixfold.core.gateway.needs import output_limits
-from sixfold.core.gateway.needs.requirements import RequestNeeds, meeting
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, UpstreamFailure
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord, TokenCounts
+from sixfold.core.gateway.requirements import output_limits
+from sixfold.core.gateway.requirements.requirements import RequestNeeds, meeting
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter, RouteTarget
 from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, merge_usage
-from sixfold.core.single_thread import PARSER
 
 _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _DELETE_SECONDS = 30.0
-# Where servers count the tokens of a request, below the path of the protocol.
+# The path of the token count, below the path of the protocol.
 _COUNT_PATHS = {"messages": "/count_tokens", "responses": "/input_tokens"}
 _MAX_OUTPUT_TOKENS, _MAX_LOG_CHARS = 1_000_000_000, 100_000
 # Health and discovery changes take effect within this time.
@@ -194,14 +194,14 @@ class Gateway:
         return await self.complete(request, limits.payer_of(principal))
 
     async def complete_prepaid(
-        self, account_id: str, request_id: str, chat: ChatRequest, model: str, hold: int = 0
+        self, caller: Principal, request_id: str, chat: ChatRequest, model: str, hold: int = 0
     ) -> GatewayReply:
-        """Run a chat completion that its prediction pays for: the call is logged, but not charged here.
+        """Run a chat completion that was paid, or that its prediction pays for; nothing is charged here.
 
         The prediction owes the `cost` of the reply, which is at most `hold`.
         """
-        request = self._chat_request(Principal(account_id, "", ""), request_id, chat, model, "hosting")
-        return await self.complete(replace(request, prepaid_hold=hold))
+        request = self._chat_request(caller, request_id, chat, model, "hosting")
+        return await self.complete(replace(request, prepaid_hold=hold, allowed_services=()))
 
     def max_cost(self, chat: ChatRequest, model: str) -> int:
         """Return the maximum cost of a response in micro-dollars; raises what `complete` raises."""

@@ -7,7 +7,7 @@ import re
 from sixfold.core.gateway.ports import UpstreamStream
 from sixfold.core.gpu.arbiter import GpuLease
 
-# What llama.cpp, Ollama, torch and the drivers of GPUs say.
+# Messages of llama.cpp, Ollama, torch and GPU drivers.
 _OUT_OF_MEMORY = re.compile(
     rb"out of memory|out of device memory|more system memory|failed to allocate|unable to allocate"
     rb"|cudaMalloc failed|insufficient memory|not enough memory",

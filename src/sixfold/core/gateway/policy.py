@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sixfold import errors
-from sixfold.core import guardrail as guardrails
-from sixfold.core.guardrail import Guardrail
+from sixfold.core.gateway.guardrails import models as guardrails
+from sixfold.core.gateway.guardrails.models import Guardrail
 from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
 
 LOCAL_KINDS = frozenset({"ollama", "lmstudio", "llamacpp", "llamaswap", "vllm", "sglang", "tei"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -259,3 +259,30 @@ class GatewayReply(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Return the text of `answer`; empty for a response in `raw`."""
         return "" if self.answer is None else self.answer.text
+
+
+class StreamFilter(Protocol):
+    """Changes a stream before it is passed on."""
+
+    def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """Yield the bytes to send."""
+        ...
+
+    def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+        """Yield the events to send."""
+        ...
+
+
+class FilterableStream(Protocol):
+    """A streamed response that a filter may change: bytes if it is `raw`, events if not."""
+
+    raw: bool
+    filter: StreamFilter | None
+
+    def blocks(self) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a `raw` stream."""
+        ...
+
+    def events(self) -> AsyncGenerator[Event]:
+        """Yield the events of a stream that is not `raw`."""
+        ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
 
 import msgspec
 
@@ -13,23 +12,11 @@ from sixfold import errors
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.attempts import ActiveCall, UpstreamResponse
 from sixfold.core.gateway.chat import Event
-from sixfold.core.gateway.ports import UpstreamFailure, UsageScanner
+from sixfold.core.gateway.ports import StreamFilter, UpstreamFailure, UsageScanner
 from sixfold.core.gateway.request_log import CallOutcome
 from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
-
-
-class StreamFilter(Protocol):
-    """Changes a stream before it is passed on."""
-
-    def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """Yield the bytes to send."""
-        ...
-
-    def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-        """Yield the events to send."""
-        ...
 
 
 class ResponseStream:

@@ -185,6 +185,16 @@ class ModelRouter:
             return True
         return all(target.upstream.reads_documents and target.accepts(wire) for target in targets)
 
+    def searches_web(self, name: str, wire: str) -> bool:
+        """Return whether a server of a model may search the web itself: one outside of the local network
+        that speaks the protocol. True for an unknown model.
+        """
+        try:
+            targets = self.resolve_chat(name)
+        except errors.SixfoldError:
+            return True
+        return any(target.accepts(wire) and not target.upstream.in_local_network for target in targets)
+
     def models(self) -> tuple[tuple[str, str], ...]:
         """Return every name that a request may use with its owner, sorted."""
         owners = {alias: "sixfold" for alias in self._aliases if self._targets(alias)}
@@ -198,16 +208,16 @@ class ModelRouter:
 
     def listing(self) -> Mapping[str, ServedModel]:
         """Return what is known of the model of each name of `models`."""
-        found: dict[str, ServedModel] = {}
+        models: dict[str, ServedModel] = {}
         for name in (*self._aliases, *DEFAULT):
             targets = self._targets(name) or (self._default_targets(name) if name in DEFAULT else ())
             if targets:
-                found[name] = targets[0].model_info()
+                models[name] = targets[0].model_info()
         for upstream in self.servers():
             for model in upstream.listing():
-                found.setdefault(f"{upstream.name}/{model.name}", model)
-                found.setdefault(model.name, model)
-        return found
+                models.setdefault(f"{upstream.name}/{model.name}", model)
+                models.setdefault(model.name, model)
+        return models
 
     def _targets(self, name: str) -> tuple[RouteTarget, ...]:
         if name in self._aliases:

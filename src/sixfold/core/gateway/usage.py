@@ -16,7 +16,7 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
 
 _MILLION = 1_000_000
-# A server that reports more tokens than this is not believed.
+# A report of more tokens than this is ignored.
 _MAX_TOKENS = 1_000_000_000
 _MAX_USD = 1_000
 
@@ -53,7 +53,7 @@ class TokenUsage(msgspec.Struct, frozen=True):
     reasoning: int = 0
     reported: bool = True
     units: Units | None = None
-    # What the provider states that it charged for the call, in micro-dollars.
+    # The provider's charge for the call in micro-dollars, as it reports it.
     billed_micros: int = 0
 
 
@@ -127,7 +127,7 @@ class TokenRates:
     as_billed: bool = False
 
     def list_price(self, usage: TokenUsage) -> int | None:
-        """Return the list price of the usage in micro-dollars, or None if it is what is charged."""
+        """Return the list price of the usage in micro-dollars, or None if it equals the charge."""
         return None if self.listed is None else self.listed.cost(usage)
 
     def cost(self, usage: TokenUsage) -> int:

@@ -14,7 +14,6 @@ from sixfold import errors
 from sixfold.api.gateway import tags
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
-from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     ChatMessage,
     ChatRequest,
@@ -36,6 +35,7 @@ from sixfold.core.gateway.chat import (
     ToolSpec,
 )
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
+from sixfold.core.input_limits import json_decoding
 from sixfold.web import bodies
 
 _STOPS: Mapping[Stop, str] = {

@@ -25,8 +25,8 @@ from sixfold.core.batches.models import Batch
 from sixfold.core.batches.service import NewBatch
 from sixfold.core.batches.validation import MAX_LINE_BYTES, LineValidator, RawLine
 from sixfold.core.clock import rfc3339
-from sixfold.core.json_limits import JsonLimits
-from sixfold.core.single_thread import PARSER
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.input_limits.json_limits import JsonLimits
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
@@ -138,17 +138,17 @@ class AnthropicBatchRoutes:
         """List batches, newest first."""
         principal = await self._auth.enter(request)
         limit, after, before = anthropic_files.list_bounds(request)
-        found = await self._services.batches.page(
+        batches = await self._services.batches.page(
             principal.tenant, "anthropic", limit + 1, before or after, ascending=bool(before)
         )
-        rows = [self._document(batch) for batch in found[:limit]]
+        rows = [self._document(batch) for batch in batches[:limit]]
         if before:
             rows.reverse()
         listed: MessageBatchesSchema = {
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(found) > limit,
+            "has_more": len(batches) > limit,
         }
         return responses.json(listed)
 

@@ -138,14 +138,14 @@ class OpenAIBatchRoutes:
         principal = await self._auth.enter(request)
         limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
         after = requests.query_text(request, "after", MAX_TEXT)
-        found = await self._services.batches.page(principal.tenant, "openai", limit + 1, after)
-        rows = [document(batch) for batch in found[:limit]]
+        batches = await self._services.batches.page(principal.tenant, "openai", limit + 1, after)
+        rows = [document(batch) for batch in batches[:limit]]
         listed: BatchesSchema = {
             "object": "list",
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(found) > limit,
+            "has_more": len(batches) > limit,
         }
         return responses.json(listed)
 

@@ -13,14 +13,11 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
-from sixfold.api.gateway.chat_handler import CachedKeyAuth
-from sixfold.api.gateway.files import intake
-from sixfold.api.gateway.files.intake import FileIntake
+from sixfold.api.gateway.files.file_routes import FileRoutes
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.files.files import AccountFile, FileDetails
 from sixfold.web import requests, responses
-from sixfold.web.services import WebServices
 from sixfold.web.uploads import ReceivedUpload
 
 PAGE, MAX_PAGE, MAX_IDS = 20, 1000, 100
@@ -61,13 +58,8 @@ class DeletedAnthropicFileSchema(TypedDict):
     type: Literal["file_deleted"]
 
 
-class AnthropicFileRoutes:
+class AnthropicFileRoutes(FileRoutes):
     """`/v1/files` for Anthropic's clients."""
-
-    def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
-        self._services = services
-        self._auth = auth
-        self._intake = FileIntake(services, auth)
 
     async def create(self, request: Request) -> Response:
         """Store the file of a form."""
@@ -87,15 +79,15 @@ class AnthropicFileRoutes:
         limit, after, before = list_bounds(request)
         files = self._services.files
         if requested_ids:
-            found = await files.some(principal.tenant, _ids(requested_ids))
-            limit = len(found)
+            records = await files.some(principal.tenant, _ids(requested_ids))
+            limit = len(records)
         else:
             after = after or _page_id(requests.query_text(request, "page", _MAX_TEXT))
-            found = await files.page(principal.tenant, limit + 1, before or after, ascending=bool(before))
-        rows = [document(file) for file in found[:limit]]
+            records = await files.page(principal.tenant, limit + 1, before or after, ascending=bool(before))
+        rows = [document(file) for file in records[:limit]]
         if before:
             rows.reverse()
-        has_more = len(found) > limit
+        has_more = len(records) > limit
         listed: AnthropicFilesSchema = {
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
@@ -105,25 +97,11 @@ class AnthropicFileRoutes:
         }
         return responses.json(listed)
 
-    async def show(self, request: Request) -> Response:
-        """Return a file's description."""
-        return responses.json(document(await self._find(request)))
+    def _document(self, file: AccountFile) -> AnthropicFileSchema:
+        return document(file)
 
-    async def content(self, request: Request) -> Response:
-        """Return a file's bytes."""
-        return await intake.content(request, self._services, await self._find(request))
-
-    async def delete(self, request: Request) -> Response:
-        """Delete a file."""
-        principal = await self._auth.enter(request)
-        file_id = requests.path_value(request, "file_id")
-        await self._services.files.delete(principal.tenant, file_id)
-        deleted: DeletedAnthropicFileSchema = {"id": file_id, "type": "file_deleted"}
-        return responses.json(deleted)
-
-    async def _find(self, request: Request) -> AccountFile:
-        principal = await self._auth.enter(request)
-        return await self._services.files.get(principal.tenant, requests.path_value(request, "file_id"))
+    def _deleted(self, file_id: str) -> DeletedAnthropicFileSchema:
+        return {"id": file_id, "type": "file_deleted"}
 
 
 def _ids(requested_ids: Sequence[str]) -> tuple[str, ...]:

@@ -11,16 +11,13 @@ from typing import Any, Literal, TypedDict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.api.gateway.chat_handler import CachedKeyAuth
-from sixfold.api.gateway.files import intake
-from sixfold.api.gateway.files.intake import FileIntake
+from sixfold.api.gateway.files.file_routes import FileRoutes
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.files.files import AccountFile, FileDetails
 from sixfold.web import requests, responses
-from sixfold.web.services import WebServices
 from sixfold.web.uploads import ReceivedUpload
 
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
@@ -62,13 +59,8 @@ class DeletedOpenAIFileSchema(TypedDict):
     deleted: Literal[True]
 
 
-class OpenAIFileRoutes:
+class OpenAIFileRoutes(FileRoutes):
     """`/v1/files` for OpenAI's clients."""
-
-    def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
-        self._services = services
-        self._auth = auth
-        self._intake = FileIntake(services, auth)
 
     async def create(self, request: Request) -> Response:
         """Store the file of a form."""
@@ -96,38 +88,24 @@ class OpenAIFileRoutes:
         after = requests.query_text(request, "after", MAX_TEXT)
         purpose_filter = requests.query_text(request, "purpose", MAX_TEXT)
         size = min(limit, PAGE)
-        found = await self._services.files.page(
+        records = await self._services.files.page(
             principal.tenant, size + 1, after, purpose_filter, ascending=order == "asc"
         )
-        rows = [document(file) for file in found[:size]]
+        rows = [document(file) for file in records[:size]]
         listed: OpenAIFilesSchema = {
             "object": "list",
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(found) > size,
+            "has_more": len(records) > size,
         }
         return responses.json(listed)
 
-    async def show(self, request: Request) -> Response:
-        """Return a file's description."""
-        return responses.json(document(await self._find(request)))
+    def _document(self, file: AccountFile) -> OpenAIFileSchema:
+        return document(file)
 
-    async def content(self, request: Request) -> Response:
-        """Return a file's bytes."""
-        return await intake.content(request, self._services, await self._find(request))
-
-    async def delete(self, request: Request) -> Response:
-        """Delete a file."""
-        principal = await self._auth.enter(request)
-        file_id = requests.path_value(request, "file_id")
-        await self._services.files.delete(principal.tenant, file_id)
-        deleted: DeletedOpenAIFileSchema = {"id": file_id, "object": "file", "deleted": True}
-        return responses.json(deleted)
-
-    async def _find(self, request: Request) -> AccountFile:
-        principal = await self._auth.enter(request)
-        return await self._services.files.get(principal.tenant, requests.path_value(request, "file_id"))
+    def _deleted(self, file_id: str) -> DeletedOpenAIFileSchema:
+        return {"id": file_id, "object": "file", "deleted": True}
 
 
 def document(file: AccountFile) -> OpenAIFileSchema:

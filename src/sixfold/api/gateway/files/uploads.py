@@ -86,13 +86,13 @@ class UploadInPartsRoutes:
             if received.size > MAX_PART_BYTES:
                 raise errors.TooLarge(f"A part must have at most {MAX_PART_BYTES} bytes")
             part, created_at = await self._uploads.add(principal.tenant, upload_id, received.path)
-            shown: UploadPartSchema = {
+            document: UploadPartSchema = {
                 "id": part.id,
                 "object": "upload.part",
                 "created_at": created_at // _SECOND_US,
                 "upload_id": upload_id,
             }
-            return responses.json(shown)
+            return responses.json(document)
 
         return await self._intake.receive(request, b"data", openai_errors.dialect, work)
 

@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.ollama import requests
-from sixfold.core import json_decoding
 from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.chat import (
     ChatRequest,
@@ -30,6 +29,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
 )
 from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.input_limits import json_decoding
 from sixfold.errors import SixfoldError
 from sixfold.web import responses
 

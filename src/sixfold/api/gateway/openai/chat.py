@@ -224,6 +224,8 @@ def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
         message["reasoning_content"] = reasoning
     if calls:
         message["tool_calls"] = calls
+    if chat_call.searches:
+        message["annotations"] = _annotations(text, chat_call)
     return _encode(
         {
             "id": f"chatcmpl-{request_id}",
@@ -241,6 +243,15 @@ def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
             "usage": usage(answer.usage),
         }
     )
+
+
+def _annotations(text: str, chat_call: ChatCall) -> list[dict[str, Any]]:
+    """Return the citations, whose fields are in a member with the name of their type."""
+    rows = (row for search in chat_call.searches for row in search.annotations(text))
+    return [
+        {"type": row["type"], row["type"]: {name: row[name] for name in row if name != "type"}}
+        for row in rows
+    ]
 
 
 async def _with_arguments(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
@@ -276,25 +287,39 @@ async def render_stream(
         return b"data: " + _encode({**shared, "choices": [choice]}) + b"\n\n"
 
     yield chunk({"role": "assistant", "content": ""})
+    text = ""
     async for event in _with_arguments(events):
-        match event:
-            case TextDelta():
-                yield chunk({"content": event.text})
-            case ReasoningDelta():
-                if event.text:
-                    yield chunk({"reasoning_content": event.text})
-            case ToolCallStart():
-                function = {"name": event.name, "arguments": ""}
-                call = {"index": event.number, "id": event.id, "type": "function", "function": function}
-                yield chunk({"tool_calls": [call]})
-            case ToolCallDelta():
-                yield chunk({"tool_calls": [{"index": event.number, "function": {"arguments": event.text}}]})
-            case MessageEnd():
-                yield chunk({}, _STOPS[event.stop])
-                if chat_call.keep_usage:
-                    usage_chunk: dict[str, Any] = {**shared, "choices": [], "usage": usage(event.usage)}
-                    yield b"data: " + _encode(usage_chunk) + b"\n\n"
-                yield b"data: [DONE]\n\n"
+        if not isinstance(event, MessageEnd):
+            if chat_call.searches and isinstance(event, TextDelta):
+                text += event.text
+            if delta := _delta(event):
+                yield chunk(delta)
+            continue
+        if annotations := _annotations(text, chat_call):
+            yield chunk({"annotations": annotations})
+        yield chunk({}, _STOPS[event.stop])
+        if chat_call.keep_usage:
+            usage_chunk: dict[str, Any] = {**shared, "choices": [], "usage": usage(event.usage)}
+            yield b"data: " + _encode(usage_chunk) + b"\n\n"
+        yield b"data: [DONE]\n\n"
 
 
+def _delta(event: TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta) -> Mapping[str, Any]:
+    match event:
+        case TextDelta():
+            return {"content": event.text}
+        case ReasoningDelta():
+            return {"reasoning_content": event.text} if event.text else {}
+        case ToolCallStart():
+            function = {"name": event.name, "arguments": ""}
+            call = {"index": event.number, "id": event.id, "type": "function", "function": function}
+            return {"tool_calls": [call]}
+        case ToolCallDelta():
+            return {"tool_calls": [{"index": event.number, "function": {"arguments": event.text}}]}
+
+
+# No server speaks this protocol, so that all completions with a search of this server are rendered here.
+SEARCH_DIALECT = ResponseDialect(
+    "chat_with_search", openai_errors.dialect, parse, render, render_stream, openai_errors.event
+)
 DIALECT = ResponseDialect("chat", openai_errors.dialect, parse, render, render_stream, openai_errors.event)

@@ -16,11 +16,11 @@ from sixfold.api.gateway.openai import media_jobs
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassthrough
-from sixfold.core import json_decoding
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.capabilities import MODERATION
 from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.input_limits import json_decoding
 from sixfold.web import bodies, responses
 
 WIRE = "moderations"

@@ -107,7 +107,7 @@ class PlainTool:
 
     def __init__(self) -> None:
         self._raw = ""
-        # Where the text continues that was not returned yet; 0 before its opening quote.
+        # The position of the text that was not returned yet; 0 before its opening quote.
         self._at = 0
         self._returned = ""
 

@@ -45,22 +45,22 @@ class VectorStoreRoutes:
         """Create a store."""
         principal, body = await self._body(request)
         details, files = schemas.new_store(body)
-        made = await self._stores.create(principal.tenant, details, files)
+        store = await self._stores.create(principal.tenant, details, files)
         self._wake()
-        return responses.json(schemas.store(made))
+        return responses.json(schemas.store(store))
 
     async def page(self, request: Request) -> Response:
         """List stores."""
         principal = await self._auth.enter(request)
         limit, ascending, bound = _paging(request)
-        found = await self._stores.page(principal.tenant, limit + 1, bound, ascending=ascending)
-        rows = [schemas.store(each) for each in found[:limit]]
+        stores = await self._stores.page(principal.tenant, limit + 1, bound, ascending=ascending)
+        rows = [schemas.store(each) for each in stores[:limit]]
         listed: VectorStoresSchema = {
             "object": "list",
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(found) > limit,
+            "has_more": len(stores) > limit,
         }
         return responses.json(listed)
 
@@ -90,8 +90,8 @@ class VectorStoreRoutes:
         """Search a store."""
         principal, body = await self._body(request)
         texts, query = schemas.query(body)
-        found = await self._search.search(principal.tenant, _store(request), query)
-        return responses.json(schemas.hits(texts, found))
+        hits = await self._search.search(principal.tenant, _store(request), query)
+        return responses.json(schemas.hits(texts, hits))
 
     async def add(self, request: Request) -> Response:
         """Add a file to a store."""
@@ -105,8 +105,8 @@ class VectorStoreRoutes:
     async def files(self, request: Request) -> Response:
         """List the files of a store."""
         principal = await self._auth.enter(request)
-        found = await self._stores.files(principal.tenant, _store(request), _status(request))
-        return _files_page(request, found)
+        files = await self._stores.files(principal.tenant, _store(request), _status(request))
+        return _files_page(request, files)
 
     async def file(self, request: Request) -> Response:
         """Return a file of a store."""
@@ -139,24 +139,24 @@ class VectorStoreRoutes:
         start = requests.query_text(request, "page", MAX_TEXT) or "0"
         if not (start.isascii() and start.isdigit() and len(start) < 9):
             raise InvalidRequest("page must be the next_page of the previous page", param="page")
-        found = await self._stores.chunks(
+        chunks = await self._stores.chunks(
             principal.tenant, _store(request), _file(request), int(start), _CHUNKS + 1
         )
         rows: list[ChunkTextSchema] = []
         chars = 0
-        for _, text in found[:_CHUNKS]:
+        for _, text in chunks[:_CHUNKS]:
             chars += len(text)
             if rows and chars > _CHUNK_CHARS:
                 break
             rows.append({"type": "text", "text": text})
-        more = len(found) > len(rows)
-        shown: FileContentSchema = {
+        more = len(chunks) > len(rows)
+        content: FileContentSchema = {
             "object": "vector_store.file_content.page",
             "data": rows,
             "has_more": more,
-            "next_page": str(found[len(rows)][0]) if more else None,
+            "next_page": str(chunks[len(rows)][0]) if more else None,
         }
-        return responses.json(shown)
+        return responses.json(content)
 
     async def add_batch(self, request: Request) -> Response:
         """Add a batch of files."""
@@ -171,21 +171,21 @@ class VectorStoreRoutes:
     async def batch(self, request: Request) -> Response:
         """Return a batch."""
         principal = await self._auth.enter(request)
-        found = await self._stores.batch(principal.tenant, _store(request), _batch(request))
-        return responses.json(schemas.batch(found))
+        batch = await self._stores.batch(principal.tenant, _store(request), _batch(request))
+        return responses.json(schemas.batch(batch))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch."""
         principal = await self._auth.enter(request)
-        found = await self._stores.cancel(principal.tenant, _store(request), _batch(request))
-        return responses.json(schemas.batch(found))
+        batch = await self._stores.cancel(principal.tenant, _store(request), _batch(request))
+        return responses.json(schemas.batch(batch))
 
     async def batch_files(self, request: Request) -> Response:
         """List the files of a batch."""
         principal = await self._auth.enter(request)
         await self._stores.batch(principal.tenant, _store(request), _batch(request))
-        found = await self._stores.files(principal.tenant, _store(request), _status(request), _batch(request))
-        return _files_page(request, found)
+        files = await self._stores.files(principal.tenant, _store(request), _status(request), _batch(request))
+        return _files_page(request, files)
 
     async def _body(self, request: Request) -> tuple[Principal, Mapping[str, Any]]:
         principal = await self._auth.enter(request)
@@ -193,18 +193,18 @@ class VectorStoreRoutes:
         return principal, await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
 
 
-def _files_page(request: Request, found: Sequence[VectorStoreFile]) -> Response:
+def _files_page(request: Request, files: Sequence[VectorStoreFile]) -> Response:
     """Return a page of files, newest first unless `order` is asc."""
     limit, ascending, bound = _paging(request)
-    rows = list(found) if ascending else list(reversed(found))
+    rows = list(files) if ascending else list(reversed(files))
     ids = [each.file_id for each in rows]
     start = ids.index(bound) + 1 if bound in ids else 0
-    shown = [schemas.file(each) for each in rows[start : start + limit]]
+    documents = [schemas.file(each) for each in rows[start : start + limit]]
     listed: VectorStoreFilesSchema = {
         "object": "list",
-        "data": shown,
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
+        "data": documents,
+        "first_id": documents[0]["id"] if documents else None,
+        "last_id": documents[-1]["id"] if documents else None,
         "has_more": len(rows) > start + limit,
     }
     return responses.json(listed)

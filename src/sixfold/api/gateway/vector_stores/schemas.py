@@ -158,55 +158,55 @@ class DeletedVectorStoreSchema(TypedDict):
     deleted: Literal[True]
 
 
-def store(found: VectorStore) -> VectorStoreSchema:
+def store(record: VectorStore) -> VectorStoreSchema:
     """Return a store in OpenAI's format."""
-    days, expires_at = found.details.expires_days, found.expires_at
-    status = "in_progress" if found.counts["in_progress"] else "completed"
+    days, expires_at = record.details.expires_days, record.expires_at
+    status = "in_progress" if record.counts["in_progress"] else "completed"
     return {
-        "id": found.id,
+        "id": record.id,
         "object": "vector_store",
-        "created_at": found.created_at // _SECOND_US,
-        "name": found.details.name,
-        "description": found.details.description,
-        "usage_bytes": found.bytes,
-        "file_counts": _counts(found.counts),
-        "status": "expired" if found.expired else status,
+        "created_at": record.created_at // _SECOND_US,
+        "name": record.details.name,
+        "description": record.details.description,
+        "usage_bytes": record.bytes,
+        "file_counts": _counts(record.counts),
+        "status": "expired" if record.expired else status,
         "expires_after": None if days is None else {"anchor": "last_active_at", "days": days},
         "expires_at": None if expires_at is None else expires_at // _SECOND_US,
-        "last_active_at": found.last_active_at // _SECOND_US,
-        "metadata": dict(found.details.metadata),
+        "last_active_at": record.last_active_at // _SECOND_US,
+        "metadata": dict(record.details.metadata),
     }
 
 
-def file(found: VectorStoreFile) -> VectorStoreFileSchema:
+def file(record: VectorStoreFile) -> VectorStoreFileSchema:
     """Return a file in OpenAI's format."""
-    static = {"max_chunk_size_tokens": found.max_tokens, "chunk_overlap_tokens": found.overlap}
+    static = {"max_chunk_size_tokens": record.max_tokens, "chunk_overlap_tokens": record.overlap}
     return {
-        "id": found.file_id,
+        "id": record.file_id,
         "object": "vector_store.file",
-        "usage_bytes": found.bytes,
-        "created_at": found.created_at // _SECOND_US,
-        "vector_store_id": found.store_id,
-        "status": found.status,  # pyright: ignore[reportReturnType] # one of the four, as the table checks
-        "last_error": {"code": found.error_code, "message": found.error} if found.error_code else None,
+        "usage_bytes": record.bytes,
+        "created_at": record.created_at // _SECOND_US,
+        "vector_store_id": record.store_id,
+        "status": record.status,  # pyright: ignore[reportReturnType] # one of the four, as the table checks
+        "last_error": {"code": record.error_code, "message": record.error} if record.error_code else None,
         "chunking_strategy": {"type": "static", "static": static},
-        "attributes": dict(found.attributes),
+        "attributes": dict(record.attributes),
     }
 
 
-def batch(found: VectorStoreBatch) -> VectorStoreBatchSchema:
+def batch(record: VectorStoreBatch) -> VectorStoreBatchSchema:
     """Return a batch in OpenAI's format."""
     return {
-        "id": found.id,
+        "id": record.id,
         "object": "vector_store.files_batch",
-        "created_at": found.created_at // _SECOND_US,
-        "vector_store_id": found.store_id,
-        "status": found.status,  # pyright: ignore[reportReturnType] # one of the four
-        "file_counts": _counts(found.counts),
+        "created_at": record.created_at // _SECOND_US,
+        "vector_store_id": record.store_id,
+        "status": record.status,  # pyright: ignore[reportReturnType] # one of the four
+        "file_counts": _counts(record.counts),
     }
 
 
-def hits(queries: Sequence[str], found: Sequence[ChunkHit]) -> ChunkHitsSchema:
+def hits(queries: Sequence[str], chunk_hits: Sequence[ChunkHit]) -> ChunkHitsSchema:
     """Return the results of a search in OpenAI's format."""
     rows: list[ChunkHitSchema] = [
         {
@@ -216,7 +216,7 @@ def hits(queries: Sequence[str], found: Sequence[ChunkHit]) -> ChunkHitsSchema:
             "attributes": dict(hit.attributes),
             "content": [{"type": "text", "text": hit.text}],
         }
-        for hit in found
+        for hit in chunk_hits
     ]
     return {
         "object": "vector_store.search_results.page",

@@ -169,7 +169,7 @@ class MediaUsageScanner:
         self._splitter = sse.EventSplitter()
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """Return audio as it comes, or the complete events."""
+        """Return audio unchanged, or the complete events."""
         if self._has_events is None:
             self._has_events = block.startswith(_EVENTS)
         if not self._has_events:

@@ -19,7 +19,7 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class GgufOptions:
-    """How models run: `slots` concurrent chats of `context` tokens each, `loaded` models at a time.
+    """Options of models: `slots` concurrent chats of `context` tokens each, `loaded` models at a time.
 
     `source` is a file or a folder; empty for the added models. Without `threads` and `gpu_layers`, llama.cpp
     chooses. A model that is idle for `idle_seconds` is unloaded.

@@ -1,1 +1,1 @@
-"""Guardrails: what is masked, checked and blocked before and after a call of the gateway."""
+"""Guardrails: masking and checks of requests and responses of the gateway."""

@@ -5,10 +5,12 @@ The request is signed according to Standard Webhooks, as webhooks are, and sent 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -16,15 +18,18 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database
+from sixfold.core.gateway.guardrails.models import HookSettings, Stage
 from sixfold.core.gateway.ports import GatewayRequest
-from sixfold.core.guardrail import HookSettings, Stage
-from sixfold.core.single_thread import PARSER
 
 # The most characters of texts that are sent, and bytes that are read.
 _MAX_CHARS, _MAX_ANSWER = 4 * 2**20, 16 * 2**20
 _MAX_MESSAGE = 300
-# What is longer is encoded, signed and decoded in a thread.
+# Calls of hooks for one account at once; further ones wait within the timeout of the hook. The fetcher has
+# 64 slots for all accounts, so a slow hook of one account cannot occupy them.
+_PER_ACCOUNT = 8
+# Larger bodies are encoded, signed and decoded in a thread.
 _LOOP_CHARS = 64 * 1024
 _encode = msgspec.json.Encoder().encode
 
@@ -73,6 +78,7 @@ class GuardrailHooks:
         self.sender = sender
         self._database = database
         self._secrets = secrets
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def check(
         self, hook: HookSettings, stage: Stage, request: GatewayRequest, texts: Sequence[str], signer: str
@@ -93,7 +99,7 @@ class GuardrailHooks:
         except (errors.SixfoldError, msgspec.MsgspecError, UnicodeError, TimeoutError) as error:
             if hook.on_failure == "allow":
                 return texts
-            reason = error.message if isinstance(error, errors.SixfoldError) else "its answer cannot be read"
+            reason = _reason(error, hook)
             raise GuardrailUnavailable(
                 f"The guardrail did not answer, so the call was blocked: {reason}"
             ) from error
@@ -124,14 +130,17 @@ class GuardrailHooks:
         secret, is_small = await self._secret(signer), sum(map(len, texts)) <= _LOOP_CHARS
         message = functools.partial(_message, secret, document)
         headers, body = message() if is_small else await PARSER.run(message)
-        response = await self.sender.send(
-            "POST",
-            hook.url,
-            headers=headers,
-            content=body,
-            timeout_seconds=hook.timeout_seconds,
-            max_bytes=_MAX_ANSWER,
-        )
+        # An account's slots exist as long as it has calls.
+        slots = self._slots.setdefault(request.account_id, asyncio.Semaphore(_PER_ACCOUNT))
+        async with asyncio.timeout(hook.timeout_seconds), slots:
+            response = await self.sender.send(
+                "POST",
+                hook.url,
+                headers=headers,
+                content=body,
+                timeout_seconds=hook.timeout_seconds,
+                max_bytes=_MAX_ANSWER,
+            )
         if response.status != 200:
             raise errors.FetchFailed(f"it returned status {response.status} instead of 200")
         is_small = len(response.body) <= _LOOP_CHARS
@@ -139,6 +148,12 @@ class GuardrailHooks:
         if answer.action == "change" and len(answer.texts or ()) != len(texts):
             raise errors.FetchFailed(f"it returned {len(answer.texts or ())} texts for {len(texts)}")
         return answer
+
+
+def _reason(error: Exception, hook: HookSettings) -> str:
+    if isinstance(error, TimeoutError):
+        return f"it took longer than {hook.timeout_seconds:g} seconds"
+    return error.message if isinstance(error, errors.SixfoldError) else "its answer cannot be read"
 
 
 def _message(secret: str, document: dict[str, Any]) -> tuple[dict[str, str], bytes]:

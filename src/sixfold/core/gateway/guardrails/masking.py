@@ -11,7 +11,9 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from sixfold.core.guardrail import KINDS
+from sixfold.core.gateway.guardrails.models import KINDS
+from sixfold.core.input_limits import byte_search
+from sixfold.core.input_limits.budget import InputBudget, Limit
 
 SECRETS, EMAILS, CARDS = KINDS
 # More than the longest e-mail address or card number, and than what identifies a secret.
@@ -93,21 +95,28 @@ _FORMS = (
 )
 _PREFIXES = tuple(form.prefix for form in _FORMS)
 _LONGEST_PREFIX = max(map(len, _PREFIXES))
-_DOMAIN = re.compile(r"[\w-]{1,63}(?:\.[\w-]{1,63}){0,4}\.[^\W\d_]{2,24}")
+# The `@` between a local part and a domain, and the domain.
+_DOMAIN = re.compile(r"(?<=[\w.%+-])@([\w-]{1,63}(?:\.[\w-]{1,63}){0,4}\.[^\W\d_]{2,24})")
 _MAX_LOCAL = 64
-_DIGITS = re.compile(r"(?<![0-9])[0-9]{3,19}(?:[ -][0-9]{3,6})*(?![0-9])")
+# Groups of digits, of which the first 13 are only looked at: shorter runs are the most frequent ones.
+_DIGITS = re.compile(r"(?<![0-9])(?=[0-9](?:[ -]?[0-9]){12})[0-9]{3,19}(?:[ -][0-9]{3,6})*(?![0-9])")
 _GROUP = re.compile(r"[0-9]+")
 _SEPARATORS = re.compile(r"[ -]")
-# What a digit counts in the check digit's sum, at every other place doubled.
+# The value of a digit in the sum for the check digit, doubled at every other position.
 _SINGLE = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
 _CARD_START = re.compile(r"4|5|6|3[04-9]|2[2-7]")
 _CARD_LENGTHS = range(13, 20)
 _LIKELY = re.compile("|".join((r"@|\\u|[0-9](?:[ -]?[0-9]){12}", *map(re.escape, _PREFIXES))).encode())
+_CPU_TIME = Limit(
+    5_000,
+    "The guardrail would take more than {:,} ms to find what to mask in this text: send less of it, or fewer "
+    "numbers and addresses",
+)
 
 
 class _Match(NamedTuple):
-    """A candidate; one that begins in what is masked already may begin later, but before `latest`."""
+    """A candidate; one that begins in masked text may begin later, but before `latest`."""
 
     start: int
     end: int
@@ -135,15 +144,19 @@ class TextMasker:
 
     def feed(self, piece: str) -> list[Span]:
         """Add a piece; return the parts to mask that are now decided."""
+        self._append(piece)
+        return self._scan(final=False)
+
+    def end(self, piece: str = "") -> list[Span]:
+        """Add the last piece; return the remaining parts to mask."""
+        self._append(piece)
+        return self._scan(final=True)
+
+    def _append(self, piece: str) -> None:
         cut = max(0, self._next - _CONTEXT)
         self._buffer = self._buffer[cut:] + piece
         self._offset += cut
         self._next -= cut
-        return self._scan(final=False)
-
-    def end(self) -> list[Span]:
-        """Return the remaining parts to mask."""
-        return self._scan(final=True)
 
     def _scan(self, *, final: bool) -> list[Span]:
         spans: list[Span] = []
@@ -169,7 +182,7 @@ class TextMasker:
         self._next = end
 
     def _continue_secret(self, spans: list[Span], *, final: bool) -> bool:
-        """Mask the rest of a secret whose beginning is masked; return whether it may go on."""
+        """Mask the rest of a secret whose beginning is masked; return whether it may continue."""
         form = self._open
         if form is None:
             return False
@@ -284,15 +297,13 @@ def _digits_start(buffer: str, least: int) -> int:
 
 
 def _emails(buffer: str, start: int) -> Iterator[_Match]:
-    at = buffer.find("@", start)
-    while at >= 0:
+    for domain in _DOMAIN.finditer(buffer, start):
+        at = domain.start()
         begin, least = at, max(start, at - _MAX_LOCAL)
         while begin > least and (buffer[begin - 1].isalnum() or buffer[begin - 1] in _LOCAL_CHARS):
             begin -= 1
-        domain = _DOMAIN.match(buffer, at + 1) if begin < at else None
-        if domain is not None:
+        if begin < at:
             yield _Match(begin, domain.end(), "[EMAIL]", at - 1)
-        at = buffer.find("@", at + 1)
 
 
 def _cards(buffer: str, start: int) -> Iterator[_Match]:
@@ -339,16 +350,24 @@ def apply(text: str, spans: Collection[Span], offset: int = 0) -> str:
     return "".join(pieces)
 
 
-def mask(text: str, kinds: Collection[str]) -> str:
-    """Return a text with everything of these kinds masked."""
+def budget() -> InputBudget:
+    """Return the CPU time that may be spent on the texts of one document."""
+    return InputBudget(cpu_ms=_CPU_TIME)
+
+
+def mask(text: str, kinds: Collection[str], spent: InputBudget | None = None) -> str:
+    """Return a text with everything of these kinds masked; raises `InputTooLarge` beyond the budget."""
     masker = TextMasker(kinds)
     spans: list[Span] = []
-    for at in range(0, len(text), _SLICE):
-        spans += masker.feed(text[at : at + _SLICE])
-    spans += masker.end()
+    last = max(0, len(text) - _SLICE)
+    for at in range(0, last, _SLICE):
+        if spent is not None:
+            spent.check_time()
+        spans += masker.feed(text[at : min(last, at + _SLICE)])
+    spans += masker.end(text[last:])
     return apply(text, spans) if spans else text
 
 
 def may_mask(body: bytes) -> bool:
     """Return whether a JSON document may have something to mask; False needs no decoding."""
-    return _LIKELY.search(body) is not None
+    return byte_search.has_match(_LIKELY, body)

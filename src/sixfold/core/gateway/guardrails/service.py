@@ -5,26 +5,26 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from sixfold import errors
-from sixfold.core import guardrail as guardrail_settings
-from sixfold.core import json_decoding
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import Payer
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database
 from sixfold.core.gateway import request_log
-from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, ChatResponse, Event, TextPart
 from sixfold.core.gateway.guardrails import masking, storage, streams, texts
+from sixfold.core.gateway.guardrails import models as guardrail_settings
 from sixfold.core.gateway.guardrails.hooks import GuardrailBlocked, GuardrailHooks, GuardrailUnavailable
+from sixfold.core.gateway.guardrails.models import Guardrail, HookSettings, Stage
 from sixfold.core.gateway.guardrails.streams import CollectedStream, PlainEvent
 from sixfold.core.gateway.guardrails.texts import TextSlot
-from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
+from sixfold.core.gateway.ports import FilterableStream, GatewayReply, GatewayRequest
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
-from sixfold.core.gateway.response_stream import ResponseStream
-from sixfold.core.guardrail import Guardrail, HookSettings, Stage
-from sixfold.core.single_thread import PARSER
+from sixfold.core.input_limits import json_decoding
 
 # Larger documents are masked in a thread.
 _LOOP_BYTES = 32 * 1024
@@ -32,7 +32,7 @@ _LOOP_BYTES = 32 * 1024
 _MAX_STREAM = 32 * 2**20
 _encode = msgspec.json.Encoder().encode
 Serve = Callable[[GatewayRequest, Payer | None], Awaitable[GatewayReply]]
-Open = Callable[[GatewayRequest, Payer | None], Awaitable[ResponseStream]]
+AnyStream = TypeVar("AnyStream", bound=FilterableStream)
 
 
 class GuardrailService:
@@ -70,6 +70,24 @@ class GuardrailService:
         """Return what may be sent of a request that is only counted; raises as `GuardedCall.complete`."""
         guard = self.of(request)
         return request if guard is None else await guard.before(request)
+
+    async def check_text(self, principal: Principal, request_id: str, endpoint: str, text: str) -> str:
+        """Return what may leave this server of a text; raises as `GuardedCall.complete`."""
+        chat = ChatRequest((ChatMessage("user", (TextPart(text),)),))
+        request = GatewayRequest(
+            account_id=principal.account_id,
+            request_id=request_id,
+            endpoint=endpoint,
+            wire="",
+            model=endpoint,
+            body=b"",
+            parse=lambda: chat,
+            key_id=principal.key_id,
+            guardrail=principal.guardrail,
+        )
+        checked: list[str] = []
+        texts.change_request((await self.checked(request)).parse(), _collector(checked))
+        return "\n".join(checked)
 
     async def of_account(self, account_id: str) -> tuple[Guardrail, bool]:
         """Return the guardrail of a call without a key, and whether it is the operator's."""
@@ -128,11 +146,14 @@ class GuardedCall:
         return checked, msgspec.structs.replace(reply, raw=raw)
 
     async def stream(
-        self, request: GatewayRequest, payer: Payer | None, opened: Open
-    ) -> tuple[GatewayRequest, ResponseStream]:
+        self,
+        request: GatewayRequest,
+        payer: Payer | None,
+        open_stream: Callable[[GatewayRequest, Payer | None], Awaitable[AnyStream]],
+    ) -> tuple[GatewayRequest, AnyStream]:
         """Return the request that was served and its stream, which a hook for responses has checked."""
         checked = await self.before(request)
-        stream = await opened(checked, payer)
+        stream = await open_stream(checked, payer)
         guardrail = self._guardrail
         if request.expected_usage is not None:
             return checked, stream
@@ -148,11 +169,11 @@ class GuardedCall:
         return checked, stream
 
     async def _check(
-        self, hook: HookSettings, stage: Stage, request: GatewayRequest, found: Sequence[str]
+        self, hook: HookSettings, stage: Stage, request: GatewayRequest, pieces: Sequence[str]
     ) -> Sequence[str]:
         """Return the texts to use instead; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
         signer = "" if self._is_default else request.account_id
-        return await self._service.hooks.check(hook, stage, request, found, signer)
+        return await self._service.hooks.check(hook, stage, request, pieces, signer)
 
     async def before(self, request: GatewayRequest) -> GatewayRequest:
         """Return the request to serve; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
@@ -180,23 +201,23 @@ class GuardedCall:
 
     async def _chat(self, request: GatewayRequest, hook: HookSettings | None) -> GatewayRequest:
         """Check a request without a protocol."""
-        kinds = self._guardrail.mask
-        chat: ChatRequest = texts.change_request(request.parse(), lambda text: masking.mask(text, kinds))
+        chat = await PARSER.run(_parse_masked, request.parse, self._guardrail.mask)
         if hook is not None:
-            found: list[str] = []
-            texts.change_request(chat, _collector(found))
-            checked = iter(await self._check(hook, "request", request, found))
+            collected: list[str] = []
+            texts.change_request(chat, _collector(collected))
+            checked = iter(await self._check(hook, "request", request, collected))
             chat = texts.change_request(chat, lambda _text: next(checked))
         return msgspec.structs.replace(request, parse=lambda: chat)
 
     async def _answer(
         self, request: GatewayRequest, answer: ChatResponse, kinds: Collection[str], hook: HookSettings | None
     ) -> ChatResponse:
-        answer = texts.change_response(answer, lambda text: masking.mask(text, kinds))
+        change = functools.partial(masking.mask, kinds=kinds, spent=masking.budget())
+        answer = await PARSER.run(texts.change_response, answer, change)
         if hook is not None:
-            found: list[str] = []
-            texts.change_response(answer, _collector(found))
-            checked = iter(await self._check(hook, "response", request, found))
+            collected: list[str] = []
+            texts.change_response(answer, _collector(collected))
+            checked = iter(await self._check(hook, "response", request, collected))
             answer = texts.change_response(answer, lambda _text: next(checked))
         return answer
 
@@ -225,7 +246,7 @@ class GuardedCall:
         return _encode(document) if len(body) <= _LOOP_BYTES else await PARSER.run(_encode, document)
 
     async def _collect_blocks(
-        self, request: GatewayRequest, stream: ResponseStream, hook: HookSettings
+        self, request: GatewayRequest, stream: FilterableStream, hook: HookSettings
     ) -> list[bytes]:
         data = bytearray()
         async with aclosing(stream.blocks()) as blocks:
@@ -237,7 +258,7 @@ class GuardedCall:
         return [b"".join(collected.output(checked))]
 
     async def _collect_events(
-        self, request: GatewayRequest, stream: ResponseStream, hook: HookSettings
+        self, request: GatewayRequest, stream: FilterableStream, hook: HookSettings
     ) -> list[Event]:
         items: list[PlainEvent] = []
         size = 0
@@ -286,12 +307,14 @@ class ReplayFilter:
 
 
 def _parse_masked(parse: Callable[[], ChatRequest], kinds: Collection[str]) -> ChatRequest:
-    return texts.change_request(parse(), lambda text: masking.mask(text, kinds)) if kinds else parse()
+    if not kinds:
+        return parse()
+    return texts.change_request(parse(), functools.partial(masking.mask, kinds=kinds, spent=masking.budget()))
 
 
-def _collector(found: list[str]) -> texts.Change:
+def _collector(collected: list[str]) -> texts.Change:
     def change(text: str) -> str:
-        found.append(text)
+        collected.append(text)
         return text
 
     return change
@@ -316,9 +339,10 @@ def _read(
         ) from error
     slots = list(texts.slots(document))
     is_changed = is_response and bool(kinds) and texts.drop_tokens(document)
+    spent = masking.budget()
     for slot in slots if kinds else ():
         text = slot.text
-        masked = masking.mask(text, kinds)
+        masked = masking.mask(text, kinds, spent)
         if masked != text:
             slot.text, is_changed = masked, True
     return document, slots, is_changed

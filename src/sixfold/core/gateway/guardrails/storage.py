@@ -8,7 +8,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Query, Row, Rows, Transaction, many, now, one
-from sixfold.core.guardrail import Guardrail
+from sixfold.core.gateway.guardrails.models import Guardrail
 
 
 def set_guardrail(account_id: str, key_id: str, guardrail: Guardrail) -> Transaction[int]:

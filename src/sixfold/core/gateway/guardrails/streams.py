@@ -23,7 +23,6 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     Event,
     MessageEnd,
@@ -34,6 +33,7 @@ from sixfold.core.gateway.chat import (
 )
 from sixfold.core.gateway.guardrails import masking, texts
 from sixfold.core.gateway.guardrails.masking import Span, TextMasker
+from sixfold.core.input_limits import json_decoding
 from sixfold.errors import SixfoldError
 
 T = TypeVar("T")

@@ -104,18 +104,18 @@ def drop_tokens(document: Any) -> bool:
 
     Return whether there were any.
     """
-    found, stack = False, [document]
+    is_changed, stack = False, [document]
     while stack:
         value = stack.pop()
         if isinstance(value, dict):
             members = cast("dict[str, Any]", value)
             if members.get(_TOKENS):
                 members[_TOKENS] = None
-                found = True
+                is_changed = True
             stack += members.values()
         elif isinstance(value, list):
             stack += cast("list[Any]", value)
-    return found
+    return is_changed
 
 
 def change_request(chat: ChatRequest, change: Change) -> ChatRequest:

@@ -90,7 +90,7 @@ class AudioRoutes:
         return await self._write_down(request, translate=False)
 
     async def translate(self, request: Request) -> Response:
-        """Return what is said in a recording, in English."""
+        """Return the speech of a recording, translated to English."""
         return await self._write_down(request, translate=True)
 
     async def _write_down(self, request: Request, *, translate: bool) -> Response:

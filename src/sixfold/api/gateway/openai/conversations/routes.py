@@ -20,7 +20,7 @@ from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
-from sixfold.core.gateway.stored.conversations import (
+from sixfold.core.gateway.conversations.conversations import (
     ConversationItem,
     ConversationRecord,
     ConversationStore,
@@ -199,12 +199,12 @@ def _conversation(record: ConversationRecord) -> ConversationSchema:
 
 
 def _page(items: Sequence[str], *, more: bool) -> Response:
-    found = [_item_id(item).id for item in items]
+    ids = [_item_id(item).id for item in items]
     document = {
         "object": "list",
         "data": [msgspec.Raw(item.encode()) for item in items],
-        "first_id": found[0] if found else None,
-        "last_id": found[-1] if found else None,
+        "first_id": ids[0] if ids else None,
+        "last_id": ids[-1] if ids else None,
         "has_more": more,
     }
     return Response(_encode(document), headers=_NO_STORE, media_type="application/json")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.core.single_thread import PARSER
+from sixfold.core.concurrency.single_thread import PARSER
 
 MAX_ARRAYS = 2048
 # OpenAI's limits for one array and for all of a request.

@@ -33,12 +33,12 @@ class ImageSize(NamedTuple):
 
 
 def names(catalog: Catalog) -> tuple[str, ...]:
-    """Return the models that need nothing but a prompt, in the catalog's order."""
+    """Return the models that need only a prompt, in the catalog's order."""
     return tuple(model.name for model in catalog.models() if _is_text_to_image(model))
 
 
 def is_name(catalog: Catalog, name: object) -> bool:
-    """Return whether this is a model that needs nothing but a prompt."""
+    """Return whether a model needs only a prompt."""
     if not isinstance(name, str) or name not in catalog:
         return False
     return not catalog[name].internal and _is_text_to_image(catalog[name])

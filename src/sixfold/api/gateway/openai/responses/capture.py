@@ -12,8 +12,8 @@ from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.api.gateway.openai.responses import references
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.gateway.stored.conversations import ConversationItem, ConversationLock
-from sixfold.core.gateway.stored.responses import (
+from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
+from sixfold.core.gateway.conversations.responses import (
     ConversationAddition,
     OwnedObjects,
     ResponseStore,
@@ -96,8 +96,8 @@ class ResponseCapture:
             created = references.created(output.output, stored=output.store is True)
             objects = OwnedObjects(server, output.id, created) if created else None
         if plan.lock is not None:
-            made = item_forms.conversation_items(output.output, keep_ids=True)
-            addition = ConversationAddition(plan.lock, (*plan.items, *made))
+            items = item_forms.conversation_items(output.output, keep_ids=True)
+            addition = ConversationAddition(plan.lock, (*plan.items, *items))
         if plan.keep:
             response = StoredResponse(
                 id=output.id,
@@ -119,7 +119,7 @@ class ResponseCapture:
                     yield block
 
     async def _record_line(self, line: bytes, server: str) -> bytes:
-        """Return a line of an event, in which a response has its conversation."""
+        """Return a line of an event, with the conversation added to its response."""
         if not line.startswith(b"data:") or b'"response"' not in line:
             return line
         data = line.removeprefix(b"data:")

@@ -21,7 +21,6 @@ from sixfold.api.gateway.openai.errors import (
     PreviousResponseNotFound,
 )
 from sixfold.api.gateway.openai.responses.event_writer import ResponseEventWriter
-from sixfold.api.gateway.openai.responses.file_search import FileSearchOutput
 from sixfold.core.gateway.chat import (
     ChatMessage,
     ChatRequest,
@@ -67,8 +66,6 @@ class ResponsesRequest(ChatCall, frozen=True):
 
     previous: str = ""
     conversation: str = ""
-    # A search of files that this server has run for the model.
-    search: FileSearchOutput | None = None
 
 
 PROVIDER_TOOL_ITEMS = frozenset(
@@ -234,15 +231,10 @@ def _parts(content: Any, path: str) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _writer(request_id: str, model: str, chat_call: ChatCall) -> ResponseEventWriter:
-    search = chat_call.search if isinstance(chat_call, ResponsesRequest) else None
-    return ResponseEventWriter(request_id, model, chat_call, search)
-
-
 def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
     """Render a response."""
-    writer = _writer(request_id, answer.model or chat_call.model, chat_call)
-    writer.add_search()
+    writer = ResponseEventWriter(request_id, answer.model or chat_call.model, chat_call)
+    writer.add_searches()
     for part in answer.parts:
         match part:
             case TextPart():
@@ -263,8 +255,8 @@ async def render_stream(
     events: AsyncIterator[Event], chat_call: ChatCall, request_id: str
 ) -> AsyncGenerator[bytes]:
     """Yield the events of a response; an error becomes a `response.failed` event, which some agents need."""
-    writer = _writer(request_id, chat_call.model, chat_call)
-    yield writer.begin() + writer.add_search()
+    writer = ResponseEventWriter(request_id, chat_call.model, chat_call)
+    yield writer.begin() + writer.add_searches()
     try:
         async for event in events:
             yield _render_event(writer, event)

@@ -8,7 +8,6 @@ from typing import Any
 
 from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai.parsing import encode
-from sixfold.api.gateway.openai.responses.file_search import FileSearchOutput
 from sixfold.api.gateway.openai.tools import PlainTool, ToolKind
 from sixfold.core.gateway.chat import MessageEnd, ToolCallDelta, ToolCallStart
 from sixfold.core.gateway.usage import TokenUsage
@@ -17,9 +16,7 @@ from sixfold.core.gateway.usage import TokenUsage
 class ResponseEventWriter:
     """Renders the events of a response; the items are in `output`."""
 
-    def __init__(
-        self, request_id: str, model: str, chat_call: ChatCall, search: FileSearchOutput | None = None
-    ) -> None:
+    def __init__(self, request_id: str, model: str, chat_call: ChatCall) -> None:
         self.output: list[dict[str, Any]] = []
         self._id = request_id.removeprefix("req_")
         self._model = model
@@ -31,7 +28,7 @@ class ResponseEventWriter:
         self._calls: dict[int, int] = {}
         # Readers of plain-text tools, by the index of their item.
         self._plain: dict[int, PlainTool] = {}
-        self._search = search
+        self._searches = chat_call.searches
 
     def begin(self) -> bytes:
         """Return the events that announce the response."""
@@ -40,15 +37,16 @@ class ResponseEventWriter:
             "response.in_progress", response=document
         )
 
-    def add_search(self) -> bytes:
-        """Add the item of a search of files that was run before the model answers, if there was one."""
-        if self._search is None:
-            return b""
-        index = len(self.output)
-        output = self._add_item("", f"fs_{self._id}_{index}", self._search.item())
-        for state in ("in_progress", "searching", "completed"):
-            output += self._event(f"response.file_search_call.{state}", **self._position())
-        return output + self._done(index)
+    def add_searches(self) -> bytes:
+        """Add the items of the searches that were run before the model answers."""
+        output = b""
+        for search in self._searches:
+            index = len(self.output)
+            output += self._add_item("", f"{search.prefix}_{self._id}_{index}", search.item())
+            for state in ("in_progress", "searching", "completed"):
+                output += self._event(f"response.{search.kind}.{state}", **self._position())
+            output += self._done(index)
+        return output
 
     def add_text(self, text: str) -> bytes:
         """Add text."""
@@ -172,7 +170,7 @@ class ResponseEventWriter:
 
     def _annotate(self, part: dict[str, Any]) -> bytes:
         """Add the citations of a text that is complete."""
-        part["annotations"] = self._search.annotations(part["text"]) if self._search is not None else []
+        part["annotations"] = [row for search in self._searches for row in search.annotations(part["text"])]
         place = {**self._position(), "content_index": 0}
         return b"".join(
             self._event(

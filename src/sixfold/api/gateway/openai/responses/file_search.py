@@ -24,6 +24,8 @@ class FileSearchOutput(msgspec.Struct, frozen=True):
     query: str
     hits: Sequence[ChunkHit]
     with_results: bool
+    kind: str = "file_search_call"
+    prefix: str = "fs"
 
     def item(self) -> dict[str, Any]:
         """Return the fields of the item of the search."""
@@ -38,7 +40,7 @@ class FileSearchOutput(msgspec.Struct, frozen=True):
             for hit in self.hits
         ]
         return {
-            "type": "file_search_call",
+            "type": self.kind,
             "queries": [self.query],
             "results": results if self.with_results else None,
         }

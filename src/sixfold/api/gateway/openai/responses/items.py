@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from sixfold.api.gateway.openai import parsing
-from sixfold.core import ids, json_decoding
-from sixfold.core.gateway.stored.conversations import ConversationItem
+from sixfold.core import ids
+from sixfold.core.gateway.conversations.conversations import ConversationItem
+from sixfold.core.input_limits import json_decoding
 
 # Prefixes of item ids, by the type of the item.
 ID_PREFIXES: Mapping[str, str] = {

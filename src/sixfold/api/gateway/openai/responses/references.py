@@ -24,9 +24,9 @@ from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.responses import dialect
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.api.gateway.provider_objects import ObjectPolicy
-from sixfold.core import json_decoding
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.gateway.stored.responses import OwnedObjects, ResponseNotFound, ResponseStore
+from sixfold.core.gateway.conversations.responses import OwnedObjects, ResponseNotFound, ResponseStore
+from sixfold.core.input_limits import byte_search, json_decoding
 from sixfold.web import bodies
 
 # Items that are left out if only the model server could complete them: a request is complete without them.
@@ -73,7 +73,7 @@ class _References:
 
 def may_refer(raw: bytes) -> bool:
     """Return whether a body may have references; False is certain."""
-    return _MARK.search(raw) is not None
+    return byte_search.has_match(_MARK, raw)
 
 
 async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_bytes: int) -> bytes:
@@ -124,17 +124,17 @@ def _find(raw: bytes) -> _References:
     return references
 
 
-def _find_in_item(found: _References, index: int, item: Any) -> None:
+def _find_in_item(references: _References, index: int, item: Any) -> None:
     if not isinstance(item, dict):
         # The parser of the request reports the error.
         return
     fields = cast("dict[str, Any]", item)
-    found.objects |= dict.fromkeys(provider_objects.named(fields, _WIRE), f"input[{index}]")
+    references.objects |= dict.fromkeys(provider_objects.named(fields, _WIRE), f"input[{index}]")
     own_ids = _own_ids(fields)
     if fields.get("type") == "item_reference" or ("id" in own_ids and _is_bare(fields)):
-        found.bare[index] = own_ids.get("id", "")
+        references.bare[index] = own_ids.get("id", "")
     elif own_ids:
-        found.items[index] = fields
+        references.items[index] = fields
 
 
 def _own_ids(item: Mapping[str, Any]) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _own_ids(item: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_bare(item: Mapping[str, Any]) -> bool:
-    """Return whether an item has nothing but its id, so that a server has to look it up."""
+    """Return whether an item has only its id, so that a server has to look it up."""
     match item.get("type"):
         case "image_generation_call":
             return not item.get("result")
@@ -166,42 +166,42 @@ def _is_complete(item: Mapping[str, Any]) -> bool:
 async def _stored_items(
     store: ResponseStore,
     policy: ObjectPolicy,
-    found: _References,
+    references: _References,
     owned: Mapping[str, OwnedObjects],
-    kept: set[str],
+    stored_ids: set[str],
     max_bytes: int,
 ) -> Mapping[str, msgspec.Raw]:
     """Return the items, by their ids, that replace references; the model server has those in `kept`."""
     response_ids = {
         item_id: owned[item_id].response_id if item_id in owned else _response_id(item_id)
-        for item_id in found.bare.values()
-        if item_id not in kept
+        for item_id in references.bare.values()
+        if item_id not in stored_ids
     }
     try:
         responses = await store.get_many(policy.tenant, set(response_ids.values()), max_bytes)
     except ResponseNotFound as error:
         raise _not_found(
-            found, next(key for key, value in response_ids.items() if value == error.response_id)
+            references, next(key for key, value in response_ids.items() if value == error.response_id)
         ) from None
     stored = _by_id(responses)
     for item_id in response_ids:
         if item_id not in stored and not policy.trusted:
-            raise _not_found(found, item_id)
+            raise _not_found(references, item_id)
     return {item_id: stored[item_id] for item_id in response_ids if item_id in stored}
 
 
-def _not_found(found: _References, item_id: str) -> InvalidRequest:
-    index = next(index for index, each in found.bare.items() if each == item_id)
+def _not_found(references: _References, item_id: str) -> InvalidRequest:
+    index = next(index for index, each in references.bare.items() if each == item_id)
     return InvalidRequest(f"Item with id '{item_id[:200]}' not found.", status=404, param=f"input[{index}]")
 
 
 def _renamed(
-    tenant: Tenant, found: Mapping[int, dict[str, Any]], kept: set[str]
+    tenant: Tenant, items: Mapping[int, dict[str, Any]], stored_ids: set[str]
 ) -> Mapping[int, msgspec.Raw | None]:
     """Return items with ids of their own, or None for one that only the server could complete."""
     changed: dict[int, msgspec.Raw | None] = {}
-    for index, item in found.items():
-        foreign = {name: value for name, value in _own_ids(item).items() if value not in kept}
+    for index, item in items.items():
+        foreign = {name: value for name, value in _own_ids(item).items() if value not in stored_ids}
         if "id" in foreign and not _is_complete(item):
             changed[index] = None
         elif foreign:
@@ -211,7 +211,7 @@ def _renamed(
 
 
 def _new_id(tenant: Tenant, item_id: str) -> str:
-    """Return the id that stands for this one in all requests of the account, and in no others."""
+    """Return the id that replaces this one in all requests of the account, and in no others."""
     prefix = item_id.partition("_")[0][:20]
     digest = hashlib.sha256(f"{tenant.account_id} {item_id}".encode()).hexdigest()
     return f"{prefix}_{digest[:_ID_DIGITS]}"

@@ -25,19 +25,19 @@ from sixfold.api.gateway.openai.responses import dialect, references
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.api.gateway.openai.responses.capture import CapturePlan, ResponseCapture, parse_output
 from sixfold.api.gateway.openai.responses.dialect import ResponsesRequest
-from sixfold.core import json_decoding
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.chat import ChatRequest
-from sixfold.core.gateway.gateway import Gateway
-from sixfold.core.gateway.routing import ModelRouter
-from sixfold.core.gateway.stored.conversations import (
+from sixfold.core.gateway.conversations.conversations import (
     ConversationItem,
     ConversationLock,
     ConversationStore,
 )
-from sixfold.core.gateway.stored.responses import ResponseChain, ResponseNotFound, ResponseStore
+from sixfold.core.gateway.conversations.responses import ResponseChain, ResponseNotFound, ResponseStore
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.input_limits import json_decoding
 from sixfold.web import bodies, requests
 from sixfold.web import responses as web_responses
 from sixfold.web.raw_asgi import RawResponse
@@ -72,7 +72,7 @@ class ResponseStorage:
         plan = CapturePlan(tenant, keep, request.previous, raw)
         body = raw
         if not keep and request.store is not False:
-            # What is not stored here is not stored elsewhere either, where no account would own it.
+            # A provider may store it only if an account owns it here.
             body = _encode({**parsing.raws(raw), "store": _FALSE})
         if not request.conversation:
             request, body = await self.with_history(principal, request, body)

@@ -18,7 +18,7 @@ REFERENCE = "image_url"
 OPENAI_PREFIX = "sora-"
 DEFAULT_SECONDS = 4.0
 _SIZE = re.compile(r"([1-9]\d{2,3})x([1-9]\d{2,3})", re.ASCII)
-# How far the ratio and the short side of a size may differ from those of a model.
+# The largest difference of the ratio and the short side of a size from those of a model.
 _RATIO_TOLERANCE, _SIDE_TOLERANCE = 0.05, 0.1
 _WIDE = 16 / 9
 

@@ -44,7 +44,7 @@ FACE = "videos"
 VARIANTS = {"video": "video/mp4", "thumbnail": "image/webp", "spritesheet": "image/jpeg"}
 MAX_PAGE = 100
 _PAGE, _MAX_TEXT, _MAX_IMAGE_BYTES = 20, 200, 64 * 2**20
-# Still images that are made at the same time, and the largest video that they are made from.
+# The number of still images rendered at the same time, and the largest video for them.
 _STILLS, _MAX_STILL_BYTES = 2, 2 * 2**30
 _FIRST, _LAST = "", "~"
 _STATUSES = {PredictionState.QUEUED: "queued", PredictionState.SUCCEEDED: "completed"}
@@ -226,7 +226,7 @@ class VideoRoutes:
             (each for each in prediction.output.files if each.content_type.startswith("video/")), None
         )
         if file is None:
-            raise errors.NotFound("The video has no file")
+            raise errors.NotFound("The video has no file: it failed or its file was deleted")
         if variant != "video":
             return await self._still(file, variant)
         tag = file.blob.rpartition("/")[2]

@@ -1,0 +1,70 @@
+"""Texts of documents in chats, for models whose server reads no documents."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections import OrderedDict
+from pathlib import Path
+
+from sixfold.core import documents
+from sixfold.core.documents import DocumentReader
+
+_CACHE_CHARS = 32 * 2**20
+
+
+class DocumentTexts:
+    """Reads documents; the texts of the last ones are kept, as agents send a whole conversation each turn."""
+
+    def __init__(self, reader: DocumentReader, scratch: Path) -> None:
+        self._reader = reader
+        self._scratch = scratch
+        # By the hash and the kind of the file, so that accounts share only the texts of equal bytes.
+        self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._chars = 0
+
+    @property
+    def file_bytes(self) -> int:
+        """The limit on the bytes of one document."""
+        return self._reader.limits.file_bytes
+
+    @property
+    def max_chars(self) -> int:
+        """The limit on the characters of a document, which is also that of all documents of a request."""
+        return self._reader.limits.chars
+
+    async def text(self, account_id: str, name: str, data: bytes) -> str:
+        """Return the text of a document, in which `[p. 12]` marks a page; raises what the reader raises."""
+        digest = await asyncio.to_thread(_digest, data)
+        key = digest, documents.kind_of(name)
+        text = self._texts.get(key)
+        if text is None:
+            text = await self._read(account_id, name, data)
+            self._keep(key, text)
+        else:
+            self._texts.move_to_end(key)
+        return text
+
+    async def _read(self, account_id: str, name: str, data: bytes) -> str:
+        path = self._scratch / f"document-{secrets.token_hex(16)}"
+        try:
+            await asyncio.to_thread(_write, path, data)
+            return (await self._reader.read(path, name, account_id)).text()
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def _keep(self, key: tuple[str, str], text: str) -> None:
+        self._chars += len(text) - len(self._texts.pop(key, ""))
+        self._texts[key] = text
+        while self._chars > _CACHE_CHARS:
+            self._chars -= len(self._texts.popitem(last=False)[1])
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_bytes(data)

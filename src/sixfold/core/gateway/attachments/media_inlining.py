@@ -1,0 +1,157 @@
+"""Fetch the media URLs of a chat for model servers in the local network.
+
+A remote provider fetches URLs from its own network. A server in ours would fetch them from inside, and a
+caller could point it at internal services. So the guarded fetcher gets the files, as for all inputs, and the
+server receives the bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.gateway.chat import ChatRequest, ImagePart, ToolResult
+from sixfold.core.input_limits import byte_search, json_decoding
+
+# URLs in one request, and the bytes of all their files.
+MAX_URLS = 32
+_MAX_BYTES = 64 * 2**20
+# JSON may escape the characters of a name.
+_SIGNS_OF_URLS = (b'_url"', b'"source"', b"\\u")
+# Larger requests are read and encoded in a thread.
+_LOOP_BYTES = 256 * 1024
+# This includes local paths, as some servers open their own files.
+_FETCHED_URL = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
+_KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
+# Takes a tenant, an input's name and type, and a URL; returns the content type and the bytes. Raises
+# `InvalidInput`.
+Fetch = Callable[[Tenant, str, str, str], Awaitable[tuple[str, bytes]]]
+_decode = json_decoding.decode_whole
+_encode = msgspec.json.encode
+
+
+class MediaInliner:
+    """Replaces media URLs in requests with the files' bytes."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def inline(self, tenant: Tenant, body: bytes) -> bytes:
+        """Return the request with its media inlined; raises `InvalidInput`."""
+        is_large = len(body) > _LOOP_BYTES
+        try:
+            document, fields = await PARSER.run(_read, body) if is_large else _read(body)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise errors.BadRequest("The request body is not valid JSON") from error
+        if not fields:
+            return body
+        if len(fields) > MAX_URLS:
+            raise errors.InvalidInput.of(
+                "messages", f"messages may have at most {MAX_URLS} media URLs (got {len(fields)})"
+            )
+        budget = _Budget()
+        for part, name in fields:
+            url = _url(part[name]).strip()
+            kind, data = await self._fetch(tenant, name, _KINDS.get(name, "file"), url)
+            budget.spend(len(data))
+            encoded = await PARSER.run(_base64, data)
+            if name == "source":
+                part[name] = {"type": "base64", "media_type": kind, "data": encoded}
+            else:
+                data_uri = f"data:{kind};base64,{encoded}"
+                part[name] = {**part[name], "url": data_uri} if isinstance(part[name], dict) else data_uri
+        return await PARSER.run(_encode, document)
+
+    async def inline_chat(self, tenant: Tenant, chat: ChatRequest) -> ChatRequest:
+        """Return a chat whose images are bytes instead of URLs; raises `InvalidInput`."""
+        if not any(_has_url(part) for message in chat.messages for part in message.parts):
+            return chat
+        budget = _Budget()
+        messages = [
+            replace(
+                message,
+                parts=tuple([await self._inline_part(tenant, part, budget) for part in message.parts]),
+            )
+            for message in chat.messages
+        ]
+        return replace(chat, messages=tuple(messages))
+
+    async def _inline_part(self, tenant: Tenant, part: Any, budget: _Budget) -> Any:
+        if isinstance(part, ToolResult):
+            inner = [await self._inline_part(tenant, each, budget) for each in part.parts]
+            return replace(part, parts=tuple(inner))
+        if not _has_url(part):
+            return part
+        kind, data = await self._fetch(tenant, "image_url", "image", part.url)
+        budget.spend(len(data))
+        return ImagePart(media_type=kind, data=await PARSER.run(_base64, data))
+
+
+class _Budget:
+    """The number and bytes of media that one request may have fetched."""
+
+    def __init__(self) -> None:
+        self._urls = MAX_URLS
+        self._bytes = _MAX_BYTES
+
+    def spend(self, size: int) -> None:
+        """Count one file; raises `InvalidInput` above the limits."""
+        self._urls -= 1
+        self._bytes -= size
+        if self._urls < 0:
+            raise errors.InvalidInput.of("messages", f"messages may have at most {MAX_URLS} media URLs")
+        if self._bytes < 0:
+            raise errors.InvalidInput.of(
+                "messages", f"the media of messages may have at most {_MAX_BYTES >> 20} MiB"
+            )
+
+
+def _read(body: bytes) -> tuple[Any, list[tuple[dict[str, Any], str]]]:
+    if not byte_search.has_text(_SIGNS_OF_URLS, body):
+        return None, []
+    document = _decode(body)
+    return document, _url_fields(document)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _has_url(part: Any) -> bool:
+    parts = part.parts if isinstance(part, ToolResult) else (part,)
+    return any(isinstance(each, ImagePart) and bool(each.url) for each in parts)
+
+
+def _url_fields(document: Any) -> list[tuple[dict[str, Any], str]]:
+    """Return the message parts with a URL, each with the name of the field that has it."""
+    fields: list[tuple[dict[str, Any], str]] = []
+    request = cast("dict[str, Any]", document if isinstance(document, dict) else {})
+    pending: list[Any] = [request.get("messages"), request.get("input")]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += cast("list[Any]", value)
+        elif isinstance(value, dict):
+            part = cast("dict[str, Any]", value)
+            pending += [part.get("content"), part.get("output")]
+            fields += [
+                (part, name)
+                for name, field_value in part.items()
+                if (name.endswith("_url") or (name == "source" and isinstance(field_value, dict)))
+                and _FETCHED_URL.match(_url(field_value))
+            ]
+    return fields
+
+
+def _url(value: Any) -> str:
+    """Return the URL of a field that is a string or an object with `url`."""
+    inner = cast("dict[str, Any]", value).get("url") if isinstance(value, dict) else value
+    return inner if isinstance(inner, str) else ""

@@ -1,0 +1,138 @@
+"""Records the calls of accounts that have switched the content log on, without delaying them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.gateway.chat import ChatResponse, Event
+from sixfold.core.gateway.content_log.storage import MAX_CHARS, ContentLog, LoggedCall
+from sixfold.core.gateway.guardrails import streams, texts
+from sixfold.core.gateway.guardrails.streams import CollectedStream, PlainEvent
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, StreamFilter
+from sixfold.core.gateway.response_stream import ResponseStream
+from sixfold.core.input_limits import json_decoding
+
+_LOG = logging.getLogger("sixfold.content")
+# Calls that wait to be written; further ones are not recorded.
+_MAX_PENDING = 512
+# The most bytes of a stream that are kept for its text.
+_MAX_BYTES = 2**20
+
+
+class ContentRecorder:
+    """Writes calls in the background."""
+
+    def __init__(self, log: ContentLog) -> None:
+        self.log = log
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def record(self, request: GatewayRequest, reply: GatewayReply) -> None:
+        """Record a complete call."""
+        answer, raw = reply.answer, reply.raw or b""
+        self._start(request, lambda: _text_of_answer(answer) if answer is not None else _text_of_body(raw))
+
+    def follow(self, request: GatewayRequest, stream: ResponseStream) -> None:
+        """Record a stream when it ends, also if its caller disconnects."""
+        stream.filter = _RecordingFilter(lambda read: self._start(request, read), stream.filter)
+
+    async def drain(self) -> None:
+        """Wait until all calls are written."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, request: GatewayRequest, read: Callable[[], str]) -> None:
+        if len(self._tasks) >= _MAX_PENDING:
+            _LOG.warning("more than %d calls wait for the content log; one is left out", _MAX_PENDING)
+            return
+        task = asyncio.get_running_loop().create_task(self._write(request, read))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write(self, request: GatewayRequest, read: Callable[[], str]) -> None:
+        try:
+            await self.log.write(await self._read(request, read))
+        except (errors.SixfoldError, msgspec.MsgspecError, UnicodeError):
+            _LOG.exception("cannot write the content log")
+
+    async def _read(self, request: GatewayRequest, read: Callable[[], str]) -> LoggedCall:
+        sent = await PARSER.run(_sent, request)
+        response = await PARSER.run(read)
+        return LoggedCall(
+            request.request_id,
+            request.account_id,
+            request.key_id,
+            request.endpoint,
+            request.model,
+            request.content_days,
+            sent,
+            response,
+        )
+
+
+def _sent(request: GatewayRequest) -> str:
+    return request.body[: 4 * MAX_CHARS].decode("utf-8", "replace") or str(request.parse())
+
+
+class _RecordingFilter:
+    """Collects the bytes or events that a stream passes on."""
+
+    def __init__(self, end: Callable[[Callable[[], str]], None], inner: StreamFilter | None) -> None:
+        self._end = end
+        self._inner = inner
+
+    async def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """Yield the bytes to send."""
+        content = bytearray()
+        try:
+            async with aclosing(source if self._inner is None else self._inner.blocks(source)) as blocks:
+                async for block in blocks:
+                    if len(content) < _MAX_BYTES:
+                        content += block
+                    yield block
+        finally:
+            self._end(lambda: _joined(CollectedStream(streams.lines_of(bytes(content))).texts))
+
+    async def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+        """Yield the events to send."""
+        items: list[PlainEvent] = []
+        size = 0
+        try:
+            async with aclosing(source if self._inner is None else self._inner.events(source)) as events:
+                async for event in events:
+                    item = PlainEvent(event)
+                    if size < _MAX_BYTES and item.pieces:
+                        items.append(item)
+                        size += len(item.pieces[0][1])
+                    yield event
+        finally:
+            self._end(lambda: _joined(CollectedStream(items).texts))
+
+
+def _joined(texts: list[str]) -> str:
+    return "\n".join(texts)[:MAX_CHARS]
+
+
+def _text_of_answer(answer: ChatResponse) -> str:
+    pieces: list[str] = []
+
+    def note(text: str) -> str:
+        pieces.append(text)
+        return text
+
+    texts.change_response(answer, note)
+    return _joined(pieces)
+
+
+def _text_of_body(raw: bytes) -> str:
+    """Return the texts of a JSON document that a model has written."""
+    try:
+        document = json_decoding.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, errors.InputTooLarge):
+        return raw[:MAX_CHARS].decode("utf-8", "replace")
+    return _joined([slot.text for slot in texts.slots(document) if slot.is_content and slot.text])

@@ -1,0 +1,270 @@
+"""Chats: conversations of the chat page, with titles, versions and the answer in progress.
+
+A chat is a conversation as at `/v1/conversations`, with the same locks and quotas, and is exported and erased
+with them. Editing a message makes a version: another conversation that starts with a copy of the items
+before it. The answer that is being made is stored about every second, so that any server process can show
+it, and nothing of it is lost if its own one ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
+from sixfold.core.gateway.conversations import conversations
+from sixfold.core.gateway.conversations.conversations import (
+    ConversationItem,
+    ConversationLock,
+    ConversationNotFound,
+    ConversationStore,
+    ItemNotFound,
+)
+
+TITLE_CHARS = 80
+MAX_VERSIONS = 200
+_END = 2**62
+
+
+class ChatItem(msgspec.Struct, frozen=True):
+    """An item of a chat as JSON, its place, and what the page shows of it beside its text, as JSON."""
+
+    id: str
+    place: int
+    item: str
+    detail: str
+
+
+class ChatRecord(msgspec.Struct, frozen=True):
+    """A chat without its items. Times are in epoch µs, `cost` in micro-dollars.
+
+    A version has the items of `parent` up to the place `shared`. `draft` is the answer that is being made
+    (`busy`) or that failed, as JSON, or empty.
+    """
+
+    id: str
+    title: str
+    model: str
+    root: str
+    parent: str
+    shared: int
+    draft: str
+    cost: int
+    items: int
+    size: int
+    last_place: int
+    created_at: int
+    changed_at: int
+    busy: bool
+
+    @property
+    def family(self) -> str:
+        """The id of the first version."""
+        return self.root or self.id
+
+
+class ChatSummary(msgspec.Struct, frozen=True):
+    """A line of the list of chats: the last changed version of a chat."""
+
+    id: str
+    root: str
+    title: str
+    model: str
+    changed_at: int
+
+
+class ChatVersion(msgspec.Struct, frozen=True):
+    """A version of a chat: it has the items of `parent` up to the place `shared`."""
+
+    id: str
+    parent: str
+    shared: int
+    cost: int
+
+
+class ChatTurn(msgspec.Struct, frozen=True):
+    """A question that was stored: the lock for its answer, and all items with it, oldest first, as JSON.
+
+    Without a question, the last item is answered.
+    """
+
+    lock: ConversationLock
+    question: ConversationItem | None
+    items: tuple[str, ...]
+
+
+class ChatStore:
+    """The chats of all accounts."""
+
+    def __init__(self, database: Database, store: ConversationStore) -> None:
+        self._database = database
+        self._store = store
+
+    async def summaries(self, tenant: Tenant, limit: int, before: int = _END) -> tuple[ChatSummary, ...]:
+        """Return the chats that were last changed before a time (µs), each by its last changed version."""
+        rows = await self._database.read(many("chat_list", **tenant.row, before=before, limit=limit))
+        return tuple(ChatSummary(**row) for row in rows)
+
+    async def get(self, tenant: Tenant, chat_id: str) -> ChatRecord:
+        """Return a chat; raises `ConversationNotFound`."""
+        return await self._database.read(self._get(tenant, chat_id))
+
+    def _get(self, tenant: Tenant, chat_id: str) -> Transaction[ChatRecord]:
+        row = yield from one("chat_get", **tenant.row, id=chat_id, **self._store.life)
+        if row is None:
+            raise ConversationNotFound(chat_id)
+        values: dict[str, Any] = {**row, "busy": bool(row["busy"])}
+        return ChatRecord(**values)
+
+    async def items(
+        self, tenant: Tenant, chat_id: str, limit: int, before: int = _END
+    ) -> tuple[ChatItem, ...]:
+        """Return the last `limit` items before a place, oldest first."""
+        own = {"account_id": tenant.account_id, "id": chat_id}
+        rows = await self._database.read(many("chat_items", **own, before=before, limit=limit))
+        return tuple(ChatItem(**row) for row in reversed(rows))
+
+    async def item(self, tenant: Tenant, chat_id: str, item_id: str) -> ChatItem:
+        """Return an item; raises `ItemNotFound`."""
+
+        def transaction() -> Transaction[ChatItem]:
+            yield from self._get(tenant, chat_id)
+            return ChatItem(**(yield from _item(tenant, chat_id, item_id)))
+
+        return await self._database.read(transaction())
+
+    async def create(self, tenant: Tenant, title: str, model: str) -> str:
+        """Create an empty chat and return its id; raises `TooLarge` beyond a quota."""
+        chat_id = ids.new("conv")
+
+        def transaction() -> Transaction[None]:
+            yield from self._store.check_quota(tenant, 0, new=True)
+            values: dict[str, Value] = {"id": chat_id, "title": title[:TITLE_CHARS], "model": model}
+            yield Query("chat_insert", {**tenant.row, **values})
+
+        await self._database.write(transaction())
+        return chat_id
+
+    async def begin(
+        self, tenant: Tenant, chat_id: str, question: ConversationItem | None, model: str, max_bytes: int
+    ) -> ChatTurn:
+        """Store a question, if there is a new one, and lock the chat for its answer.
+
+        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, and `TooLarge` beyond a quota.
+        """
+        lock = ConversationLock(tenant, chat_id, ids.new("lock"))
+
+        def transaction() -> Transaction[tuple[str, ...]]:
+            yield from self._get(tenant, chat_id)
+            added = () if question is None else (question,)
+            yield from self._store.acquire(tenant, chat_id, lock.lock_id, added)
+            yield from conversations.insert(tenant, chat_id, added)
+            own = {"account_id": tenant.account_id, "id": chat_id}
+            yield Query("chat_begin", {**own, "model": model, "draft": "{}"})
+            return (yield from conversations.history(tenant, chat_id, _END, max_bytes))
+
+        return ChatTurn(lock, question, await self._database.write(transaction()))
+
+    async def checkpoint(self, lock: ConversationLock, draft: str) -> bool:
+        """Store the answer so far; return whether to continue it."""
+        rows = await self._database.write(many("chat_checkpoint", **lock.row, draft=draft), durable=False)
+        return bool(rows) and not rows[0]["stopping"]
+
+    async def finish(
+        self, lock: ConversationLock, answer: ConversationItem | None, detail: str, draft: str, cost: int
+    ) -> None:
+        """Add the answer, or keep the draft of one that failed, and unlock the chat."""
+
+        def transaction() -> Transaction[None]:
+            own = {"account_id": lock.tenant.account_id, "id": lock.conversation_id}
+            place = yield from conversations.finish(lock, () if answer is None else (answer,))
+            if answer is not None and place:
+                yield Query("chat_item_detail", {**own, "place": place, "detail": detail})
+            yield Query("chat_end", {**own, "draft": draft, "cost": cost})
+
+        await self._database.write(transaction())
+
+    async def stop(self, tenant: Tenant, chat_id: str) -> None:
+        """Ask the process that makes the answer to stop; raises `ConversationNotFound`."""
+
+        def transaction() -> Transaction[None]:
+            yield from self._get(tenant, chat_id)
+            yield Query("chat_stop", {"account_id": tenant.account_id, "id": chat_id})
+
+        await self._database.write(transaction())
+
+    async def copy(
+        self, tenant: Tenant, chat_id: str, item_id: str, *, title: str = "", version: bool = False
+    ) -> str:
+        """Copy a chat up to an item and return the id of the copy.
+
+        A copy with this item is a new chat. With `version` it ends before the item and belongs to the chat.
+        Raises `ConversationNotFound`, `ItemNotFound`, and `TooLarge` beyond a quota.
+        """
+        copy_id = ids.new("conv")
+
+        def transaction() -> Transaction[None]:
+            chat = yield from self._get(tenant, chat_id)
+            place = int((yield from _item(tenant, chat_id, item_id))["place"])
+            yield from self._store.check_quota(tenant, chat.size, new=True)
+            own = {"account_id": tenant.account_id, "copy_id": copy_id}
+            last = place - 1 if version else place
+            parent = (yield from self._owner(tenant, chat, last)) if version else ""
+            values: dict[str, Value] = {
+                "title": (title or chat.title)[:TITLE_CHARS],
+                "root": chat.family if version else "",
+                "parent": parent,
+            }
+            yield Query("chat_copy", {**tenant.row, **own, "id": chat_id, "last": last, **values})
+            yield Query("chat_copy_items", {**own, "id": chat_id, "last": last})
+            yield Query("chat_count_items", {**own, "last": last})
+
+        await self._database.write(transaction())
+        return copy_id
+
+    def _owner(self, tenant: Tenant, chat: ChatRecord, last: int) -> Transaction[str]:
+        """Return the version whose own message comes after `last`, so that its edits are together."""
+        family = {str(row["id"]): row for row in (yield from self._family(tenant, chat.family))}
+        if len(family) >= MAX_VERSIONS:
+            raise errors.TooLarge(f"A chat may have at most {MAX_VERSIONS} versions: start a new one")
+        owner = chat.id
+        while (row := family.get(owner)) is not None and row["parent"] in family and last <= row["shared"]:
+            owner = str(row["parent"])
+        return owner
+
+    async def versions(self, tenant: Tenant, chat: ChatRecord) -> tuple[ChatVersion, ...]:
+        """Return all versions of a chat, oldest first."""
+        rows = await self._database.read(self._family(tenant, chat.family))
+        return tuple(ChatVersion(**row) for row in rows)
+
+    def _family(self, tenant: Tenant, root: str) -> Transaction[Sequence[Row]]:
+        own = {"account_id": tenant.account_id, "root": root}
+        return (yield Query("chat_versions", {**own, "limit": MAX_VERSIONS}))
+
+    async def rename(self, tenant: Tenant, chat_id: str, title: str) -> None:
+        """Rename a chat; raises `ConversationNotFound`."""
+        await self._change(tenant, chat_id, "chat_rename", title=title[:TITLE_CHARS])
+
+    async def delete(self, tenant: Tenant, chat_id: str) -> None:
+        """Delete a chat with its versions; raises `ConversationNotFound`."""
+        await self._change(tenant, chat_id, "shares_end_chat", "chat_delete")
+
+    async def _change(self, tenant: Tenant, chat_id: str, *queries: str, **values: Value) -> None:
+        def transaction() -> Transaction[None]:
+            chat = yield from self._get(tenant, chat_id)
+            for query in queries:
+                yield Query(query, {"account_id": tenant.account_id, "root": chat.family, **values})
+
+        await self._database.write(transaction())
+
+
+def _item(tenant: Tenant, chat_id: str, item_id: str) -> Transaction[Row]:
+    row = yield from one("chat_item", account_id=tenant.account_id, id=chat_id, item_id=item_id)
+    if row is None:
+        raise ItemNotFound(item_id)
+    return row

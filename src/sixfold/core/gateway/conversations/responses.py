@@ -1,0 +1,268 @@
+"""Responses that an account stores, to read them again and to continue from them.
+
+Each row has the new part of its request and a link to the previous response, so that a conversation needs no
+more space than its text. A conversation lasts as long as its last response; if an account stores too much,
+its oldest responses are deleted first. A row names the model server if that stores the response too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
+from sixfold.core.gateway.conversations import conversations
+from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
+from sixfold.core.gateway.policy import GatewayPolicy
+
+# Responses in one conversation.
+_MAX_RESPONSES = 1000
+# An account is checked each time it has grown by this fraction (1/n) of its limit.
+_CHECKS_PER_LIMIT = 64
+_encode = msgspec.json.Encoder().encode
+
+
+class StoredResponse(msgspec.Struct, frozen=True):
+    """A stored response. `input` is a JSON array, `response` a JSON object, as sent to and by the API.
+
+    `server` is the target that stores the response under the same id, or empty. `place` is that of its last
+    item in its `conversation`.
+    """
+
+    id: str
+    previous: str | None
+    server: str
+    input: str
+    response: str
+    conversation: str = ""
+    place: int = 0
+
+    @property
+    def size(self) -> int:
+        """Size of the input and the response in bytes."""
+        return len(self.input.encode()) + len(self.response.encode())
+
+
+class ResponseNotFound(errors.NotFound):
+    """The response is not stored here."""
+
+    def __init__(self, response_id: str) -> None:
+        self.response_id = response_id
+        super().__init__(f"Response with id '{response_id}' not found.")
+
+
+class ResponseChain(msgspec.Struct, frozen=True):
+    """A response and those before it, oldest first; `fault` is the error if the beginning is missing.
+
+    It is `ResponseNotFound` for a deleted response, `ConversationNotFound`, or `TooLong`. `items` are those
+    of the conversation of the first response, up to its own, as JSON.
+    """
+
+    turns: tuple[StoredResponse, ...]
+    fault: errors.SixfoldError | None = None
+    items: tuple[str, ...] = ()
+
+
+class OwnedObjects(msgspec.Struct, frozen=True):
+    """Ids of objects that a model server stores for an account because of a response."""
+
+    server: str
+    response_id: str
+    ids: tuple[str, ...]
+
+
+class ConversationAddition(msgspec.Struct, frozen=True):
+    """Items that a response adds to the conversation that it has locked."""
+
+    lock: ConversationLock
+    items: tuple[ConversationItem, ...]
+
+
+def keep(tenant: Tenant, response: StoredResponse) -> Transaction[None]:
+    """Insert a response."""
+    row: dict[str, Value] = msgspec.structs.asdict(response)
+    yield Query("response_keep", {**row, **tenant.row, "size": response.size})
+
+
+def record(
+    tenant: Tenant,
+    response: StoredResponse | None,
+    objects: OwnedObjects | None = None,
+    addition: ConversationAddition | None = None,
+) -> Transaction[None]:
+    """Store a response, its objects at the model server, and its items in its conversation."""
+    if addition is not None:
+        place = yield from conversations.finish(addition.lock, addition.items)
+        if response is not None:
+            own = addition.lock.conversation_id
+            response = msgspec.structs.replace(response, conversation=own, place=place)
+    if response is not None:
+        yield from keep(tenant, response)
+    if objects is not None and objects.ids:
+        shared: dict[str, Value] = {"server": objects.server, "response_id": objects.response_id}
+        # In order, as another transaction of the account may insert the same ids.
+        rows = [{**tenant.row, **shared, "id": each} for each in sorted(objects.ids)]
+        yield Query("object_insert", {}, rows)
+
+
+def owned(tenant: Tenant, object_ids: Iterable[str]) -> Transaction[Mapping[str, OwnedObjects]]:
+    """Return which of these objects of model servers belong to the tenant."""
+    encoded_ids = _encode(sorted(object_ids)).decode()
+    rows = yield Query("objects_owned", {**tenant.row, "ids": encoded_ids})
+    return {
+        str(row["id"]): OwnedObjects(str(row["server"]), str(row["response_id"]), (str(row["id"]),))
+        for row in rows
+    }
+
+
+def get_chain(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[ResponseChain | None]:
+    """Return a response with those before it, or None if no tenant stores it.
+
+    Raises `ResponseNotFound` for another tenant's. `fault` is `TooLong` for more than `max_bytes` or a
+    thousand responses.
+    """
+    params: dict[str, Value] = {"id": response_id, **tenant.row, "links": _MAX_RESPONSES, "most": max_bytes}
+    rows = yield Query("response_conversation", params)
+    if not rows:
+        yield from _reject_foreign(response_id)
+        return None
+    first, fault = rows[0], None
+    if first["size"] > max_bytes or (first["previous"] and len(rows) == _MAX_RESPONSES):
+        fault = _too_long()
+    elif first["previous"]:
+        fault = ResponseNotFound(str(first["previous"]))
+    items: tuple[str, ...] = ()
+    if first["conversation"]:
+        try:
+            items = yield from conversations.history(
+                tenant, str(first["conversation"]), int(first["place"]), max_bytes
+            )
+        except errors.SixfoldError as error:
+            fault = error
+    return ResponseChain(tuple(map(_from_row, rows)), fault, items)
+
+
+def get_many(tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Transaction[list[str]]:
+    """Return the responses that the tenant stores; raises `TooLong` for more than `max_bytes`.
+
+    Raises `ResponseNotFound` for another tenant's response, which must not be requested from a model server
+    that shares its ids.
+    """
+    responses: list[str] = []
+    for response_id in response_ids:
+        row = yield from one("response_shown", **tenant.row, id=response_id)
+        if row is None:
+            yield from _reject_foreign(response_id)
+        else:
+            responses.append(str(row["response"]))
+            max_bytes -= len(responses[-1].encode())
+        if max_bytes < 0:
+            raise _too_long()
+    return responses
+
+
+def _reject_foreign(response_id: str) -> Transaction[None]:
+    """Raise `ResponseNotFound` if any tenant stores a response with this id."""
+    if (yield from one("response_known", id=response_id)) is not None:
+        raise ResponseNotFound(response_id)
+
+
+def _too_long() -> errors.TooLong:
+    return errors.TooLong(
+        "This conversation is too long to continue; start a new one with the parts that matter"
+    )
+
+
+def _from_row(row: Row) -> StoredResponse:
+    return StoredResponse(**{name: row[name] for name in StoredResponse.__struct_fields__})
+
+
+class ResponseStore:
+    """Stored responses of all accounts. Each server process has one."""
+
+    def __init__(self, database: Database, policy: GatewayPolicy) -> None:
+        self._database = database
+        self._policy = policy
+        # Bytes that were added since the last check, by account.
+        self._added_bytes: dict[str, int] = {}
+
+    def reconfigure(self, policy: GatewayPolicy) -> None:
+        """Apply another policy."""
+        self._policy = policy
+
+    def should_store(self, requested: bool | None) -> bool:
+        """Return whether to store a response: the request's own setting, else the operator's."""
+        return self._policy.responses_bytes > 0 and (
+            self._policy.store_responses if requested is None else requested
+        )
+
+    async def record(
+        self,
+        tenant: Tenant,
+        response: StoredResponse | None,
+        objects: OwnedObjects | None = None,
+        addition: ConversationAddition | None = None,
+    ) -> None:
+        """Store what there is of a response, durably; see `record`."""
+        account_id = tenant.account_id
+        await self._database.write(record(tenant, response, objects, addition))
+        if response is None:
+            return
+        # An account that was never checked counts as full, so that it is checked once.
+        unchecked = self._policy.responses_bytes
+        self._added_bytes[account_id] = self._added_bytes.get(account_id, unchecked) + response.size
+
+    async def owned(self, tenant: Tenant, object_ids: Iterable[str]) -> Mapping[str, OwnedObjects]:
+        """See `owned`."""
+        return await self._database.read(owned(tenant, object_ids), snapshot=False)
+
+    async def get_chain(self, tenant: Tenant, response_id: str, max_bytes: int) -> ResponseChain | None:
+        """See `get_chain`."""
+        return await self._database.read(get_chain(tenant, response_id, max_bytes))
+
+    async def get_many(self, tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Sequence[str]:
+        """See `get_many`."""
+        return await self._database.read(get_many(tenant, response_ids, max_bytes))
+
+    async def get(self, tenant: Tenant, response_id: str) -> str:
+        """Return a response as it was sent; raises `ResponseNotFound`."""
+        row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
+        if row is None:
+            raise ResponseNotFound(response_id)
+        return str(row["response"])
+
+    async def server_of(self, tenant: Tenant, response_id: str) -> str:
+        """Return the target that stores a response too, or an empty string; raises `ResponseNotFound`."""
+        row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
+        if row is None:
+            raise ResponseNotFound(response_id)
+        return str(row["server"])
+
+    async def delete(self, tenant: Tenant, response_id: str) -> None:
+        """Delete a response; raises `ResponseNotFound`."""
+
+        def transaction() -> Transaction[None]:
+            if not (yield from many("response_forget", **tenant.row, id=response_id)):
+                raise ResponseNotFound(response_id)
+            yield Query("objects_forget", {"account_id": tenant.account_id, "response_id": response_id})
+
+        await self._database.write(transaction())
+
+    async def sweep(self) -> None:
+        """Delete expired responses, and the oldest ones of accounts above their limit."""
+        days, max_bytes = self._policy.responses_days, self._policy.responses_bytes
+        if days:
+            await self._database.write(many("response_sweep", life=days * DAY_US), durable=False)
+            await self._database.write(many("objects_sweep", life=days * DAY_US), durable=False)
+        for account_id in [
+            account_id
+            for account_id, added in self._added_bytes.items()
+            if added * _CHECKS_PER_LIMIT >= max_bytes
+        ]:
+            self._added_bytes[account_id] = 0
+            deletion = many("delete_excess_responses", account_id=account_id, most=max_bytes)
+            await self._database.write(deletion, durable=False)

@@ -1,0 +1,68 @@
+"""The maximum usage of a chat, for its hold, including media and tools.
+
+A call is never charged more than its hold. So everything that a provider charges beyond the text of a request
+is estimated here, rather too high than too low; what is not used is given back with the charge.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from sixfold.core.gateway.requirements.provider_tools import RequestTools
+from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.input_limits import byte_search
+
+# Tokens held for input without a limit, or the context of the model if that is less.
+MAX_TOKENS = 200_000
+_IMAGE_TOKENS = 1500
+# A token of audio is a tenth of a second, which has this many characters of base64 at the lowest bit rate.
+_AUDIO_CHARS = 130
+_PART = rb'"type"\s*:\s*"(?:%s)"'
+_IMAGE = re.compile(_PART % rb"image_url|image|input_image")
+_DOCUMENT = re.compile(_PART % rb"document|file|input_file|container_upload")
+_AUDIO_IN = re.compile(rb'"input_audio"')
+_AUDIO_OUT = re.compile(rb'"modalities"|"audio"')
+_CACHE = re.compile(rb'"cache_control"')
+_LONG_CACHE = re.compile(rb'"1h"')
+# An escaped letter, which may be part of any of these names.
+_ESCAPED = re.compile(rb"\\u00[4-7]")
+
+
+class Contents:
+    """Contents of a body besides text."""
+
+    def __init__(self, body: bytes) -> None:
+        is_escaped = _ESCAPED.search(body) is not None
+
+        def has(pattern: re.Pattern[bytes]) -> bool:
+            return is_escaped or pattern.search(body) is not None
+
+        self.image_tokens = _IMAGE_TOKENS * sum(1 for _ in _IMAGE.finditer(body))
+        self.audio_tokens = len(body) // _AUDIO_CHARS if has(_AUDIO_IN) else 0
+        self.documents = has(_DOCUMENT)
+        self.speech = is_escaped or byte_search.has_match(_AUDIO_OUT, body)
+        self.caches = has(_CACHE)
+        self.caches_long = self.caches and has(_LONG_CACHE)
+
+
+def most_usage(
+    contents: Contents, text: TokenUsage, tools: RequestTools, model: str, context: int
+) -> TokenUsage:
+    """Return the most usage of a request by a model, with its text and its output as `text` estimates them.
+
+    `context` is that of the model, or 0 if it is not known.
+    """
+    most = min(context or MAX_TOKENS, MAX_TOKENS)
+    added = tools.most_tokens(model, most) + most * contents.documents
+    written = text.input + contents.image_tokens + added
+    return replace(
+        text,
+        input=written + contents.audio_tokens,
+        audio_in=contents.audio_tokens,
+        audio_out=text.output if contents.speech else 0,
+        cache_write=written if contents.caches and not contents.caches_long else 0,
+        cache_write_long=written if contents.caches_long else 0,
+        units=tools.most(model),
+    )

@@ -1,0 +1,204 @@
+"""Requirements of a request for its model, and the targets that meet them.
+
+Only what is known to be impossible is refused; a model of which nothing is known gets every request.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.gateway import chat as chats
+from sixfold.core.gateway.capabilities import EMBEDDINGS, TOOLS, ServedModel
+from sixfold.core.gateway.chat import ChatRequest, ImagePart
+from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.requirements import output_limits
+from sixfold.core.gateway.requirements.maximum_usage import Contents, most_usage
+from sixfold.core.gateway.requirements.provider_tools import RequestTools
+from sixfold.core.gateway.routing import RatedTargets, RouteTarget
+from sixfold.core.gateway.usage import TokenRates, TokenUsage
+
+# An image in the body of a request of any protocol; in text, the quotation marks would be escaped.
+_IMAGE = re.compile(rb'"type"\s*:\s*"(?:image_url|image|input_image)"')
+# Ollama's messages have their images in a field of their own.
+_IMAGES: Mapping[str, re.Pattern[bytes]] = {"ollama": re.compile(rb'"images"\s*:\s*\[\s*"')}
+# OpenAI's server shortens such a conversation itself.
+_TRUNCATED = re.compile(rb'"truncation"\s*:\s*"auto"')
+# An input is refused if its estimate exceeds the context by this factor: tokenizers differ that much.
+_CONTEXT_FACTOR = 2
+# An escaped character (`\u4e2d`) is one character in six bytes.
+_ESCAPE, _ESCAPE_EXCESS = b"\\u", 5
+_CHOOSE = "choose a model of GET /v1/models that has"
+
+
+class _ToolFields(msgspec.Struct):
+    tools: list[msgspec.Raw] | None = None
+    functions: list[msgspec.Raw] | None = None
+
+
+_decode_tools = msgspec.json.Decoder(_ToolFields).decode
+
+
+class RequestNeeds:
+    """The estimated input tokens of a request and what it contains; each is determined at its first use."""
+
+    def __init__(self, request: GatewayRequest) -> None:
+        self.request = request
+
+    @functools.cached_property
+    def input_tokens(self) -> int:
+        """The input tokens, rather too many than too few."""
+        request = self.request
+        if request.expected_usage is not None:
+            return request.expected_usage.input
+        tokens = chats.estimate_body(request.body) if request.body else chats.estimate(self._chat)
+        return tokens + request.stored_tokens
+
+    @functools.cached_property
+    def images(self) -> bool:
+        """Whether there is an image."""
+        if self.request.body:
+            return _IMAGES.get(self.request.wire, _IMAGE).search(self.request.body) is not None
+        parts = (part for message in self._chat.messages for part in message.parts)
+        return any(isinstance(part, ImagePart) for part in parts)
+
+    @functools.cached_property
+    def tools(self) -> bool:
+        """Whether there are tools, or functions of OpenAI's older API."""
+        if not self.request.body:
+            return bool(self._chat.tools)
+        try:
+            fields = _decode_tools(self.request.body)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return False
+        return bool(fields.tools or fields.functions)
+
+    @functools.cached_property
+    def provider_tools(self) -> RequestTools:
+        """The tools that the provider charges for."""
+        return RequestTools(self.request.wire, self.request.body, self.request.answers)
+
+    @functools.cached_property
+    def contents(self) -> Contents:
+        """Contents of the body besides text."""
+        return Contents(self.request.body)
+
+    def most_usage(self, target: RouteTarget, max_tokens: int) -> TokenUsage:
+        """Return the most usage by a target, with `max_tokens` of output if there is no other limit.
+
+        Servers of other protocols get text, images and functions.
+        """
+        if self.request.expected_usage is not None:
+            return self.request.expected_usage
+        output = output_limits.output_tokens(self.request, target, max_tokens)
+        text, context = TokenUsage(self.input_tokens, output), target.model_info().context
+        if not self.request.body or not target.accepts(self.request.wire):
+            return text
+        return most_usage(self.contents, text, self.provider_tools, target.model, context)
+
+    @functools.cached_property
+    def unpriced_tool(self) -> errors.SixfoldError | None:
+        """The error for a tool of the provider whose price is not known."""
+        return self.provider_tools.unpriced
+
+    @functools.cached_property
+    def least_tokens(self) -> int:
+        """The input tokens without the excess of escaped characters; 0 if the server shortens the input."""
+        body = self.request.body
+        if self.request.wire == "responses" and _TRUNCATED.search(body):
+            return 0
+        return self.input_tokens - chats.tokens_of(_ESCAPE_EXCESS * body.count(_ESCAPE))
+
+    @functools.cached_property
+    def _chat(self) -> ChatRequest:
+        return self.request.parse()
+
+    def determine(self) -> None:
+        """Determine everything now: for a large body in another thread."""
+        _ = self.input_tokens, self.images, self.tools, self.least_tokens
+        _ = self.unpriced_tool, self.contents
+
+
+def meeting(targets: RatedTargets, needs: RequestNeeds) -> RatedTargets:
+    """Return the targets that may serve a request; raises the reason of the first one if none may.
+
+    Raises `InvalidInput` for what the model cannot do, and `TooLong` for an input that is clearly longer than
+    its context.
+    """
+    refusals = [
+        _refusal(target.model_info(), needs) or _unpriced_tool(target, rates, needs)
+        for target, rates in targets
+    ]
+    able = tuple([rated for rated, refusal in zip(targets, refusals, strict=True) if refusal is None])
+    if not able and refusals[0] is not None:
+        raise refusals[0]
+    return able
+
+
+def _refusal(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError | None:
+    if not model.limited:
+        return None
+    request = needs.request
+    checks = _CHAT_CHECKS if request.expected_usage is None else _CHECKS.get(request.wire, ())
+    return next((refusal for check in checks if (refusal := check(model, needs)) is not None), None)
+
+
+def _unpriced_tool(target: RouteTarget, rates: TokenRates, needs: RequestNeeds) -> errors.SixfoldError | None:
+    """Return the error if the server would run a tool whose price is not known, and is not free."""
+    is_free = not rates.input and not rates.output
+    # Servers of other protocols get functions only.
+    if is_free or target.upstream.wire(needs.request.wire).name != needs.request.wire:
+        return None
+    return needs.unpriced_tool
+
+
+def _name(needs: RequestNeeds) -> str:
+    return needs.request.model[:100]
+
+
+def _images(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError | None:
+    if model.vision is not False or not needs.images:
+        return None
+    return errors.InvalidInput.of("model", f"{_name(needs)} does not accept images: {_CHOOSE} vision")
+
+
+def _tools(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError | None:
+    if TOOLS not in model.lacks or not needs.tools:
+        return None
+    return errors.InvalidInput.of(
+        "tools", f"{_name(needs)} does not support tools: omit them, or {_CHOOSE} tools"
+    )
+
+
+def _length(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError | None:
+    limit = _CONTEXT_FACTOR * model.context
+    if not limit or needs.input_tokens <= limit or needs.least_tokens <= limit:
+        return None
+    return errors.TooLong(
+        f"The input has about {needs.least_tokens:,} tokens, but the context of {_name(needs)} is "
+        f"{model.context:,} tokens: shorten the input, or choose a model with a larger context"
+    )
+
+
+def _embeddings(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError | None:
+    if EMBEDDINGS not in model.lacks:
+        return None
+    return errors.InvalidInput.of("model", f"{_name(needs)} does not return embeddings: {_CHOOSE} embeddings")
+
+
+def _dimensions(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError | None:
+    count, most = needs.request.dimensions, model.dimensions
+    if count is None or not most or count == most or (count < most and not model.fixed_dimensions):
+        return None
+    allowed = f"must be {most}" if model.fixed_dimensions else f"must be at most {most}"
+    return errors.InvalidInput.of("dimensions", f"dimensions {allowed} for {_name(needs)}, not {count}")
+
+
+_Check = Callable[[ServedModel, RequestNeeds], errors.SixfoldError | None]
+_CHAT_CHECKS: tuple[_Check, ...] = (_images, _tools, _length)
+# By protocol.
+_CHECKS: dict[str, tuple[_Check, ...]] = {"embeddings": (_embeddings, _dimensions)}

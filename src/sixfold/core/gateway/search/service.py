@@ -1,0 +1,96 @@
+"""Searches the web for accounts, within limits, after their guardrail has checked the query."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Literal, Protocol
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.search.results import WebResult
+
+MAX_RESULTS, RESULTS = 10, 5
+# A longer query is cut to its end, where a message has its question.
+QUERY_CHARS = 400
+# Searches at once: of one account, and of all.
+_PER_ACCOUNT, _AT_ONCE = 4, 32
+# The name that a key limited to services must have.
+SERVICE = "web_search"
+
+
+class SearchUnavailable(errors.SixfoldError):
+    """The web search failed."""
+
+    status = 503
+    code = "search_unavailable"
+
+
+class SearchEngineStatus(msgspec.Struct, frozen=True):
+    """Whether a search engine answers; `detail` says why not."""
+
+    state: Literal["found", "slow", "absent"]
+    url: str
+    detail: str = ""
+
+
+class SearchEngine(Protocol):
+    """A search engine of the operator's."""
+
+    @property
+    def status(self) -> SearchEngineStatus:
+        """The result of the last probe."""
+        ...
+
+    async def probe(self) -> None:
+        """Update the status."""
+        ...
+
+    async def search(self, query: str) -> tuple[WebResult, ...]:
+        """Return the results, the best first; raises `SearchUnavailable`."""
+        ...
+
+
+class WebSearch:
+    """Web search; without an engine it is not available."""
+
+    def __init__(self, engine: SearchEngine | None, gateway: Gateway) -> None:
+        self.engine = engine
+        self._gateway = gateway
+        self._running: Counter[str] = Counter()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    @property
+    def available(self) -> bool:
+        """Whether the operator has configured a search engine."""
+        return self.engine is not None
+
+    async def search(
+        self, principal: Principal, request_id: str, text: str, limit: int = RESULTS
+    ) -> tuple[str, tuple[WebResult, ...]]:
+        """Return the query that was sent and its results.
+
+        Raises `SearchUnavailable`, `TooManyRequests`, and what the guardrail of the caller raises.
+        """
+        if self.engine is None:
+            raise SearchUnavailable("Web search is not configured: set searxng of [search] in sixfold.toml")
+        query = " ".join(text[-4 * QUERY_CHARS :].split())[-QUERY_CHARS:]
+        if not query:
+            return "", ()
+        account = principal.account_id
+        if self._running[account] >= _PER_ACCOUNT:
+            raise errors.TooManyRequests(f"An account may run {_PER_ACCOUNT} web searches at once")
+        self._running[account] += 1
+        try:
+            if self._gateway.guardrails is not None:
+                query = await self._gateway.guardrails.check_text(principal, request_id, SERVICE, query)
+            async with self._slots:
+                results = await self.engine.search(query)
+        finally:
+            self._running[account] -= 1
+            if not self._running[account]:
+                del self._running[account]
+        return query, results[:limit]

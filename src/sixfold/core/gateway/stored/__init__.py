@@ -1,1 +1,0 @@
-"""Stored chats of accounts: responses, conversations, and objects of model servers."""

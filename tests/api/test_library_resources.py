@@ -1,0 +1,63 @@
+"""Every method of the official libraries of OpenAI and Anthropic is answered: no path is unknown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+
+import anthropic
+import openai
+import pytest
+import pytest_asyncio
+
+from tests.api.app_fixture import client as app_client
+from tests.api.gateway import Gateway, running_gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+FILES = {"database_url": "", "blob_url": "", "upload_url": ""}
+CALL = re.compile(r'self\._(get|post|delete|patch|put|get_api_list)\(\s*(?:path_template\(\s*)?f?"(/[^"]*)"')
+# The fewest calls that the sources of a library have; fewer would mean that they are not read.
+LEAST = {"openai": 300, "anthropic": 200}
+
+
+def calls(library: ModuleType) -> list[tuple[str, str]]:
+    """The methods and paths in the sources of a library, with names in place of ids."""
+    assert library.__file__ is not None
+    found: set[tuple[str, str]] = set()
+    for file in (Path(library.__file__).parent / "resources").rglob("*.py"):
+        text = file.read_text("utf-8")
+        for match in CALL.finditer(text):
+            rest = text[match.end() :].partition("self._")[0]
+            listing = "POST" if 'method="post"' in rest else "GET"
+            verb = listing if match[1] == "get_api_list" else match[1].upper()
+            path = re.sub(r"\{[^}]*\}", "none", match[2].partition("?")[0])
+            found.add((verb, path if path.startswith("/v1/") else f"/v1{path}"))
+    return sorted(found)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """One app for all tests of this module."""
+    async with running_gateway(tmp_path_factory.mktemp("calls"), settings=FILES) as found:
+        yield found
+
+
+@pytest.mark.parametrize("library", [openai, anthropic], ids=["openai", "anthropic"])
+async def test_no_method_of_a_library_gets_an_unknown_path(gateway: Gateway, library: ModuleType) -> None:
+    headers = {**gateway.headers, "content-type": "application/json"}
+    if library is anthropic:
+        headers["anthropic-version"] = "2023-06-01"
+    client = app_client(gateway.app.asgi)
+    rows = calls(library)
+    assert len(rows) >= LEAST[library.__name__]
+    faults: list[str] = []
+    for verb, path in rows:
+        body = b"{}" if verb in ("POST", "PUT", "PATCH") else b""
+        answer = await client.request(verb, path, content=body, headers=headers)
+        text = answer.text
+        unknown = answer.status_code == 404 and "/openapi/gateway.json" in text
+        if unknown or answer.status_code in (405, 500) or (answer.status_code >= 400 and "error" not in text):
+            faults.append(f"{verb} {path}: {answer.status_code} {text[:120]}")
+    assert faults == [], "\n".join(faults)

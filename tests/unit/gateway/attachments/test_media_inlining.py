@@ -1,0 +1,94 @@
+"""Addresses in conversations: all of them are found, wherever they stand, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.attachments.media_inlining import MAX_URLS, MediaInliner
+
+URL = "https://example.com/a.png"
+DATA = "data:image/png;base64,aGk="
+
+
+class Store:
+    """Everything that is asked for says hi."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def fetch(self, _tenant: Tenant, _name: str, kind: str, address: str) -> tuple[str, bytes]:
+        self.asked.append(f"{kind} {address}")
+        return "image/png", b"hi"
+
+
+async def shown(store: Store, body: Any) -> Any:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return json.loads(await MediaInliner(store.fetch).inline(Tenant("acct_1"), raw))
+
+
+def turn(*parts: Any) -> Any:
+    return {"messages": [{"role": "user", "content": list(parts)}]}
+
+
+@pytest.mark.parametrize(
+    ("part", "became"),
+    [
+        ({"type": "image_url", "image_url": {"url": URL, "detail": "low"}}, {"url": DATA, "detail": "low"}),
+        ({"type": "image_url", "image_url": URL}, DATA),
+        ({"type": "image_url", "image_url": " HTTPS://example.com/a.png"}, DATA),
+        (
+            {"type": "image", "source": {"type": "url", "url": URL}},
+            {"type": "base64", "media_type": "image/png", "data": "aGk="},
+        ),
+    ],
+)
+async def test_bytes_take_the_place_of_an_address(part: Any, became: Any) -> None:
+    told = await shown(Store(), turn(part))
+    assert (
+        next(value for name, value in told["messages"][0]["content"][0].items() if name != "type") == became
+    )
+
+
+async def test_parts_within_results_and_escaped_names_are_found_too() -> None:
+    store = Store()
+    picture = {"type": "input_image", "image_url": URL}
+    result = {"type": "tool_result", "content": [{"type": "image", "source": {"type": "url", "url": URL}}]}
+    await shown(store, {"input": [{"type": "function_call_output", "output": [picture]}]})
+    await shown(store, turn(result))
+    await shown(
+        store, json.dumps(turn({"video_url": {"url": URL}})).replace("video_url", "video\\u005furl").encode()
+    )
+    assert store.asked == [f"image {URL}", f"image {URL}", f"video {URL}"]
+
+
+@pytest.mark.parametrize(
+    "address", ["file:///etc/passwd", "/etc/passwd", " FTP://example.com/a.png", "a.png"]
+)
+async def test_file_like_urls_go_through_the_same_fetcher(address: str) -> None:
+    store = Store()
+    await shown(store, turn({"type": "image_url", "image_url": {"url": address}}))
+    assert store.asked == [f"image {address.strip()}"]
+
+
+async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
+    store = Store()
+    call = {"role": "assistant", "content": [{"type": "tool_use", "input": {"image_url": URL}}]}
+    found = {"type": "search_result", "source": URL}
+    parts = turn({"image_url": {"url": DATA}}, {"image_url": 5}, found, "x")["messages"]
+    body = {"messages": [call, *parts, 5]}
+    assert await shown(store, body) == body
+    plain = b'{"messages": [{"content":  "https://example.com"}]}'
+    assert await MediaInliner(store.fetch).inline(Tenant("acct_1"), plain) == plain
+    assert store.asked == []
+
+
+async def test_too_many_addresses_and_what_is_no_json_are_refused() -> None:
+    with pytest.raises(errors.InvalidInput, match=f"{MAX_URLS} media URLs"):
+        await shown(Store(), turn(*[{"image_url": URL}] * (MAX_URLS + 1)))
+    with pytest.raises(errors.BadRequest):
+        await shown(Store(), b'{"image_url": ')

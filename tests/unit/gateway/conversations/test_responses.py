@@ -1,0 +1,180 @@
+"""Responses in the store: how long they stay, how much of them, and how far back a conversation goes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Transaction
+from sixfold.core.gateway.conversations import responses as stored_responses
+from sixfold.core.gateway.conversations.responses import ResponseNotFound, ResponseStore, StoredResponse
+from sixfold.core.gateway.policy import parse
+from tests.harness import databases
+
+BEGAN = 1_764_500_000_000_000
+BACKS = pytest.mark.parametrize("back", databases.BACKS)
+MOST = 1 << 20
+
+
+@dataclass
+class Place:
+    """A shelf on a database whose moment the test sets, and an account."""
+
+    database: Database
+    account_id: str
+    moment: int = BEGAN
+
+    def response_store(self, **rules: int) -> ResponseStore:
+        return ResponseStore(self.database, parse(rules))
+
+    async def put(
+        self, response_store: ResponseStore, name: str, previous: str | None = None, text: str = ""
+    ) -> None:
+        await response_store.record(
+            Tenant(self.account_id), StoredResponse(name, previous, "", f'["{text}"]', '{"output":[]}')
+        )
+
+    async def names(self, name: str) -> list[str]:
+        """A response and those before it."""
+        found = await self.response_store().get_chain(Tenant(self.account_id), name, MOST)
+        return [] if found is None else [turn.id for turn in found.turns]
+
+    async def fault(self, name: str, most: int = MOST) -> errors.SixfoldError | None:
+        """Why a conversation does not begin with its first response."""
+        found = await self.response_store().get_chain(Tenant(self.account_id), name, most)
+        assert found is not None
+        return found.fault
+
+
+@asynccontextmanager
+async def place(back: str, folder: Path) -> AsyncIterator[Place]:
+    found: Place | None = None
+    async with databases.on(back, folder, lambda: found.moment if found else BEGAN) as database:
+        found = Place(database, (await database.write(accounts.create("a@example.com"))).id)
+        yield found
+
+
+@BACKS
+async def test_a_conversation_stays_as_long_as_its_last_turn(tmp_path: Path, back: str) -> None:
+    async with place(back, tmp_path) as here:
+        response_store = here.response_store(responses_days=30)
+        await here.put(response_store, "first")
+        await here.put(response_store, "alone")
+        here.moment += 20 * DAY_US
+        await here.put(response_store, "second", "first")
+        here.moment += 11 * DAY_US
+        await response_store.sweep()
+        assert await here.names("second") == ["first", "second"]
+        assert await here.names("alone") == []
+        here.moment += 20 * DAY_US
+        await response_store.sweep()
+        await response_store.sweep()
+        assert [await here.names(name) for name in ("first", "second")] == [[], []]
+
+
+@BACKS
+async def test_without_a_number_of_days_they_stay(tmp_path: Path, back: str) -> None:
+    async with place(back, tmp_path) as here:
+        response_store = here.response_store(responses_days=0)
+        await here.put(response_store, "first")
+        here.moment += 4000 * DAY_US
+        await response_store.sweep()
+        assert await here.names("first") == ["first"]
+
+
+@BACKS
+async def test_account_over_the_limit_loses_only_its_oldest(tmp_path: Path, back: str) -> None:
+    async with place(back, tmp_path) as here:
+        other = (await here.database.write(accounts.create("b@example.com"))).id
+        response_store = here.response_store(responses_bytes=3000)
+        await response_store.record(Tenant(other), StoredResponse("old", None, "", "[]", "{}"))
+        for name in ("one", "two", "three", "four"):
+            here.moment += 1
+            await here.put(response_store, name, text="é" * 600)
+        await response_store.sweep()
+        assert [await here.names(name) for name in ("three", "four")] == [["three"], ["four"]]
+        for name in ("one", "two"):
+            with pytest.raises(ResponseNotFound):
+                await response_store.get(Tenant(here.account_id), name)
+        assert await response_store.get(Tenant(other), "old") == "{}"
+        here.moment += 1
+        await here.put(response_store, "five", text="é" * 900)
+        await response_store.sweep()
+        assert (await here.names("four"), await here.names("five")) == ([], ["five"])
+
+
+@BACKS
+async def test_conversation_goes_back_at_most_1000_responses(tmp_path: Path, back: str) -> None:
+    async with place(back, tmp_path) as here:
+
+        def turns() -> Transaction[None]:
+            for number in range(1001):
+                before = f"turn-{number - 1}" if number else None
+                yield from stored_responses.keep(
+                    Tenant(here.account_id), StoredResponse(f"turn-{number}", before, "", "[]", "{}")
+                )
+
+        await here.database.write(turns())
+        names = await here.names("turn-999")
+        assert (names[0], names[-1], len(names)) == ("turn-0", "turn-999", 1000)
+        assert await here.fault("turn-999") is None
+        assert isinstance(await here.fault("turn-1000"), errors.TooLong)
+
+
+@BACKS
+async def test_a_conversation_of_too_many_bytes_is_not_gone_on_with(tmp_path: Path, back: str) -> None:
+    async with place(back, tmp_path) as here:
+        response_store = here.response_store()
+        await here.put(response_store, "one", text="x" * 500)
+        await here.put(response_store, "two", "one", text="x" * 500)
+        assert await here.fault("two", 1100) is None
+        assert isinstance(await here.fault("two", 1000), errors.TooLong)
+
+
+@BACKS
+async def test_a_link_that_is_gone_is_named(tmp_path: Path, back: str) -> None:
+    async with place(back, tmp_path) as here:
+        response_store = here.response_store()
+        for name, previous in (("one", None), ("two", "one"), ("three", "two")):
+            await here.put(response_store, name, previous)
+        await response_store.delete(Tenant(here.account_id), "one")
+        assert await here.names("three") == ["two", "three"]
+        assert "one" in str(await here.fault("three"))
+        with pytest.raises(ResponseNotFound):
+            await response_store.delete(Tenant(here.account_id), "one")
+
+
+@BACKS
+async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back: str) -> None:
+    async with place(back, tmp_path) as here:
+        other = (await here.database.write(accounts.create("b@example.com"))).id
+        response_store = here.response_store()
+        await here.put(response_store, "same", text="mine")
+        with pytest.raises(ResponseNotFound):
+            await response_store.get_chain(Tenant(other), "same", MOST)
+        await response_store.record(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
+        found = [
+            await response_store.get_chain(Tenant(who), "same", MOST) for who in (here.account_id, other)
+        ]
+        told = [(turn.input, turn.server) for one in found if one is not None for turn in one.turns]
+        assert told == [('["mine"]', ""), ('["theirs"]', "s/m")]
+
+
+async def test_what_a_request_does_not_say_the_operator_does(tmp_path: Path) -> None:
+    async with place("sqlite", tmp_path) as here:
+        assert [here.response_store().should_store(asked) for asked in (None, True, False)] == [
+            True,
+            True,
+            False,
+        ]
+        asked_only = here.response_store(store_responses=False)
+        assert [asked_only.should_store(asked) for asked in (None, True, False)] == [False, True, False]
+        assert not here.response_store(responses_bytes=0).should_store(True)
