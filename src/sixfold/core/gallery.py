@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from anyascii import anyascii
@@ -20,6 +20,7 @@ MAX_CHARACTERS = MAX_POSTS = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40
 _URL_NAME_CHARS = 48
 _MAX_ATTEMPTS = 8
+_PUBLIC_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{1,29}", re.ASCII)
 
 
 class _NamedRow(Protocol):
@@ -39,10 +40,10 @@ class GalleryPage(Generic[T]):
     next_cursor: str | None
 
 
-def _page(found: Sequence[N], limit: int) -> GalleryPage[N]:
+def _page(entries: Sequence[N], limit: int) -> GalleryPage[N]:
     """Return the first `limit` rows; `found` has one more if there is another page."""
-    rows = tuple(found[:limit])
-    return GalleryPage(rows, rows[-1].id if len(found) > limit else None)
+    rows = tuple(entries[:limit])
+    return GalleryPage(rows, rows[-1].id if len(entries) > limit else None)
 
 
 # -- characters -----------------------------------------------------------------------------------------
@@ -126,25 +127,37 @@ def _unique_name(slug_text: str) -> Transaction[str]:
 
 @dataclass(frozen=True, slots=True)
 class PostDraft:
-    """A post to create; `media` names a stored file."""
+    """A post to create; `media` names a stored file.
+
+    One that `is_unlisted` is found by its address only. `model` and `inputs` are those of the run that others
+    may run again with changes.
+    """
 
     account_id: str
     text: str
     media: str
     content_type: str
     tags: tuple[str, ...]
+    is_unlisted: bool = False
+    model: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A published post; the time is in epoch µs."""
+    """A published post; the time is in epoch µs. `author_name` is None until the author chooses a name."""
 
     id: str
+    account_id: str
     author_id: str
+    author_name: str | None
     text: str
     media: str
     content_type: str
     tags: tuple[str, ...]
+    is_unlisted: bool
+    model: str
+    inputs: Mapping[str, Any]
     created_at: int
 
     @classmethod
@@ -152,6 +165,8 @@ class Post:
         """Build a post from a row."""
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["tags"] = tuple(json.loads(row["tags"]))
+        values["is_unlisted"] = bool(row["is_unlisted"])
+        values["inputs"] = json.loads(row["inputs"])
         return cls(**values)
 
 
@@ -169,12 +184,52 @@ def create_post(draft: PostDraft) -> Transaction[Post]:
             "media": draft.media,
             "content_type": draft.content_type,
             "tags": json.dumps(draft.tags, ensure_ascii=False),
+            "is_unlisted": int(draft.is_unlisted),
+            "model": draft.model,
+            "inputs": json.dumps(draft.inputs, ensure_ascii=False),
         },
     )
     post = Post.of(rows[0])
     for tag in draft.tags:
         yield Query("gallery_tag_insert", {"tag": tag, "post_id": post.id})
     return post
+
+
+def get_post(post_id: str) -> Transaction[Post]:
+    """Return a post; raises `NotFound`."""
+    row = yield from one("gallery_post", id=post_id)
+    if row is None:
+        raise errors.NotFound("The post was not found")
+    return Post.of(row)
+
+
+def delete_post(account_id: str, post_id: str) -> Transaction[None]:
+    """Delete a post of an account with its file; raises `NotFound`."""
+    own = {"id": post_id, "account_id": account_id}
+    row = yield from one("gallery_post", id=post_id)
+    if row is None or row["account_id"] != account_id:
+        raise errors.NotFound("The post was not found")
+    yield Query("gallery_post_tags_delete", own)
+    yield Query("gallery_post_delete", own)
+    yield Query("media_expire", {"name": row["media"], "account_id": account_id})
+
+
+def public_name(account_id: str) -> Transaction[str]:
+    """Return the name by which an account publishes, or "" if it has not chosen one."""
+    row = yield from one("account_public_name", id=account_id)
+    return (row["public_name"] or "") if row is not None else ""
+
+
+def set_public_name(account_id: str, name: str) -> Transaction[None]:
+    """Set the name by which an account publishes; raises `InvalidInput` or `Conflict`."""
+    if not _PUBLIC_NAME.fullmatch(name):
+        raise errors.InvalidInput.of(
+            "name", "Your name must have 2 to 30 small letters, digits, hyphens or underscores"
+        )
+    owner = yield from one("account_by_public_name", name=name)
+    if owner is not None and owner["id"] != account_id:
+        raise errors.Conflict(f"The name {name} belongs to another account: choose another one")
+    yield Query("account_public_name_set", {"id": account_id, "name": name})
 
 
 def list_posts(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryPage[Post]]:

@@ -1,23 +1,37 @@
-"""`/gallery` and `/characters`: public posts and characters of all accounts."""
+"""`/gallery` and `/characters`: public posts and characters of all accounts, and how a run becomes a post."""
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
+from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core import gallery
 from sixfold.core.accounts import rights
-from sixfold.core.gallery import Gallery
-from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.catalog.models import Model
+from sixfold.core.gallery import Gallery, PostDraft
+from sixfold.core.media.media import MEDIA_PATH, MediaSource
+from sixfold.core.media.ports import OutputFile
+from sixfold.core.predictions.history.entries import title_of
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import PredictionState
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.shares import content
 from sixfold.ui.templating import PageTemplates
+from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 _PAGE = 30
-_MAX_TEXT = 100
+_MAX_TEXT, _MAX_POST = 100, 2000
+_FORM_BYTES = 32_768
+_REFUSALS = (errors.InvalidInput, errors.Conflict)
 
 
 class GalleryPages:
-    """The public lists, newest first."""
+    """The public lists, newest first, and the page of a post."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
@@ -29,23 +43,149 @@ class GalleryPages:
         session = await self._services.sessions.admitted(request)
         tag = request.query_params.get("tag", "")[:_MAX_TEXT]
         page = await self._gallery.posts(_PAGE, _cursor(request), tag)
-        return self._pages.render("gallery.html", session, page=page, tag=tag, media=MEDIA_PATH)
+        return self._pages.render("gallery/list.html", session, page=page, tag=tag, media=MEDIA_PATH)
 
     async def characters(self, request: Request) -> Response:
         """Show the characters of all accounts."""
         session = await self._services.sessions.admitted(request)
         page = await self._gallery.characters(_PAGE, _cursor(request))
-        return self._pages.render("characters.html", session, page=page, media=MEDIA_PATH)
+        return self._pages.render("gallery/characters.html", session, page=page, media=MEDIA_PATH)
+
+    async def post(self, request: Request) -> Response:
+        """Show one post, listed or not."""
+        session = await self._services.sessions.admitted(request)
+        post = await self._services.database.read(
+            gallery.get_post(requests.path_value(request, "post_id")), snapshot=False
+        )
+        known, base = post.model in self._services.catalog, self._services.settings.base_url
+        response = self._pages.render(
+            "gallery/post.html",
+            session,
+            post=post,
+            is_own=session is not None and session.account.id == post.account_id,
+            model=self._services.catalog[post.model] if known else None,
+            media=MEDIA_PATH,
+            url=f"{base}/gallery/posts/{post.id}",
+            preview=f"{base}{MEDIA_PATH}{post.media}?w=960",
+        )
+        if post.is_unlisted:
+            response.headers["X-Robots-Tag"] = "noindex, nofollow"
+        return response
+
+
+class PublishForms:
+    """The forms by which an owner publishes the result of a run and deletes a post."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates, auth: PageAuth) -> None:
+        self._services = services
+        self._pages = pages
+        self._auth = auth
+        self._gallery = Gallery(services.database, services.media)
+
+    async def form(self, request: Request, user: PageUser) -> Response:
+        """Show the form for a run."""
+        prediction, _ = await self._result(user, requests.query_text(request, "run", _MAX_TEXT))
+        return await self._render(user, prediction)
+
+    async def publish(self, request: Request, user: PageUser) -> Response:
+        """Publish the first image or video of a run under the account's public name."""
+        form = await self._auth.read_form(request, user)
+        prediction, file = await self._result(user, form.get("run", ""))
+        model = self._model(prediction) if "inputs" in form else None
+        draft = PostDraft(
+            user.account_id,
+            form.get("text", "").strip(),
+            "",
+            file.content_type,
+            _tags(form.get("tags", "")),
+            is_unlisted="unlisted" in form,
+            model="" if model is None else model.name,
+            inputs={} if model is None else content.text_inputs(prediction.inputs, model),
+        )
+        name = form.get("name", "").strip().lower()
+        try:
+            _check(draft)
+            await self._services.database.write(gallery.set_public_name(user.account_id, name))
+        except _REFUSALS as error:
+            return await self._render(user, prediction, form, error.message, error.status)
+        stored = await self._services.media.find(file.name)
+        source = MediaSource(stored.blob, stored.content_type, stored.size)
+        post = await self._gallery.add_post(draft, source)
+        return RedirectResponse(f"/gallery/posts/{post.id}", 303)
+
+    async def delete(self, request: Request, user: PageUser) -> Response:
+        """Delete a post."""
+        await self._auth.read_form(request, user)
+        post_id = requests.path_value(request, "post_id")
+        await self._services.database.write(gallery.delete_post(user.account_id, post_id))
+        return RedirectResponse("/gallery", 303)
+
+    async def _result(self, user: PageUser, prediction_id: str) -> tuple[Prediction, OutputFile]:
+        """Return a run and its first image or video; raises `NotFound`, and `Conflict` without one."""
+        prediction = await self._services.predictions.get(prediction_id, user.tenant)
+        output = prediction.output
+        files = () if output is None else output.files
+        shown = [file for file in files if file.content_type.startswith(("image/", "video/"))]
+        if prediction.state is not PredictionState.SUCCEEDED or not shown:
+            raise errors.Conflict("Only a run that made an image or a video can be published")
+        return prediction, shown[0]
+
+    def _model(self, prediction: Prediction) -> Model | None:
+        """Return the built-in model of a run; nobody else has a model of the account's own."""
+        known = prediction.model in self._services.catalog
+        return self._services.catalog[prediction.model] if known else None
+
+    async def _render(
+        self,
+        user: PageUser,
+        prediction: Prediction,
+        form: dict[str, str] | None = None,
+        problem: str = "",
+        status: int = 200,
+    ) -> Response:
+        name = await self._services.database.read(gallery.public_name(user.account_id), snapshot=False)
+        values: dict[str, Any] = {"text": title_of(prediction.inputs), "tags": "", "name": name}
+        return self._pages.render(
+            "gallery/publish.html",
+            user.session,
+            status=status,
+            user=user,
+            prediction=prediction,
+            form={**values, **(form or {})},
+            has_form=form is not None,
+            may_remix=self._model(prediction) is not None,
+            problem=problem,
+        )
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    tags = (gallery.normalize_tag(tag) for tag in text.split(","))
+    return tuple(dict.fromkeys(tag for tag in tags if tag))
+
+
+def _check(draft: PostDraft) -> None:
+    if len(draft.text) > _MAX_POST:
+        raise errors.InvalidInput.of("text", f"The text must have at most {_MAX_POST} characters")
+    if len(draft.tags) > gallery.MAX_TAGS or any(len(tag) > gallery.MAX_TAG_CHARS for tag in draft.tags):
+        raise errors.InvalidInput.of(
+            "tags",
+            f"A post may have at most {gallery.MAX_TAGS} tags of at most {gallery.MAX_TAG_CHARS} characters",
+        )
 
 
 def _cursor(request: Request) -> str | None:
     return request.query_params.get("cursor", "")[:_MAX_TEXT] or None
 
 
-def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """Return the routes of both lists."""
-    gallery = GalleryPages(services, pages)
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
+    """Return the routes of the lists, of a post, and of the forms."""
+    public, own = GalleryPages(services, pages), PublishForms(services, pages, auth)
+    publish = {"GET": auth.page(own.form), "POST": auth.signed_in(own.publish)}
+    one = "/gallery/posts/{post_id}"
     return (
-        RouteEntry("/gallery", {"GET": gallery.posts}, access=rights.PUBLIC),
-        RouteEntry("/characters", {"GET": gallery.characters}, access=rights.PUBLIC),
+        RouteEntry("/gallery", {"GET": public.posts}, access=rights.PUBLIC),
+        RouteEntry("/characters", {"GET": public.characters}, access=rights.PUBLIC),
+        RouteEntry("/gallery/publish", publish, _FORM_BYTES, access=rights.RUN),
+        RouteEntry(one, {"GET": public.post}, access=rights.PUBLIC),
+        RouteEntry(f"{one}/delete", {"POST": auth.signed_in(own.delete)}, _FORM_BYTES, access=rights.RUN),
     )

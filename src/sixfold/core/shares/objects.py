@@ -1,0 +1,101 @@
+"""What can be shared: runs, workflows, chats and pages of the memory, found for their owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Transaction, one
+from sixfold.core.gateway.conversations.conversations import ConversationNotFound
+from sixfold.core.input_limits import json_decoding
+from sixfold.core.memory import pages, queries
+from sixfold.core.memory.models import Caller, MemoryPage
+from sixfold.core.predictions.history.entries import title_of
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import PredictionState
+from sixfold.core.workflows.workflows import PREFIX
+
+ShareKind = Literal["run", "workflow", "chat", "page"]
+KINDS: Final[tuple[ShareKind, ...]] = ("run", "workflow", "chat", "page")
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTarget:
+    """An object to share: its id, its title, and the place of the last item of a chat."""
+
+    id: str
+    title: str
+    last_place: int = 0
+
+
+def locate(principal: Principal, kind: ShareKind, object_id: str) -> Transaction[ShareTarget]:
+    """Return an object of a principal.
+
+    Raises `NotFound`, `Conflict` for an object that has nothing to show yet, and `Forbidden` without the
+    right to read the memory.
+    """
+    return (yield from _LOCATORS[kind](principal, object_id))
+
+
+def _run(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
+    row = yield from one("prediction_by_id", id=object_id)
+    if row is None or not principal.tenant.sees(row["account_id"], row["credential_id"] or ""):
+        raise errors.NotFound("Prediction not found")
+    if row["state"] != PredictionState.SUCCEEDED or row["withheld"]:
+        raise errors.Conflict(f"Only a run that has succeeded can be shared (this one: {row['state']})")
+    prediction = Prediction.from_row(row)
+    return ShareTarget(prediction.id, title_of(prediction.inputs) or prediction.model)
+
+
+def _workflow(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
+    name = PREFIX + object_id
+    row = yield from one("custom_model_newest", account_id=principal.account_id, name=name)
+    if row is None:
+        raise errors.NotFound(f"The account has no workflow {object_id[:100]!r}; built-in ones are public")
+    document = json_decoding.decode(row["document"].encode())
+    return ShareTarget(object_id, str(document["models"][name].get("title", object_id)))
+
+
+def _chat(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
+    row = yield from one("share_chat", **principal.tenant.row, id=object_id)
+    if row is None:
+        raise ConversationNotFound(object_id)
+    if not row["items"]:
+        raise errors.Conflict("The chat has no messages yet: ask something first")
+    return ShareTarget(object_id, row["title"], row["last_place"])
+
+
+def _page(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
+    principal.require(rights.MEMORY_READ)
+    page = yield from queries.by_id_or_slug(Caller.of(principal), object_id)
+    return ShareTarget(page.id, page.title)
+
+
+_LOCATORS: Final[Mapping[ShareKind, Callable[[Principal, str], Transaction[ShareTarget]]]] = {
+    "run": _run,
+    "workflow": _workflow,
+    "chat": _chat,
+    "page": _page,
+}
+
+
+def run(tenant: Tenant, prediction_id: str) -> Transaction[Prediction]:
+    """Return a shared run; raises `NotFound` if it was deleted, refunded or withdrawn."""
+    row = yield from one("prediction_by_id", id=prediction_id)
+    is_there = row is not None and tenant.sees(row["account_id"], row["credential_id"] or "")
+    if row is None or not is_there or row["state"] != PredictionState.SUCCEEDED or row["withheld"]:
+        raise errors.NotFound("The shared run does not exist any more")
+    return Prediction.from_row(row)
+
+
+def page(tenant: Tenant, page_id: str) -> Transaction[MemoryPage]:
+    """Return a shared page; raises `NotFound` if it was deleted."""
+    row = yield from one("page_by_id", account_id=tenant.account_id, id=page_id)
+    if row is None or row["deleted_at"] is not None:
+        raise errors.NotFound("The shared page does not exist any more")
+    return pages.of(row)

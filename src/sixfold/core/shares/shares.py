@@ -1,0 +1,200 @@
+"""Shares of an account: create, list, open by token, count views, end."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold import errors
+from sixfold.core import ids, pagination
+from sixfold.core.accounts import audit_log
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import DAY_US, SECOND_US, rfc3339
+from sixfold.core.database import Query, Row, Transaction, Value, now, one
+from sixfold.core.shares import objects
+
+MAX_SHARES = 1000
+MIN_SECONDS, MAX_SECONDS = 60, 10 * 365 * DAY_US // SECOND_US
+# Of 32 characters, which are 192 bits.
+_TOKEN_BYTES = 24
+_MAX_TOKEN, _MAX_ID, _MAX_TITLE = 64, 300, 200
+_FIELDS = frozenset({"kind", "id", "include_inputs", "public", "expires_in"})
+
+
+@dataclass(frozen=True, slots=True)
+class ShareDraft:
+    """A share to create; `seconds` is its life, or None without an end."""
+
+    kind: objects.ShareKind
+    object_id: str
+    has_inputs: bool = False
+    is_indexed: bool = False
+    seconds: int | None = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> ShareDraft:
+        """Parse the fields of a request; raises `InvalidInput`."""
+        unknown = sorted(set(fields) - _FIELDS)
+        if unknown:
+            raise errors.InvalidInput.of(unknown[0], f"A share has no field {unknown[0][:40]!r}")
+        kind = fields.get("kind")
+        if kind not in objects.KINDS:
+            raise errors.InvalidInput.of("kind", f"kind must be one of {', '.join(objects.KINDS)}")
+        object_id = fields.get("id")
+        if not isinstance(object_id, str) or not 0 < len(object_id) <= _MAX_ID:
+            raise errors.InvalidInput.of(
+                "id", f"id must be the id of a {kind}, with at most {_MAX_ID} characters"
+            )
+        flags = {name: fields.get(name, False) for name in ("include_inputs", "public")}
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                raise errors.InvalidInput.of(name, f"{name} must be true or false")
+        seconds = fields.get("expires_in")
+        is_number = isinstance(seconds, int) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and MIN_SECONDS <= seconds <= MAX_SECONDS):
+            raise errors.InvalidInput.of(
+                "expires_in", f"expires_in must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for no end"
+            )
+        return cls(kind, object_id, flags["include_inputs"], flags["public"], seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share; times in epoch µs, `expires_at` is None without an end."""
+
+    id: str
+    account_id: str
+    credential_id: str
+    kind: objects.ShareKind
+    object_id: str
+    title: str
+    last_place: int
+    has_inputs: bool
+    is_indexed: bool
+    views: int
+    created_at: int
+    expires_at: int | None
+
+    @classmethod
+    def of(cls, row: Row) -> Share:
+        """Build a share from a row."""
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        for name in ("has_inputs", "is_indexed"):
+            values[name] = bool(row[name])
+        return cls(**values)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The share as the API shows it."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "object_id": self.object_id,
+            "title": self.title,
+            "include_inputs": self.has_inputs,
+            "public": self.is_indexed,
+            "views": self.views,
+            "created_at": rfc3339(self.created_at),
+            "expires_at": rfc3339(self.expires_at),
+        }
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose objects it may show."""
+        return Tenant(self.account_id, credential_id=self.credential_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SharePage:
+    """A page of shares, newest first; `next_cursor` is None on the last page."""
+
+    shares: tuple[Share, ...]
+    next_cursor: str | None
+
+
+def path_of(token: str) -> str:
+    """Return the path of the page that a token opens."""
+    return f"/s/{token}"
+
+
+def create(principal: Principal, draft: ShareDraft) -> Transaction[tuple[Share, str]]:
+    """Share an object of a principal; return the share and its token, which is not stored.
+
+    Raises `NotFound` for an object that the principal may not read, `Conflict` for one without a result, and
+    `Forbidden` if the account has too many shares.
+    """
+    target = yield from objects.locate(principal, draft.kind, draft.object_id)
+    account_id = principal.account_id
+    yield Query("shares_expired_delete", {"account_id": account_id})
+    usage = yield from one("share_count", account_id=account_id)
+    if usage is not None and usage["total"] >= MAX_SHARES:
+        raise errors.Forbidden(f"An account can have at most {MAX_SHARES} shares: end one first")
+    share_id, token = ids.new("share"), secrets.token_urlsafe(_TOKEN_BYTES)
+    moment = yield from now()
+    values: dict[str, Value] = {
+        "id": share_id,
+        **principal.tenant.row,
+        "token_hash": _hash(token),
+        "kind": draft.kind,
+        "object_id": target.id,
+        "title": target.title[:_MAX_TITLE],
+        "last_place": target.last_place,
+        "has_inputs": int(draft.has_inputs),
+        "is_indexed": int(draft.is_indexed),
+        "expires_at": None if draft.seconds is None else moment + draft.seconds * SECOND_US,
+    }
+    yield Query("share_insert", values)
+    yield from audit_log.note(account_id, "share.create", f"{share_id} {draft.kind} {target.id}")
+    return (yield from get(principal.tenant, share_id)), token
+
+
+def get(tenant: Tenant, share_id: str) -> Transaction[Share]:
+    """Return a share of a tenant; raises `NotFound`."""
+    row = yield from one("share_get", **tenant.row, id=share_id)
+    if row is None:
+        raise _missing(share_id)
+    return Share.of(row)
+
+
+def page(
+    tenant: Tenant, limit: int, cursor: str | None = None, kind: str = "", object_id: str = ""
+) -> Transaction[SharePage]:
+    """Return a page of a tenant's shares, newest first, optionally those of one object."""
+    bounds: dict[str, Value] = {"before": pagination.id_before(cursor), "limit": limit + 1}
+    rows = yield Query("shares_page", {**tenant.row, **bounds, "kind": kind, "object_id": object_id})
+    shares = tuple(Share.of(row) for row in rows[:limit])
+    return SharePage(shares, shares[-1].id if len(rows) > limit else None)
+
+
+def opened(token: str) -> Transaction[Share]:
+    """Return the share of a token; raises `NotFound` for an unknown, ended or expired one."""
+    row = None
+    if len(token) <= _MAX_TOKEN:
+        row = yield from one("share_by_token", token_hash=_hash(token))
+    if row is None:
+        raise errors.NotFound("This link does not exist, or its owner has ended it")
+    return Share.of(row)
+
+
+def count_view(share: Share) -> Transaction[None]:
+    """Count a view."""
+    yield Query("share_viewed", {"id": share.id})
+
+
+def end(tenant: Tenant, share_id: str) -> Transaction[None]:
+    """End a share of a tenant at once; raises `NotFound`."""
+    if not (yield Query("share_end", {**tenant.row, "id": share_id})):
+        raise _missing(share_id)
+    yield from audit_log.note(tenant.account_id, "share.end", share_id)
+
+
+def _missing(share_id: str) -> errors.NotFound:
+    return errors.NotFound(f"The share {share_id[:100]!r} was not found")
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

@@ -1,0 +1,245 @@
+"""What a share shows: a run, a workflow, a chat or a page of the memory, and nothing beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from sixfold import errors
+from sixfold.core.catalog.inputs import MEDIA_TYPES
+from sixfold.core.catalog.models import Model
+from sixfold.core.files.files import FileNotFound
+from sixfold.core.gateway.conversations.chats import ChatStore
+from sixfold.core.media.media import MEDIA_PATH, MediaSource
+from sixfold.core.memory import markdown
+from sixfold.core.predictions import lineage
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.provenance import redaction
+from sixfold.core.shares import objects
+from sixfold.core.shares.shares import Share
+from sixfold.core.workflows.workflows import Workflow
+from sixfold.ui.chat import messages
+from sixfold.ui.chat.rendering import RenderedTexts
+from sixfold.ui.memory import reading
+from sixfold.ui.memory.markdown import RenderContext
+from sixfold.ui.predictions import output_view
+from sixfold.ui.predictions.output_view import OutputFileView
+from sixfold.ui.shares.files import SharedFiles
+from sixfold.ui.workflows import WorkflowCards
+from sixfold.web.services import WebServices
+
+MAX_MESSAGES = 200
+_MAX_VALUE, _MAX_DESCRIPTION = 4000, 200
+# A description is made of the beginning of a text.
+_MAX_READ = 4000
+_LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,500}\)")
+_WIKI = re.compile(r"!?\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{0,200})\]\]")
+_MARKS = re.compile(r"[*`#>|]+|(?<!\w)_+|_+(?!\w)")
+_URL = re.compile(r"\S*(?:/media/|/uploads/)\S*")
+_FILE_ADDRESSES = (MEDIA_PATH, "/uploads/", "blob_", "data:")
+# Files of a shared workflow.
+GRAPH, DOWNLOAD = "graph.svg", "workflow"
+
+
+@dataclass(slots=True)
+class SharedContent:
+    """The title, the description and the files of a share, and the variables of its template.
+
+    `image` is the name of the file that represents it in a preview, or "".
+    """
+
+    title: str
+    description: str
+    files: SharedFiles = field(default_factory=SharedFiles)
+    image: str = ""
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    workflow: Workflow | None = None
+
+
+class SharedContents:
+    """Reads the objects of shares; raises `NotFound` for one that does not exist any more."""
+
+    def __init__(self, services: WebServices, workflow_list: WorkflowCards | None) -> None:
+        self._services = services
+        self._workflows = workflow_list
+        self._chats = ChatStore(services.database, services.conversations)
+        self._texts = RenderedTexts()
+        self._base_url = services.settings.base_url
+        self._readers: Mapping[str, Callable[[Share, str], Awaitable[SharedContent]]] = {
+            "run": self._run,
+            "workflow": self._workflow,
+            "chat": self._chat,
+            "page": self._page,
+        }
+
+    async def read(self, share: Share, path: str) -> SharedContent:
+        """Return what a share at a path shows."""
+        return await self._readers[share.kind](share, path)
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    async def _run(self, share: Share, path: str) -> SharedContent:
+        database = self._services.database
+        prediction = await database.read(objects.run(share.tenant, share.object_id))
+        stored = await database.read(lineage.stored_inputs(prediction)) if share.has_inputs else {}
+        model = await self._model(prediction, share.account_id)
+        title = output_view.title(prediction)
+        content = SharedContent(title, f"Made with {model.title if model else prediction.model} on Sixfold")
+        output = prediction.output
+        outputs = () if output is None else output.files
+        content.files.add_names(file.name for file in outputs)
+        views = [
+            OutputFileView(
+                f"{path}/files/{content.files.aliases[file.name]}", file, output_view.file_kind(file)
+            )
+            for file in outputs
+            if file.name in content.files.aliases
+        ]
+        pictures = [view for view in views if view.kind in ("image", "video")]
+        content.image = pictures[0].url.rpartition("/")[2] if pictures else ""
+        content.values = {
+            "files": views,
+            "model": model,
+            "may_make": model is not None and model.name in self._services.catalog,
+            "data": "" if output is None else self._plain(output_view.data_text(output.first.data)),
+            "others": {} if output is None else self._others(output.named),
+            "inputs": _text_inputs(prediction, model),
+            "input_files": self._input_files(content, stored, path),
+            "prediction": prediction,
+            "stem": output_view.file_stem(prediction),
+        }
+        return content
+
+    async def _model(self, prediction: Prediction, account_id: str) -> Model | None:
+        try:
+            return await self._services.predictions.find(prediction.model, account_id)
+        except errors.NotFound:
+            return None
+
+    def _others(self, named: Mapping[str, Any]) -> dict[str, str]:
+        return {
+            name: self._plain(output_view.data_text({"value": value}))
+            for name, value in named.items()
+            if not output_view.are_files(value)
+        }
+
+    def _plain(self, text: str) -> str:
+        """Return the data of an output, or "" if it has the address of a file."""
+        return "" if any(address in text for address in (MEDIA_PATH, "/uploads/")) else text
+
+    def _input_files(
+        self, content: SharedContent, stored: Mapping[str, MediaSource], path: str
+    ) -> list[tuple[str, str, str]]:
+        return [
+            (name, source.content_type, f"{path}/files/{content.files.add(f'input-{name}', source)}")
+            for name, source in sorted(stored.items())
+        ]
+
+    # -- workflows, chats and pages --------------------------------------------------------------
+
+    async def _workflow(self, share: Share, path: str) -> SharedContent:
+        if self._workflows is None:
+            raise errors.NotFound("This server does not serve workflows")
+        await self._services.workflows.load()
+        workflow = await self._workflows.find(share.object_id, share.account_id)
+        count = len(workflow.graph)
+        description = workflow.description or f"A workflow of {count} node{'' if count == 1 else 's'}"
+        return SharedContent(
+            workflow.name, description, values={"workflow": workflow, "nodes": count}, workflow=workflow
+        )
+
+    def draw(self, workflow: Workflow) -> str:
+        """Return the graph of a workflow as SVG."""
+        return "" if self._workflows is None else self._workflows.draw(workflow)
+
+    async def _chat(self, share: Share, path: str) -> SharedContent:
+        chat = await self._chats.get(share.tenant, share.object_id)
+        items = await self._chats.items(share.tenant, chat.id, MAX_MESSAGES + 1, share.last_place + 1)
+        found = [
+            messages.parse(item.id, item.place, item.item, item.detail) for item in items[-MAX_MESSAGES:]
+        ]
+        shown = [message for message in found if message is not None]
+        first = next((message.text for message in shown if message.role == "user"), "")
+        content = SharedContent(chat.title, _short(first) or "A chat")
+        content.files.add_texts(self._base_url, (message.text for message in shown))
+        rows: list[dict[str, Any]] = []
+        for message in shown:
+            html = await self._texts.html(message.text) if message.role == "assistant" else ""
+            rows.append(
+                {
+                    "message": message,
+                    "text": content.files.rename(self._base_url, path, message.text),
+                    "html": Markup(content.files.rewrite(self._base_url, path, html)),  # noqa: S704 - rendered safely above
+                    "files": await self._attached(share, content, message, path),
+                }
+            )
+        pictures = [alias for alias in content.files.sources if alias.endswith((".png", ".jpg", ".webp"))]
+        content.image = pictures[0] if pictures else ""
+        content.values = {"rows": rows, "is_cut": len(items) > MAX_MESSAGES}
+        return content
+
+    async def _attached(
+        self, share: Share, content: SharedContent, message: messages.StoredMessage, path: str
+    ) -> list[tuple[str, bool, str]]:
+        """Return the name, whether it is an image, and the address of each file of a question."""
+        rows: list[tuple[str, bool, str]] = []
+        for number, each in enumerate(message.files if share.has_inputs else ()):
+            try:
+                file = await self._services.files.get(share.tenant, each.id)
+            except FileNotFound:
+                continue
+            source = MediaSource(file.blob, file.content_type, file.size)
+            alias = content.files.add(f"file-{message.place}-{number}", source)
+            rows.append((each.name, each.is_image, f"{path}/files/{alias}"))
+        return rows
+
+    async def _page(self, share: Share, path: str) -> SharedContent:
+        page = await self._services.database.read(objects.page(share.tenant, share.object_id))
+        body = markdown.without_comments(page.body)
+        content = SharedContent(page.title, _short(body) or "A page")
+        content.files.add_texts(self._base_url, [body])
+        context = RenderContext(page.slug, page.title, None, account_id=page.account_id)
+        html = (await reading.render_page(body, context)).html
+        content.values = {
+            "html": Markup(content.files.rewrite(self._base_url, path, html)),  # noqa: S704 - rendered safely above
+            "page": page,
+        }
+        pictures = [alias for alias in content.files.sources if alias.endswith((".png", ".jpg", ".webp"))]
+        content.image = pictures[0] if pictures else ""
+        return content
+
+
+def _short(text: str) -> str:
+    """Return the beginning of a Markdown text in one line, without addresses."""
+    plain = _MARKS.sub("", _WIKI.sub(r"\1", _LINK.sub(r"\1", text[:_MAX_READ])))
+    return " ".join(_URL.sub("", plain).split())[:_MAX_DESCRIPTION]
+
+
+def text_inputs(inputs: Mapping[str, Any], model: Model | None) -> dict[str, Any]:
+    """Return the inputs of a run that are no files, without secrets in URLs; none for an unknown model."""
+    types = {} if model is None else {each.name: each.type for each in model.inputs}
+    plain = {name: value for name, value in inputs.items() if types.get(name, "file") not in MEDIA_TYPES}
+    cleaned = redaction.clean(plain)
+    return {
+        name: cleaned[name]
+        for name in plain
+        if name in cleaned and not redaction.replaced({name: cleaned[name]}) and not _has_file(cleaned[name])
+    }
+
+
+def _has_file(value: object) -> bool:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return any(address in text for address in _FILE_ADDRESSES)
+
+
+def _text_inputs(prediction: Prediction, model: Model | None) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in text_inputs(prediction.inputs, model).items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        rows.append((name, text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"))
+    return rows

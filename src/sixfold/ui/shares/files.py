@@ -1,0 +1,93 @@
+"""The files of a shared object, served under the share's own path.
+
+Their names at `/media/` remain readable by everyone who knows them, so a shared page never contains one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.database import one
+from sixfold.core.media import thumbnails
+from sixfold.core.media.media import MEDIA_PATH, MediaSource, digest_of
+from sixfold.core.provenance.formats import media_types
+from sixfold.web import files
+from sixfold.web.files import ServedFile
+from sixfold.web.services import WebServices
+
+_MEDIA_NAME = re.compile(re.escape(MEDIA_PATH) + r"([A-Za-z0-9_-]{16,64}\.[a-z0-9]{1,8})")
+# An address of this server, or one relative to the page, which leads nowhere for a visitor.
+_OWN_ADDRESS = re.compile(r'\s(?:href|src)="(?!https?:|mailto:|#|data:|/s/)[^"]*"')
+_MAX_FILES = 200
+_TAG_CHARS = 32
+_PRIVATE = "private, no-cache"
+
+
+@dataclass(slots=True)
+class SharedFiles:
+    """Files of a share by their names in it; `aliases` has those names by the names at `/media/`."""
+
+    sources: dict[str, str | MediaSource] = field(default_factory=dict[str, "str | MediaSource"])
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
+
+    def add_names(self, names: Iterable[str]) -> None:
+        """Add files by their names at `/media/`, up to the limit of a share."""
+        for name in names:
+            if name not in self.aliases and len(self.sources) < _MAX_FILES:
+                alias = f"{len(self.aliases)}.{name.rpartition('.')[2]}"
+                self.aliases[name] = alias
+                self.sources[alias] = name
+
+    def add_texts(self, base_url: str, texts: Iterable[str]) -> None:
+        """Add the files that texts refer to."""
+        for text in texts:
+            self.add_names(_MEDIA_NAME.findall(text.replace(base_url + MEDIA_PATH, MEDIA_PATH)))
+
+    def add(self, label: str, source: MediaSource) -> str:
+        """Add a file that has no name of its own and return its name in the share."""
+        alias = f"{label}.{media_types.EXTENSIONS.get(source.content_type, 'bin')}"
+        self.sources[alias] = source
+        return alias
+
+    def rename(self, base_url: str, path: str, text: str) -> str:
+        """Return a text with paths below the share's for names at `/media/`."""
+        text = text.replace(base_url + MEDIA_PATH, MEDIA_PATH)
+        return _MEDIA_NAME.sub(lambda match: f"{path}/files/{self.aliases.get(match[1], 'missing')}", text)
+
+    def rewrite(self, base_url: str, path: str, html: str) -> str:
+        """Return HTML with renamed files, and without other addresses of this server."""
+        return _OWN_ADDRESS.sub("", self.rename(base_url, path, html))
+
+
+async def serve(
+    services: WebServices, request: Request, account_id: str, source: str | MediaSource
+) -> Response:
+    """Return a file of an account, or with `w` a small copy of an image.
+
+    It never redirects to the object store, whose links would outlive the share.
+    """
+    if isinstance(source, str):
+        row = await services.database.read(one("media_by_name", name=source))
+        if row is None or row["account_id"] != account_id:
+            raise errors.NotFound("The file was not found")
+        source = MediaSource(row["blob"], row["content_type"], row["size"])
+    tag = digest_of(source.blob)[:_TAG_CHARS]
+    width = request.query_params.get("w")
+    if width is not None:
+        number = int(width) if width.isascii() and width.isdigit() and len(width) < 6 else 0
+        small = await services.media.thumbnails.find(source.blob, source.content_type, number)
+        if small is not None:
+            served = ServedFile(
+                services.blobs, small.key, small.size, thumbnails.MEDIA_TYPE, f"{tag}-{number}", _PRIVATE
+            )
+            return await files.serve(request, served)
+    kind = source.content_type or media_types.UNKNOWN
+    return await files.serve(
+        request, ServedFile(services.blobs, source.blob, source.size, kind, tag, _PRIVATE)
+    )

@@ -1,0 +1,112 @@
+"""`/shares/new` and `/account/shares`: the forms by which an owner shares an object and ends a share.
+
+A script opens the first one as a dialog.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.clock import DAY_US, SECOND_US
+from sixfold.core.shares import objects, shares
+from sixfold.core.shares.objects import ShareTarget
+from sixfold.core.shares.shares import ShareDraft
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.templating import PageTemplates
+from sixfold.web import requests, sessions
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+LIST = "/account/shares"
+_FORM_BYTES = 8192
+_MAX_ID, _ROWS = 300, 50
+# Days after which a share ends, as the form offers them.
+LIVES = {"": "never", "1": "after a day", "7": "after a week", "30": "after 30 days"}
+_DAY_SECONDS = DAY_US // SECOND_US
+
+
+class ShareForms:
+    """The forms of an owner."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates, auth: PageAuth) -> None:
+        self._services = services
+        self._pages = pages
+        self._auth = auth
+
+    async def new(self, request: Request, user: PageUser) -> Response:
+        """Show the form for an object, with its shares."""
+        kind = requests.query_choice(request, "kind", objects.KINDS, _MAX_ID)
+        object_id = requests.query_text(request, "id", _MAX_ID)
+        if not kind or not object_id:
+            raise errors.BadRequest("Choose what to share: open a run, a workflow, a chat or a page first")
+        return await self._render(user, ShareDraft.of({"kind": kind, "id": object_id}))
+
+    async def create(self, request: Request, user: PageUser) -> Response:
+        """Share an object and show the link, once."""
+        form = await self._auth.read_form(request, user)
+        life = form.get("life", "")
+        if life not in LIVES:
+            raise errors.BadRequest("Choose when the link ends")
+        draft = ShareDraft.of(
+            {
+                "kind": form.get("kind"),
+                "id": form.get("id"),
+                "include_inputs": "inputs" in form,
+                "public": "public" in form,
+                "expires_in": int(life) * _DAY_SECONDS if life else None,
+            }
+        )
+        _, token = await self._services.database.write(shares.create(user.principal, draft))
+        return await self._render(user, draft, self._services.settings.base_url + shares.path_of(token))
+
+    async def end(self, request: Request, user: PageUser) -> Response:
+        """End a share and return to the page that showed it."""
+        form = await self._auth.read_form(request, user)
+        share_id = requests.path_value(request, "share_id")
+        await self._services.database.write(shares.end(user.tenant, share_id))
+        return RedirectResponse(sessions.own_path(form.get("next", "")) or LIST, 303)
+
+    async def show_list(self, request: Request, user: PageUser) -> Response:
+        """List everything that is shared."""
+        cursor = requests.query_text(request, "cursor", _MAX_ID) or None
+        page = await self._services.database.read(shares.page(user.tenant, _ROWS, cursor))
+        return self._pages.render("account/shares.html", user.session, user=user, page=page, here=LIST)
+
+    async def _render(self, user: PageUser, draft: ShareDraft, link: str = "") -> Response:
+        target, existing = await self._services.database.read(_with_shares(user, draft))
+        values: dict[str, Any] = {"kind": draft.kind, "id": draft.object_id}
+        return self._pages.render(
+            "shares/new.html",
+            user.session,
+            user=user,
+            target=target,
+            shares=existing,
+            link=link,
+            lives=LIVES,
+            here=f"/shares/new?{urlencode(values)}",
+            draft=draft,
+        )
+
+
+def _with_shares(user: PageUser, draft: ShareDraft) -> Any:
+    target: ShareTarget = yield from objects.locate(user.principal, draft.kind, draft.object_id)
+    page = yield from shares.page(user.tenant, _ROWS, None, draft.kind, target.id)
+    return target, page.shares
+
+
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
+    """Return the routes of the forms and the list."""
+    own = ShareForms(services, pages, auth)
+    page, signed_in, run = auth.page, auth.signed_in, rights.RUN
+    return (
+        RouteEntry("/shares/new", {"GET": page(own.new)}, access=run),
+        RouteEntry("/shares", {"POST": signed_in(own.create)}, _FORM_BYTES, access=run),
+        RouteEntry("/shares/{share_id}/end", {"POST": signed_in(own.end)}, _FORM_BYTES, access=run),
+        RouteEntry(LIST, {"GET": page(own.show_list)}, access=run),
+    )

@@ -1,0 +1,95 @@
+"""`/s/{token}`: the page of a share, readable without signing in, and its files."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.shares import shares
+from sixfold.core.shares.shares import Share
+from sixfold.ui.shares import files
+from sixfold.ui.shares.content import DOWNLOAD, GRAPH, SharedContents
+from sixfold.ui.templating import PageTemplates
+from sixfold.ui.workflows import WorkflowCards
+from sixfold.web import requests
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+_NO_INDEX = "noindex, nofollow"
+_SVG_HEADERS = {
+    "Cache-Control": "private, no-cache",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+}
+_ENDINGS = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}
+_PREVIEW_WIDTH = 960
+
+
+class SharedPages:
+    """What everyone who has the link sees."""
+
+    def __init__(
+        self, services: WebServices, pages: PageTemplates, workflow_list: WorkflowCards | None
+    ) -> None:
+        self._services = services
+        self._pages = pages
+        self._contents = SharedContents(services, workflow_list)
+
+    async def show(self, request: Request) -> Response:
+        """Show a shared object, and count the view unless its owner looks at it."""
+        session = await self._services.sessions.admitted(request)
+        share, path = await self._share(request)
+        content = await self._contents.read(share, path)
+        if request.method == "GET" and (session is None or session.account.id != share.account_id):
+            await self._services.database.write(shares.count_view(share), durable=False)
+        base = self._services.settings.base_url
+        preview = f"{base}{path}/files/{content.image}?w={_PREVIEW_WIDTH}" if content.image else ""
+        response = self._pages.render(
+            "shares/shared.html",
+            session,
+            share=share,
+            path=path,
+            url=f"{base}{path}",
+            content=content,
+            preview=preview,
+            title=content.title,
+            before="",
+            **content.values,
+        )
+        if not share.is_indexed:
+            response.headers["X-Robots-Tag"] = _NO_INDEX
+        return response
+
+    async def file(self, request: Request) -> Response:
+        """Return a file of a shared object."""
+        share, path = await self._share(request)
+        name = requests.path_value(request, "name")
+        content = await self._contents.read(share, path)
+        if content.workflow is not None and name == GRAPH:
+            return Response(self._contents.draw(content.workflow), 200, _SVG_HEADERS, "image/svg+xml")
+        if content.workflow is not None and name == DOWNLOAD:
+            workflow = content.workflow
+            ending = _ENDINGS.get(workflow.content_type, "json")
+            headers = {"Content-Disposition": f'attachment; filename="{workflow.slug}.{ending}"'}
+            return Response(workflow.content, 200, headers, workflow.content_type)
+        source = content.files.sources.get(name)
+        if source is None:
+            raise errors.NotFound("The file was not found")
+        return await files.serve(self._services, request, share.account_id, source)
+
+    async def _share(self, request: Request) -> tuple[Share, str]:
+        token = requests.path_value(request, "token")
+        share = await self._services.database.read(shares.opened(token), snapshot=False)
+        return share, shares.path_of(token)
+
+
+def routes(
+    services: WebServices, pages: PageTemplates, workflow_list: WorkflowCards | None
+) -> tuple[RouteEntry, ...]:
+    """Return the routes of the page and its files."""
+    shared = SharedPages(services, pages, workflow_list)
+    return (
+        RouteEntry("/s/{token}", {"GET": shared.show}, access=rights.PUBLIC),
+        RouteEntry("/s/{token}/files/{name}", {"GET": shared.file}, access=rights.PUBLIC),
+    )

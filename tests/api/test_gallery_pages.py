@@ -1,0 +1,81 @@
+"""Publishing a result on the pages: the author's name, unlisted posts, remixes and deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sixfold.core.accounts import accounts
+from sixfold.core.predictions import refunds
+from tests.api.app_fixture import AppFixture
+from tests.api.test_pages import signed_in
+from tests.api.test_shares import run, stranger
+
+
+async def publish(app: AppFixture, csrf: str, prediction_id: str, **more: str) -> Any:
+    form = {"csrf": csrf, "run": prediction_id, "name": "ada", "text": "My harbour", "tags": "Sea, #night"}
+    return await app.client.post("/gallery/publish", data={**form, **more})
+
+
+async def test_a_result_becomes_a_post_that_others_remix(any_database_app: AppFixture) -> None:
+    app, visitor = any_database_app, stranger(any_database_app)
+    made, csrf = await run(app, "a quiet harbour", seed=7), await signed_in(app)
+    form = (await app.client.get(f"/gallery/publish?run={made['id']}")).text
+    assert "a quiet harbour" in form
+    answer = await publish(app, csrf, made["id"], inputs="on")
+    assert answer.status_code == 303, answer.text
+    where = answer.headers["location"]
+    page = (await visitor.get(where)).text
+    assert "By <b>ada</b>" in page
+    assert "ada@example.com" not in page
+    assert 'property="og:image"' in page
+    listed = (await visitor.get("/gallery?tag=sea")).text
+    assert where in listed
+    assert "By <b>ada</b>" in listed
+    (row,) = (await visitor.get("/api/posts")).json()["posts"]
+    assert (row["author_name"], row["tags"]) == ("ada", ["sea", "night"])
+    remix = await visitor.get(f"/catalog/ra2?from={row['id']}")
+    assert "a quiet harbour" in remix.text
+    assert (await visitor.get(f"/catalog/anime?from={row['id']}")).status_code == 404
+    assert (await visitor.get("/catalog/ra2?from=post_none")).status_code == 404
+    await app.product.database.write(refunds.refund(made["id"], "test"))
+    assert (await visitor.get(where)).status_code == 404
+
+
+async def test_an_unlisted_post_is_found_by_its_address_only(any_database_app: AppFixture) -> None:
+    app, visitor = any_database_app, stranger(any_database_app)
+    made, csrf = await run(app, "a secret prompt"), await signed_in(app)
+    where = (await publish(app, csrf, made["id"], unlisted="on")).headers["location"]
+    page = await visitor.get(where)
+    assert (page.status_code, page.headers["x-robots-tag"]) == (200, "noindex, nofollow")
+    assert "secret prompt" not in page.text, "the inputs were not published"
+    assert "Remix" not in page.text
+    for path in ("/gallery", "/gallery?tag=sea", "/api/posts", "/api/posts?tag=sea"):
+        assert where.rpartition("/")[2] not in (await visitor.get(path)).text
+    other = await app.product.database.read(accounts.by_email("ben@example.com"))
+    ben = await signed_in(app, other)
+    assert (await app.client.post(f"{where}/delete", data={"csrf": ben})).status_code == 404
+    ada = await signed_in(app)
+    assert (await app.client.post(f"{where}/delete", data={"csrf": ada})).status_code == 303
+    assert (await visitor.get(where)).status_code == 404
+
+
+async def test_a_name_belongs_to_one_account(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    made, csrf = await run(app), await signed_in(app)
+    for name in ("", "a", "A b", "x" * 31, "<b>"):
+        assert (await publish(app, csrf, made["id"], name=name)).status_code == 400, name
+    assert (await publish(app, csrf, made["id"], text="x" * 2001)).status_code == 400
+    assert (
+        await publish(app, csrf, made["id"], tags=",".join(f"t{n}" for n in range(21)))
+    ).status_code == 400
+    assert (await publish(app, csrf, made["id"])).status_code == 303
+    assert 'value="ada"' in (await app.client.get(f"/gallery/publish?run={made['id']}")).text
+    other = await app.product.database.read(accounts.by_email("ben@example.com"))
+    ben = await signed_in(app, other)
+    assert (await publish(app, ben, made["id"])).status_code == 404, "a run of another account"
+    headers = {"Authorization": f"Bearer {app.other}"}
+    body = {"model": "ra2", "input": {"prompt": "his", "width": 64, "height": 64}}
+    his = (await app.client.post("/api/containers/run", json=body, headers=headers)).json()
+    taken = await publish(app, ben, his["id"])
+    assert (taken.status_code, "belongs to another account" in taken.text) == (409, True)
+    assert (await publish(app, ben, his["id"], name="ben")).status_code == 303

@@ -1,0 +1,92 @@
+"""Sharing in a real browser: the dialog on every width, and the form without a script."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.api import browser
+from tests.api.app_fixture import AppFixture
+from tests.api.browser import Look
+from tests.api.test_history_browser import MOST_BYTES, WEIGHT, painted
+from tests.api.test_memory_browser import RULES
+from tests.api.test_memory_pages import put
+from tests.api.test_shares import share
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, pytest.mark.nightly, browser.needed]
+LOOKS = (Look(width=1440), Look(width=834, scheme="dark"), Look(width=390))
+
+
+async def check(tab: Any, look: Look, name: str) -> None:
+    """The page fits, is light, and breaks no rule of axe."""
+    page = tab.page
+    await page.wait_for_load_state("load")
+    assert await page.evaluate("document.documentElement.scrollWidth") <= look.width, name
+    assert await page.evaluate(WEIGHT) < MOST_BYTES, name
+    found = await axe.Axe().run(page, options=RULES)
+    said = [
+        (rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found.response["violations"]
+    ]
+    assert said == [], (name, json.dumps(said, indent=1))
+
+
+async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    (made,) = await painted(app, "a red fox", size=512)
+    for look in LOOKS:
+        async with browser.tab(chromium, app, url, look) as tab:
+            page = tab.page
+            await tab.open(f"/predictions/{made['id']}")
+            await page.click(".next-steps >> text=Share")
+            await page.wait_for_selector("dialog[open] >> text=Create link")
+            await check(tab, look, "dialog")
+            await page.click("dialog >> text=Create link")
+            await page.wait_for_selector("#share-link")
+            await check(tab, look, "link")
+            link = re.sub("^https?://[^/]+", "", await page.input_value("#share-link"))
+            await page.click("dialog >> role=button[name=/^End the link/]")
+            await page.wait_for_selector("dialog >> text=Create link")
+            assert await page.locator(".share-list").count() == 0
+            answer = await page.request.get(url + link)
+            assert answer.status == 404
+            await page.click("dialog >> text=Close")
+            assert await page.locator("dialog[open]").count() == 0
+
+
+async def test_the_form_works_without_a_script(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    (made,) = await painted(app, "a red fox")
+    async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
+        page = tab.page
+        await tab.open(f"/predictions/{made['id']}")
+        await page.click(".next-steps >> text=Share")
+        await page.click("text=Create link")
+        assert "/s/" in await page.input_value("#share-link")
+        await page.click("role=button[name=/^End the link/]")
+        await page.wait_for_selector("text=Create link")
+        assert await page.locator(".share-list").count() == 0
+
+
+async def test_shared_pages_and_the_list_of_shares_fit(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    (run,) = await painted(app, "a red fox under birch trees in the snow", size=512)
+    await put(
+        app, "notes/long-names", "# Long names\n\n" + "| a | b |\n|---|---|\n| " + "word" * 40 + " | 2 |\n"
+    )
+    links = [
+        (await share(app, kind, object_id))["url"]
+        for kind, object_id in (("run", run["id"]), ("page", "notes/long-names"))
+    ]
+    post = {"text": "A fox " * 20, "media_url": run["output"]["url"], "tags": ["fox"]}
+    answer = await app.client.post("/api/create-post", json={"api_key": app.key, **post})
+    assert answer.status_code == 200, answer.text
+    paths = [*(re.sub("^https?://[^/]+", "", link) for link in links), "/account/shares", "/gallery"]
+    for look in LOOKS:
+        async with browser.tab(chromium, app, url, look) as tab:
+            for path in paths:
+                await tab.open(path)
+                await check(tab, look, path)

@@ -1,0 +1,322 @@
+"""Shares: what a link shows to a stranger, what it never shows, and that it ends at once."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from sixfold.core.account_data import deletion
+from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Query, Transaction, many, one
+from sixfold.core.predictions import refunds
+from sixfold.core.shares import shares
+from tests.api.app_fixture import AppFixture, bearer
+from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_account_data import lines, opened
+from tests.api.test_chat_pages import Person
+from tests.api.test_comfyui_face import PAINT as GRAPH
+from tests.api.test_pages import signed_in
+
+PATH = "/api/shares"
+ELSEWHERE = "203.0.113.9"
+
+
+def stranger(app: AppFixture) -> httpx.AsyncClient:
+    """A visitor without cookies or a key, from another address."""
+    return app.visitor(ELSEWHERE)
+
+
+async def run(app: AppFixture, prompt: str = "a quiet harbour", **more: Any) -> dict[str, Any]:
+    body = {"model": "ra2", "input": {"prompt": prompt, "width": 64, "height": 64, **more}}
+    return (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+
+
+async def share(app: AppFixture, kind: str, object_id: str, **more: Any) -> dict[str, Any]:
+    body = {"kind": kind, "id": object_id, **more}
+    answer = await app.client.post(PATH, json=body, headers=app.bearer)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    return answer.json()
+
+
+async def listed(app: AppFixture) -> list[dict[str, Any]]:
+    return (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
+
+
+def files_of(page: str) -> list[str]:
+    return list(dict.fromkeys(re.findall(r"/s/[\w-]+/files/[\w.-]+", page)))
+
+
+async def test_a_run_is_read_by_a_stranger_until_its_share_ends(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    made, visitor = await run(app), stranger(app)
+    shared = await share(app, "run", made["id"])
+    token = shared["url"].rpartition("/")[2]
+    assert len(token) >= 22, "128 bits in base64"
+    page = await visitor.get(f"/s/{token}")
+    assert (page.status_code, page.headers["x-robots-tag"]) == (200, "noindex, nofollow")
+    assert 'name="robots" content="noindex, nofollow"' in page.text
+    assert 'property="og:title" content="a quiet harbour"' in page.text
+    image = re.search(r'property="og:image" content="([^"]+)"', page.text)
+    assert image is not None
+    (file,) = files_of(page.text.replace("?w=960", ""))
+    picture = await visitor.get(file)
+    assert (picture.status_code, picture.headers["content-type"]) == (200, "image/png")
+    assert picture.headers["cache-control"] == "private, no-cache"
+    assert (await visitor.get(f"{file}?w=320")).headers["content-type"] == "image/webp"
+    (row,) = await listed(app)
+    assert (row["views"], row["title"], row["expires_at"]) == (1, "a quiet harbour", None)
+    assert "url" not in row
+    assert (await app.client.delete(f"{PATH}/{shared['id']}", headers=app.bearer)).status_code == 204
+    assert [(await visitor.get(path)).status_code for path in (f"/s/{token}", file)] == [404, 404]
+    assert await listed(app) == []
+
+
+async def test_a_page_of_a_run_shows_nothing_beside_it(app: AppFixture) -> None:
+    upload = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(upload, "PNG")
+    headers = {**app.bearer, "Content-Type": "image/png"}
+    source = (await app.client.post("/api/uploads", content=upload.getvalue(), headers=headers)).json()
+    body = {
+        "model": "remove-background",
+        "input": {"image_url": source["url"]},
+        "webhook": "https://example.com/hook?secret=s3cret",
+    }
+    made = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+    assert made["status"] == "succeeded", made
+    other = await run(app, "another run")
+    output = made["output"]["url"].rpartition("/")[2]
+    hidden = (
+        *(app.key, app.key[-6:], app.account.id, "ada@example.com", "s3cret", other["id"], "another run"),
+        *(source["url"].rpartition("/")[2], source["id"], output, "/media/", "USD"),
+    )
+    plain = await share(app, "run", made["id"])
+    full = await share(app, "run", made["id"], include_inputs=True)
+    visitor = stranger(app)
+    pages = [(await visitor.get(each["url"])).text for each in (plain, full)]
+    assert [word for word in hidden for page in pages if word in page] == []
+    assert [len(files_of(page)) for page in pages] == [1, 2]
+    found = next(name for name in files_of(pages[1]) if "input-" in name)
+    assert (await visitor.get(found)).content == upload.getvalue()
+    assert (await visitor.get(found.replace(full["url"][-32:], plain["url"][-32:]))).status_code == 404
+
+
+async def test_a_stranger_needs_the_token(app: AppFixture) -> None:
+    shared = await share(app, "run", (await run(app))["id"])
+    visitor, token = stranger(app), shared["url"].rpartition("/")[2]
+    wrong = ("A" * len(token), token[:-1], f"{token}x", shared["id"], "x" * 5000, "%00", token.upper())
+    answers = [await visitor.get(f"/s/{each}") for each in wrong]
+    assert [each.status_code for each in answers] == [404] * len(wrong)
+    for key, expected in ((None, 401), (app.other, 404)):
+        headers = {} if key is None else bearer(key)
+        gone = await visitor.delete(f"{PATH}/{shared['id']}", headers=headers)
+        made = await visitor.post(PATH, json={"kind": "run", "id": shared["object_id"]}, headers=headers)
+        assert (gone.status_code, made.status_code) == (expected, expected)
+    rows = await app.product.database.read(
+        many("export_shares", account_id=app.account.id, after="", limit=5)
+    )
+    stored = await app.product.database.read(
+        one("share_get", account_id=app.account.id, credential_id="", id=shared["id"])
+    )
+    assert stored is not None
+    assert token.encode() not in stored["token_hash"]
+    assert token not in f"{rows}{stored}"
+    assert (await visitor.get(shared["url"])).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"kind": "balance"}, 400, "kind must be one of"),
+        ({"id": ""}, 400, "id must be"),
+        ({"id": "x" * 301}, 400, "id must be"),
+        ({"id": "pred_none"}, 404, "not found"),
+        ({"expires_in": 59}, 400, "expires_in must be 60"),
+        ({"expires_in": True}, 400, "expires_in must be 60"),
+        ({"public": "yes"}, 400, "public must be"),
+        ({"token": "mine"}, 400, "no field"),
+        ({"kind": "workflow", "id": "line-control"}, 404, "built-in"),
+        ({"kind": "chat", "id": "conv_none"}, 404, ""),
+        ({"kind": "page", "id": "none"}, 404, "not found"),
+    ],
+)
+async def test_a_bad_share_is_refused(app: AppFixture, change: Any, status: int, words: str) -> None:
+    body = {"kind": "run", "id": "pred_none", **change}
+    answer = await app.client.post(PATH, json=body, headers=app.bearer)
+    assert (answer.status_code, words in answer.text) == (status, True), answer.text
+
+
+async def test_a_share_expires_and_an_account_has_a_limit(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, visitor = any_database_app, stranger(any_database_app)
+    made, tenant_row = await run(app), Tenant(any_database_app.account.id).row
+    monkeypatch.setattr(shares, "MAX_SHARES", 2)
+    short = await share(app, "run", made["id"], expires_in=60, public=True)
+    assert "x-robots-tag" not in (await visitor.get(short["url"])).headers
+    await share(app, "run", made["id"])
+    full = await app.client.post(PATH, json={"kind": "run", "id": made["id"]}, headers=app.bearer)
+    assert (full.status_code, "at most 2 shares" in full.text) == (403, True)
+
+    def age() -> Transaction[None]:
+        known = {"id": short["id"], **tenant_row}
+        row = yield from one("share_get", **known)
+        assert row is not None
+        yield Query("share_end", known)
+        values = {name: row[name] for name in row.keys() if name not in ("views", "created_at")}  # noqa: SIM118 - not a mapping
+        yield Query("share_insert", {**values, "expires_at": row["expires_at"] - 61 * SECOND_US})
+
+    await app.product.database.write(age())
+    assert (await visitor.get(short["url"])).status_code == 404
+    assert len(await listed(app)) == 1
+    await share(app, "run", made["id"])
+
+
+async def test_a_deleted_or_refunded_run_ends_its_share(any_database_app: AppFixture) -> None:
+    app, visitor = any_database_app, stranger(any_database_app)
+    first, second = await run(app, "one"), await run(app, "two")
+    links = [(await share(app, "run", each["id"]))["url"] for each in (first, second)]
+    csrf = await signed_in(app)
+    await app.client.post("/predictions/selection", data={"csrf": csrf, "ids": first["id"]})
+    await app.product.database.write(refunds.refund(second["id"], "test"))
+    assert [(await visitor.get(link)).status_code for link in links] == [404, 404]
+    assert await listed(app) == []
+
+
+async def test_closing_an_account_ends_its_shares(app: AppFixture) -> None:
+    made, visitor = await run(app), stranger(app)
+    link = (await share(app, "run", made["id"]))["url"]
+    rows = lines(opened(await app.client.get("/api/account/export", headers=app.bearer)), "shares")
+    assert [(row["object_id"], "token" in str(row)) for row in rows] == [(made["id"], False)]
+    account = await app.product.database.read(accounts.by_id(app.account.id))
+    await app.product.database.write(deletion.close(account, 7))
+    assert (await visitor.get(link)).status_code == 404
+    await app.product.database.write(deletion.reopen(app.account.id))
+    assert (await visitor.get(link)).status_code == 404, "a reopened account shares nothing by itself"
+    assert "erase_shares" in deletion.ERASURES
+
+
+async def test_a_key_shares_only_what_it_reads(app: AppFixture) -> None:
+    body = {"slug": "harbour", "title": "Harbour", "body": "At night", "collections": ["sea"]}
+    await app.client.post("/api/pages", json=body, headers=app.bearer)
+    database = app.product.database
+    run_only = await database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
+    sea = await database.write(keys.create(app.account.id, Scope(collections=("sea",))))
+    for key in (run_only, sea):
+        body = {"kind": "page", "id": "harbour"}
+        assert (await app.client.post(PATH, json=body, headers=bearer(key.api_key))).status_code == 403
+    own = {"kind": "run", "id": (await run(app))["id"]}
+    refused = await app.client.post(PATH, json=own, headers=bearer(run_only.api_key))
+    assert refused.status_code == 404, "a key without account.read sees its own runs only"
+    made = await share(app, "run", own["id"])
+    assert (await app.client.get(PATH, headers=bearer(run_only.api_key))).json()["shares"] == []
+    ended = await app.client.delete(f"{PATH}/{made['id']}", headers=bearer(run_only.api_key))
+    assert ended.status_code == 404
+
+
+async def test_a_page_is_shown_without_its_surroundings(any_database_app: AppFixture) -> None:
+    app, visitor = any_database_app, stranger(any_database_app)
+    await app.client.post(
+        "/api/pages", json={"slug": "secret", "title": "Hidden title", "body": "x"}, headers=app.bearer
+    )
+    image = (await run(app))["output"]["url"]
+    text = f"Hello [[secret]] %%a comment%% ![boat]({image}) [run](/predictions/pred_1) [out](https://example.com)"
+    await app.client.post(
+        "/api/pages", json={"slug": "open", "title": "Open", "body": text}, headers=app.bearer
+    )
+    link = (await share(app, "page", "open"))["url"]
+    page = (await visitor.get(link)).text
+    for word in ("Hidden title", "a comment", "/media/", "/memory/secret", "pred_1"):
+        assert word not in page, word
+    assert 'href="https://example.com"' in page
+    (file,) = files_of(page.replace("?w=960", ""))
+    assert (await visitor.get(file)).headers["content-type"] == "image/png"
+    await app.client.put("/api/pages/open", json={"title": "Open", "body": "Newer"}, headers=app.bearer)
+    assert "Newer" in (await visitor.get(link)).text
+    assert (await visitor.get(file)).status_code == 404
+    await app.client.request("DELETE", "/api/pages/open", headers=app.bearer)
+    assert (await visitor.get(link)).status_code == 404
+    await app.client.post("/api/versions/open", json={"version": 1}, headers=app.bearer)
+    assert (await visitor.get(link)).status_code == 404, "a restored page is not shared again"
+
+
+async def test_a_workflow_is_shown_and_downloaded_until_it_is_removed(app: AppFixture) -> None:
+    kept = (
+        await app.client.post(
+            "/api/graph/spaces", json={"workflow": GRAPH, "name": "Mine"}, headers=app.bearer
+        )
+    ).json()
+    link, visitor = (await share(app, "workflow", kept["slug"]))["url"], stranger(app)
+    assert "Mine" in (await visitor.get(link)).text
+    assert (await visitor.get(f"{link}/files/graph.svg")).headers["content-type"].startswith("image/svg")
+    assert (await visitor.get(f"{link}/files/workflow")).json() == GRAPH
+    models = app.product.predictions.custom_models
+    await models.remove(app.account.id, f"space:{kept['slug']}")
+    assert (await visitor.get(link)).status_code == 404
+    await app.client.post("/api/graph/spaces", json={"workflow": GRAPH, "name": "Mine"}, headers=app.bearer)
+    assert (await visitor.get(link)).status_code == 404, "another workflow of the same name is not shared"
+
+
+@pytest.fixture
+async def gateway(either: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(either) as found:
+        yield found
+
+
+async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
+    app = gateway.app
+    person = await Person.of(gateway)
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(picture, "PNG")
+    attached = [("file", ("boat.png", picture.getvalue(), "image/png"))]
+    where = await person.asked("say 3 words", files=attached)
+    chat = where.rpartition("/")[2]
+    plain = (await share(app, "chat", chat))["url"]
+    full = (await share(app, "chat", chat, include_inputs=True))["url"]
+    await person.asked("say 4 words and a later secret", where)
+    visitor = stranger(app)
+    pages = [(await visitor.get(link)).text for link in (plain, full)]
+    assert ["say 3 words" in page for page in pages] == [True, True]
+    assert ["later secret" in page for page in pages] == [False, False]
+    assert [len(files_of(page)) for page in pages] == [0, 1]
+    assert (await visitor.get(files_of(pages[1])[0])).content == picture.getvalue()
+    await person.act(f"/chat/{chat}/delete")
+    assert [(await visitor.get(link)).status_code for link in (plain, full)] == [404, 404]
+    assert await listed(app) == []
+
+
+async def test_the_forms_share_and_end_without_a_script(app: AppFixture) -> None:
+    made, csrf = await run(app), await signed_in(app)
+    where = f"/shares/new?kind=run&id={made['id']}"
+    assert where.replace("&", "&amp;") in (await app.client.get(f"/predictions/{made['id']}")).text
+    assert where.replace("&", "&amp;") in (await app.client.get("/predictions")).text
+    assert "Create link" in (await app.client.get(where)).text
+    form = {"csrf": csrf, "kind": "run", "id": made["id"], "life": "7", "public": "on"}
+    created = await app.client.post("/shares", data=form)
+    link = re.search(r'value="(http://[^"]+/s/[^"]+)"', created.text)
+    assert link is not None
+    visitor = stranger(app)
+    assert (await visitor.get(link[1])).status_code == 200
+    (row,) = await listed(app)
+    assert (row["public"], row["include_inputs"]) == (True, False)
+    assert row["expires_at"] is not None
+    own = (await app.client.get("/account/shares")).text
+    assert "1</td>" in own
+    assert link[1].rpartition("/")[2] not in own
+    end = {"csrf": csrf, "next": where}
+    refused = await app.client.post(f"/shares/{row['id']}/end", data={"csrf": "x"})
+    assert refused.status_code == 403
+    ended = await app.client.post(f"/shares/{row['id']}/end", data=end)
+    assert (ended.status_code, ended.headers["location"]) == (303, where)
+    assert (await visitor.get(link[1])).status_code == 404
+    assert (await app.client.get("/shares/new?kind=run&id=pred_none")).status_code == 404
