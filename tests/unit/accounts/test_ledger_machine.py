@@ -448,6 +448,7 @@ def test_parts_of_what_is_not_paid_are_never_readable(back: str) -> None:
     assert _play(back, base=PartsMachine)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PARTS_MUTANTS)
 def test_a_part_that_is_readable_too_early_is_caught(name: str) -> None:
     assert not _play("sqlite", PARTS_MUTANTS[name], base=PartsMachine, examples=MANY)

@@ -137,7 +137,9 @@ def test_a_key_has_every_limit_that_it_was_given(sixfold: Commands) -> None:
     newest, first = sixfold.ok("key", "list", "a@b.c")["keys"]
     assert newest == {
         "id": made["id"],
+        "name": "",
         "created_at": newest["created_at"],
+        "used_at": None,
         "expires_at": "2999-02-01T00:00:00.000Z",
         "revoked_at": None,
         "hint": made["api_key"][-4:],

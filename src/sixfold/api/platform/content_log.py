@@ -11,7 +11,7 @@ from sixfold import errors
 from sixfold.api.platform import accounts
 from sixfold.core.accounts import rights
 from sixfold.core.clock import rfc3339
-from sixfold.core.gateway.content import log as contents
+from sixfold.core.gateway.content_log import storage as contents
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -82,8 +82,8 @@ class ContentLogRoutes:
         if log is None:
             raise errors.NotConfigured
         row = await log.get(principal.account_id, requests.path_value(request, "request_id"))
-        shown = {**_call(row), "request": row["request"], "response": row["response"]}
-        return responses.json(shown, headers=_NO_STORE)
+        document = {**_call(row), "request": row["request"], "response": row["response"]}
+        return responses.json(document, headers=_NO_STORE)
 
     async def clear(self, request: Request) -> Response:
         """Delete all logged calls."""

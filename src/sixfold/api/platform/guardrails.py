@@ -1,4 +1,4 @@
-"""`/api/account/guardrails`: what is masked and checked in the gateway calls of an account and its keys."""
+"""`/api/account/guardrails`: masking and hooks for the gateway calls of an account and its keys."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core import guardrail as guardrails
 from sixfold.core.accounts import audit_log, rights
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
+from sixfold.core.gateway.guardrails import models as guardrails
 from sixfold.core.gateway.guardrails import storage
-from sixfold.core.guardrail import Guardrail
+from sixfold.core.gateway.guardrails.models import Guardrail
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sixfold.api.platform import account_data, accounts, alerts, content_log, engines, guardrails, uploads
+from sixfold.api.platform import (
+    account_data,
+    accounts,
+    alerts,
+    content_log,
+    engines,
+    guardrails,
+    shares,
+    uploads,
+)
+from sixfold.api.platform.operator import schemas as operator
 from sixfold.api.platform.organization import openapi as organization
 from sixfold.core.accounts import usage_report
 from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
@@ -25,7 +35,15 @@ def document() -> OpenApiDocument:
         "Sixfold Platform",
         "1.0.0",
         "What all APIs share: uploads, media files, the account, health.",
-        {**_files(), **_account(), **_policy(), **organization.operations(), **_server()},
+        {
+            **_files(),
+            **shares.operations(),
+            **_account(),
+            **_policy(),
+            **organization.operations(),
+            **operator.operations(),
+            **_server(),
+        },
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sixfold.api.platform import account_data, guardrails, oauth, payments
+from sixfold.api.platform import account_data, guardrails, oauth, payments, shares
 from sixfold.api.platform.engines import EngineRoutes
 from sixfold.api.platform.health import HealthRoutes
 from sixfold.api.platform.media import MediaFileRoutes
 from sixfold.api.platform.openapi_documents import OpenApiRoutes
+from sixfold.api.platform.operator import routes as operator
 from sixfold.api.platform.organization import routes as organization
 from sixfold.api.platform.uploads import UploadRoutes
 from sixfold.core.accounts import rights
@@ -39,8 +40,10 @@ def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocumen
             RouteEntry("/openapi/{area}", {"GET": reference.show}, access=rights.PUBLIC),
             *account_data.routes(services),
             *guardrails.routes(services),
+            *shares.routes(services),
             *oauth.routes(services),
             *payments.routes(services),
             *organization.routes(services),
+            *operator.routes(services),
         ),
     )

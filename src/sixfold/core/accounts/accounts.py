@@ -33,6 +33,7 @@ class Account:
     closing_at: int | None = None
     budget_day: int | None = None
     budget_month: int | None = None
+    suspended_at: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> Account:
@@ -48,6 +49,7 @@ class Account:
             closing_at=row["closing_at"],
             budget_day=row["budget_day"],
             budget_month=row["budget_month"],
+            suspended_at=row["suspended_at"],
         )
 
     @property
@@ -80,6 +82,7 @@ class Account:
             authentication="local",
             below_zero=below_zero,
             budgets=self.budgets,
+            suspended=self.suspended_at is not None,
         )
 
     @property
@@ -121,8 +124,8 @@ def is_email(text: str) -> bool:
     return _EMAIL.fullmatch(text) is not None
 
 
-def credit(email: str, amount: int) -> Transaction[Account]:
-    """Add `amount` micro-dollars to an account and return it.
+def credit(email: str, amount: int, reason: str = "") -> Transaction[Account]:
+    """Add `amount` micro-dollars to an account, with a reason that its ledger shows, and return it.
 
     A negative amount is withdrawn; for a customer, raises `BadRequest` if less than that is available.
     """
@@ -131,7 +134,8 @@ def credit(email: str, amount: int) -> Transaction[Account]:
         raise errors.BadRequest(f"{account.email} has less than {money.format_usd(-amount)} USD available")
     if amount == 0:
         raise errors.BadRequest("The amount must not be 0")
-    yield from ledger.deposit(account.id, amount, ledger.LedgerEntry("credit", "Credit by the operator"))
+    text = f"Credit by the operator: {reason}" if reason else "Credit by the operator"
+    yield from ledger.deposit(account.id, amount, ledger.LedgerEntry("credit", text))
     yield from audit_log.note(account.id, "account.credit", money.format_usd(amount))
     return (yield from by_id(account.id))
 

@@ -20,6 +20,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts import keys
+from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.database import Database, Transaction, many
 
 CHECK_SECONDS = 0.5
@@ -71,10 +72,14 @@ def reset() -> None:
 
 
 class Connections:
-    """Open connections of this server. Not thread-safe: all calls come from one event loop."""
+    """Open connections of this server. Not thread-safe: all calls come from one event loop.
+
+    `key_use` collects which keys are used.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.key_use = KeyUse(database)
         self._ends: defaultdict[Credential, set[Callable[[], None]]] = defaultdict(set)
         self._any = asyncio.Event()
 

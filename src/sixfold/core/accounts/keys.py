@@ -21,6 +21,9 @@ Origin = Literal["key", "oauth"]
 # A credential id that no work has: its holder sees nothing.
 _NO_CREDENTIAL = "-"
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
+# What a suspended account may not do: everything but see, export and close itself.
+_SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
+MAX_NAME = 60
 # How long after a login its session may use `account.manage`.
 FRESH_MINUTES = 10
 _NEEDED_ROLES = {
@@ -113,6 +116,8 @@ class Principal:
     member_id: str | None = None
     team_id: str | None = None
     budgets: tuple[Budget, ...] = ()
+    # The operator suspended the account or its person: it may see and manage itself only.
+    suspended: bool = False
     # The guardrail of the key or its account as JSON; empty without one.
     guardrail: str = ""
     # For how many days requests and responses are logged; 0 for not at all.
@@ -165,6 +170,8 @@ class Principal:
         Raises `SignInAgain` if the right needs a recent login and the session's is too old.
         """
         needed = access.bits
+        if self.suspended and needed & _SUSPENDED_REFUSED:
+            raise errors.Forbidden("This account is suspended: ask the operator of this server")
         if needed & ~int(self.rights):
             raise errors.Forbidden(_missing_rights(access.right & ~self.rights, self.authentication))
         if rights.ROLES.index(self.role) < rights.ROLES.index(access.role):
@@ -219,12 +226,13 @@ class NewKey:
 class Holder(NamedTuple):
     """Whose key it is within an organization: of a member, of a team, or else of the account itself.
 
-    `grant_id` is the OAuth grant if the key is an access token.
+    `grant_id` is the OAuth grant if the key is an access token; `name` is what the holder calls the key.
     """
 
     member_id: str | None = None
     team_id: str | None = None
     grant_id: str | None = None
+    name: str = ""
 
 
 ACCOUNT = Holder()
@@ -242,7 +250,7 @@ def create(
     """Create a key of an account; `expires_at` in epoch µs. Without `granted` it gets the usual rights.
 
     `holder` is whose key it is within the organization. Raises `BadRequest` if the limits or the account do
-    not allow the rights.
+    not allow the rights, or for a name that is too long.
     """
     limits = scope or UNLIMITED
     key_rights = limits.default_rights if granted is None else granted
@@ -262,13 +270,52 @@ def create(
             "grant_id": holder.grant_id,
             "member_id": holder.member_id,
             "team_id": holder.team_id,
+            "name": _checked_name(holder.name),
         },
     )
-    yield Query(
-        "audit_insert",
-        {"id": ids.new("aud"), "account_id": account_id, "action": "key.create", "detail": key.id},
-    )
+    yield _note(account_id, "key.create", key.id)
     return key
+
+
+def roll(account_id: str, key_id: str, member_id: str | None = None, keep_us: int = 0) -> Transaction[NewKey]:
+    """Replace the secret of a key: create a key like it, and end the old one after `keep_us` µs.
+
+    The new key has the same name, rights, limits, guardrail and cost alerts, and counts what the old one has
+    spent. With a `member_id`, it must be a key of that member, otherwise one of no member. Raises `NotFound`.
+    """
+    new = NewKey(ids.new("key"), ids.secret("sf"))
+    params = {"id": key_id, "account_id": account_id, "new_id": new.id}
+    secret = {"hash": hash_of(new.api_key), "hint": new.api_key[-4:], "member_id": member_id or ""}
+    if not (yield Query("key_copy", {**params, **secret})):
+        raise errors.NotFound(f"Key {key_id[:60]} not found, or already revoked")
+    yield Query("key_spend_copy", {"id": key_id, "new_id": new.id})
+    yield Query("key_guardrail_copy", params)
+    yield Query("key_alerts_move", params)
+    yield _note(account_id, "key.roll", f"{key_id}, {new.id}")
+    if keep_us:
+        yield Query("key_expire", {"id": key_id, "life": keep_us})
+    else:
+        yield from revoke(key_id)
+    return new
+
+
+def rename(account_id: str, key_id: str, name: str) -> Transaction[None]:
+    """Change the name of a key; raises `NotFound`, or `BadRequest` for a name that is too long."""
+    params = {"id": key_id, "account_id": account_id, "name": _checked_name(name)}
+    if not (yield Query("key_rename", params)):
+        raise errors.NotFound(f"Key {key_id[:60]} not found, or already revoked")
+
+
+def _checked_name(name: str) -> str:
+    text = " ".join(name.split())
+    if len(text) > MAX_NAME or not text.isprintable():
+        raise errors.BadRequest(f"The name of a key must have at most {MAX_NAME} printable characters")
+    return text
+
+
+def _note(account_id: str, action: str, detail: str) -> Query:
+    entry = {"id": ids.new("aud"), "account_id": account_id, "action": action, "detail": detail}
+    return Query("audit_insert", entry)
 
 
 def _check(account_id: str, requested: Rights, limits: Scope) -> Transaction[None]:
@@ -329,6 +376,7 @@ def _principal(row: Row) -> Principal:
         member_id=row["member_id"],
         team_id=row["team_id"],
         budgets=budgets_of(row, row["account_id"]),
+        suspended=row["suspended_at"] is not None,
         guardrail=row["guardrail"] or "",
         content_days=row["content_days"] or 0,
     )
@@ -403,15 +451,7 @@ def revoke(key_id: str) -> Transaction[None]:
     if not rows:
         raise errors.NotFound(f"Key {key_id} not found, or already revoked")
     yield Query("oauth_grant_end_of_key", {"key_id": key_id})
-    yield Query(
-        "audit_insert",
-        {
-            "id": ids.new("aud"),
-            "account_id": rows[0]["account_id"],
-            "action": "key.revoke",
-            "detail": key_id,
-        },
-    )
+    yield _note(rows[0]["account_id"], "key.revoke", key_id)
 
 
 def hash_of(secret: str) -> bytes:

@@ -112,7 +112,7 @@ def book(
         error = _ERRORS[str(refused)]
     if error is errors.BudgetExceeded and len(spent) == 1:
         for payer, amount in spent.items():
-            # Nothing has been counted. This raises the error that tells which budget is exceeded.
+            # Nothing has been counted. This raises the error with the name of the exceeded budget.
             yield from limits.spend(payer, amount)
     raise error()
 

@@ -188,12 +188,12 @@ def _choose_plan(account_id: str) -> Transaction[None]:
     if account is None:
         return
     live = yield from many("subscriptions_living", account_id=account_id)
-    chosen = next((row for row in live if row["id"] == account["subscription"]), None)
-    if chosen is None and live:
-        chosen = live[0]
-    if chosen is not None:
-        if (account["plan"], account["subscription"]) != (chosen["plan"], chosen["id"]):
-            yield from _set_plan(account_id, str(chosen["plan"]), str(chosen["id"]))
+    plan = next((row for row in live if row["id"] == account["subscription"]), None)
+    if plan is None and live:
+        plan = live[0]
+    if plan is not None:
+        if (account["plan"], account["subscription"]) != (plan["plan"], plan["id"]):
+            yield from _set_plan(account_id, str(plan["plan"]), str(plan["id"]))
     elif account["subscription"] is not None:
         yield from _set_plan(account_id, FREE_PLAN, None)
 

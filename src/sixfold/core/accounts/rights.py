@@ -112,9 +112,15 @@ ANY: Final = Access()
 RUN: Final = Access(Rights.RUN)
 MEMORY_READ: Final = Access(Rights.MEMORY_READ)
 MEMORY_WRITE: Final = Access(Rights.MEMORY_WRITE)
+# What reads or writes the memory with a model, which the account pays for.
+RUN_MEMORY_READ: Final = Access(Rights.RUN | Rights.MEMORY_READ)
+RUN_MEMORY_WRITE: Final = Access(Rights.RUN | Rights.MEMORY_WRITE)
 ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)
 ACCOUNT_MANAGE: Final = Access(Rights.ACCOUNT_MANAGE)
 OPERATE: Final = Access(Rights.OPERATE)
+# What the operator may see of accounts, and change; a key for metrics has `operate` alone.
+OPERATE_READ: Final = Access(Rights.OPERATE | Rights.ACCOUNT_READ)
+OPERATE_CHANGES: Final = Access(Rights.OPERATE | Rights.ACCOUNT_MANAGE)
 # What an organization's owner and admins may do, what only its owner may do, and what concerns the sign-in of
 # the account itself.
 ADMIN_READ: Final = Access(Rights.ACCOUNT_READ, role="admin")

@@ -1,4 +1,4 @@
-"""Upload folders: unguessable names (128 random bits) in URLs, which only the folder's tenant is given."""
+"""Upload folders: unguessable names (128 random bits) in URLs, which only the folder's tenant knows."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ class CostAlert:
         self.threshold = _amount(fields.get("threshold_usd"))
 
 
-def _text(fields: Mapping[str, Any], name: str, wanted: str) -> str:
+def _text(fields: Mapping[str, Any], name: str, expected: str) -> str:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise errors.InvalidInput.of(name, f"{name} must be {wanted}")
+        raise errors.InvalidInput.of(name, f"{name} must be {expected}")
     return value or ""
 
 
@@ -96,7 +96,7 @@ def delete(account_id: str, alert_id: str) -> Transaction[None]:
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """Return an alert as the API shows it; the amount is that of the last sweep."""
+    """Return an alert as the API shows it; the amount is as of the last sweep."""
     return {
         "id": row["id"],
         "key": row["key_id"] or None,

@@ -23,7 +23,7 @@ from sixfold.core.predictions.webhooks import RetrySchedule, WebhookSender
 # Entries younger than this are counted by the next sweep: a transaction may commit later than its time.
 LAG_US = 10 * SECOND_US
 _BATCH = 200
-# Messages that are sent at once, so that all are answered or given up before their lease ends.
+# Messages that are sent at once, so that all succeed or fail before their lease ends.
 _AT_ONCE, _ROUNDS = 50, 4
 _LEASE_US = 60 * SECOND_US
 _SEND_SECONDS = 15.0

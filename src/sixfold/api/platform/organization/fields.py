@@ -42,11 +42,11 @@ def whole(fields: Mapping[str, Any], name: str, default: int) -> int:
 
 def changes(fields: Mapping[str, Any], *names: str) -> dict[str, Value]:
     """Return the fields `names` that a request has, which may be null, and its budgets in micro-dollars."""
-    found: dict[str, Value] = {name: optional_text(fields, name) for name in names if name in fields}
+    values: dict[str, Value] = {name: optional_text(fields, name) for name in names if name in fields}
     for field, name in _BUDGETS:
         if field in fields:
-            found[name] = budget(fields, field)
-    return found
+            values[name] = budget(fields, field)
+    return values
 
 
 def role(fields: Mapping[str, Any]) -> rights.Role:

@@ -63,8 +63,8 @@ class OrganizationRoutes:
         """Return the organizations that the person of the key may act for."""
         principal = await self._caller(request)
         rows = await self._read(organizations.of_person(principal.account_id))
-        found: list[schemas.OrganizationChoiceSchema] = [_choice(dict(row)) for row in rows]
-        return responses.json({"organizations": found}, headers=_NO_STORE)
+        choices: list[schemas.OrganizationChoiceSchema] = [_choice(dict(row)) for row in rows]
+        return responses.json({"organizations": choices}, headers=_NO_STORE)
 
     async def create(self, request: Request) -> Response:
         """Create an organization without credit, owned by the person of the key."""
@@ -104,10 +104,8 @@ class OrganizationRoutes:
     async def list_invitations(self, request: Request) -> Response:
         """Return the open invitations."""
         principal = await self._caller(request)
-        found = await self._read(invitations.of_account(principal.account_id))
-        return responses.json(
-            {"invitations": [schemas.invitation(each) for each in found]}, headers=_NO_STORE
-        )
+        rows = await self._read(invitations.of_account(principal.account_id))
+        return responses.json({"invitations": [schemas.invitation(each) for each in rows]}, headers=_NO_STORE)
 
     async def invite(self, request: Request) -> Response:
         """Invite a person, and return the link."""
@@ -228,7 +226,7 @@ def _is_admin(principal: Principal) -> bool:
 
 def _organization(principal: Principal) -> Transaction[schemas.OrganizationSchema]:
     account = yield from accounts.by_id(principal.account_id)
-    found = yield from members.of_account(account.id)
+    member_rows = yield from members.of_account(account.id)
     spent = (yield from limits.spent_now([account.id]))[account.id]
     own_budget = schemas.budget(account.budget_day, account.budget_month, spent)
     return {
@@ -236,30 +234,30 @@ def _organization(principal: Principal) -> Transaction[schemas.OrganizationSchem
         "name": account.email,
         "role": schemas.role_name(principal.role),
         "member_id": principal.member_id,
-        "members": len(found) + account.has_sign_in,
+        "members": len(member_rows) + account.has_sign_in,
         "budget": own_budget if _is_admin(principal) else None,
     }
 
 
 def _members(principal: Principal) -> Transaction[list[schemas.MemberSchema]]:
     account = yield from accounts.by_id(principal.account_id)
-    found = yield from members.of_account(account.id)
-    spent = yield from limits.spent_now([each.id for each in found])
+    member_rows = yield from members.of_account(account.id)
+    spent = yield from limits.spent_now([each.id for each in member_rows])
     return [
         *([schemas.owner(account)] if account.has_sign_in else []),
         *(
             schemas.member(
                 each, spent[each.id] if _is_admin(principal) or each.id == principal.member_id else None
             )
-            for each in found
+            for each in member_rows
         ),
     ]
 
 
 def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
-    found = yield from teams.of_account(account_id)
-    spent = yield from limits.spent_now([each.id for each in found])
-    return [schemas.team(each, spent[each.id]) for each in found]
+    team_rows = yield from teams.of_account(account_id)
+    spent = yield from limits.spent_now([each.id for each in team_rows])
+    return [schemas.team(each, spent[each.id]) for each in team_rows]
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:

@@ -1,1 +1,1 @@
-"""How users and programs sign in: login sessions, passkeys, OpenID Connect, and OAuth for programs."""
+"""Sign-in of users and programs: login sessions, passkeys, OpenID Connect, and OAuth for programs."""

@@ -44,10 +44,10 @@ _BY_LINK = LoginSession("link")
 PASSKEY, SINGLE_SIGN_ON = "passkey", "single sign-on"
 
 
-def new_link(account_id: str, now: int) -> Transaction[str]:
-    """Create a token that signs in to an account once, within an hour of `now` (epoch µs)."""
+def new_link(account_id: str, now: int, life_us: int = LINK_LIFE_US) -> Transaction[str]:
+    """Create a token that signs in to an account once, within `life_us` (an hour) of `now` (epoch µs)."""
     token = ids.secret("link")
-    yield _insert(token, account_id, "link", now + LINK_LIFE_US, _BY_LINK)
+    yield _insert(token, account_id, "link", now + life_us, _BY_LINK)
     return token
 
 
@@ -79,6 +79,7 @@ def session(token: str) -> Transaction[SignedIn | None]:
         signed_in_at=row["signed_in_at"],
         is_fresh=bool(row["is_fresh"]),
         guardrail=row["guardrail"] or "",
+        suspended=account.suspended_at is not None or row["person_suspended"] is not None,
     )
     if row["member_id"] is not None:
         principal = replace(

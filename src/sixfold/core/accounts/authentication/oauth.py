@@ -277,7 +277,7 @@ def end_one(account_id: str, grant_id: str) -> Transaction[None]:
 
 
 def end_all(account_id: str) -> Transaction[int]:
-    """End all grants of an account but those of its members; returns how many."""
+    """Revoke all grants of an account except those of its members; returns their number."""
     ended = yield from _end_of(account_id, "")
     if ended:
         yield from audit_log.note(account_id, "oauth.end_all", str(ended))

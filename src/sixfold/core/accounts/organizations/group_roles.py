@@ -41,14 +41,14 @@ class GroupRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def matching(self, groups: Sequence[str]) -> dict[str, GroupRole]:
         """Return the role for each organization: the highest one, the first of equal ones."""
-        found: dict[str, GroupRole] = {}
+        roles: dict[str, GroupRole] = {}
         for name, rule in self.groups.items():
             if name not in groups:
                 continue
-            known = found.get(rule.organization)
+            known = roles.get(rule.organization)
             if known is None or (known.role == "member" and rule.role == "admin"):
-                found[rule.organization] = rule
-        return found
+                roles[rule.organization] = rule
+        return roles
 
 
 def parse(table: object) -> GroupRules:
@@ -59,7 +59,12 @@ def parse(table: object) -> GroupRules:
         raise ValueError(f"[sign_in] is not valid: {error}") from None
     if len(rules.groups) > _MAX_RULES:
         raise ValueError(f"[sign_in.groups] may have at most {_MAX_RULES} groups, not {len(rules.groups)}")
-    return rules
+    # Names of organizations are stored in lower case; two spellings are one organization.
+    groups = {
+        name: msgspec.structs.replace(rule, organization=rule.organization.lower())
+        for name, rule in rules.groups.items()
+    }
+    return msgspec.structs.replace(rules, groups=groups)
 
 
 def groups_of(claims: Mapping[str, object], claim: str) -> tuple[str, ...] | None:
@@ -68,8 +73,8 @@ def groups_of(claims: Mapping[str, object], claim: str) -> tuple[str, ...] | Non
     for name in claim.split("."):
         if not isinstance(value, Mapping):
             return None
-        found: Mapping[str, object] = msgspec.convert(value, dict[str, object])
-        value = found.get(name)
+        fields: Mapping[str, object] = msgspec.convert(value, dict[str, object])
+        value = fields.get(name)
     if isinstance(value, str):
         return (value,)
     try:
@@ -85,13 +90,13 @@ def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules)
     """
     if groups is None:
         return ""
-    wanted, first = rules.matching(groups), ""
+    roles, first = rules.matching(groups), ""
     for name in dict.fromkeys(rule.organization for rule in rules.groups.values()):
-        row = yield from one("account_by_email", email=name.lower())
+        row = yield from one("account_by_email", email=name)
         if row is None or row["closing_at"] is not None:
             _LOG.warning("no organization %s of [sign_in.groups] exists: create it first", name)
             continue
-        account_id, rule = str(row["id"]), wanted.get(name)
+        account_id, rule = str(row["id"]), roles.get(name)
         if account_id == person_id:
             continue
         member = yield from members.of_person(account_id, person_id)

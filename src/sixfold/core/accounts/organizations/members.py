@@ -1,6 +1,6 @@
 """Members of an organization: persons with a role, a team and budgets.
 
-Each member has a key that nobody holds: whatever the person runs in a browser is attributed to it, as to any
+Each member has a key without a secret: every run of the person in a browser is attributed to it, as to any
 other key. The end of a membership ends the sessions, programs and keys of the member in this organization.
 """
 
@@ -105,6 +105,7 @@ def add(
             "grant_id": None,
             "member_id": member_id,
             "team_id": team_id,
+            "name": "",
         },
     )
     yield from audit_log.note(account_id, "member.add", f"{person.email}, {role}")
@@ -144,6 +145,6 @@ def remove(account_id: str, member_id: str) -> Transaction[None]:
 
 
 def require_team(account_id: str, team_id: Value) -> Transaction[None]:
-    """Raise `NotFound` unless a team, if one is given, is of this organization."""
+    """Raise `NotFound` for a team of another organization."""
     if team_id is not None and (yield from one("team_by_id", account_id=account_id, id=team_id)) is None:
         raise errors.NotFound(f"Team {str(team_id)[:60]} not found")

@@ -1,0 +1,1 @@
+"""`/api/operator`: what the operator sees of accounts and does to them."""

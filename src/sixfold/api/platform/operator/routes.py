@@ -1,0 +1,142 @@
+"""`/api/operator`: accounts and the records of what operators did; needs `operate` with another right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.platform.operator import schemas
+from sixfold.api.platform.organization import fields
+from sixfold.core import money
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.operation import actions, customers
+from sixfold.core.database import Transaction
+from sixfold.web import bodies, requests, responses
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+_NO_STORE = {"Cache-Control": "no-store"}
+_BODY_BYTES = 16_384
+_PAGE, _MAX_PAGE, _MAX_TEXT = 50, 200, 200
+
+
+class OperatorRoutes:
+    """Handlers of the operator's accounts and actions."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._read, self._write = services.database.read, services.database.write
+
+    async def list_accounts(self, request: Request) -> Response:
+        """List the accounts, newest first."""
+        await self._services.authenticator.bearer(request)
+        text, limit, cursor = _page(request, "q")
+        result = await self._read(customers.page(text, limit, cursor))
+        listed = [schemas.account(row) for row in result.accounts]
+        return responses.json({"accounts": listed, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+
+    async def show(self, request: Request) -> Response:
+        """Return an account."""
+        await self._services.authenticator.bearer(request)
+        account = await self._read(customers.find(requests.path_value(request, "account_id")))
+        return responses.json(schemas.of_account(account), headers=_NO_STORE)
+
+    async def invite(self, request: Request) -> Response:
+        """Create an account, and return the link that signs in to it once."""
+        principal, body = await self._fields(request)
+        credit = _amount(body, "credit_usd", "0")
+        invited = await self._write(customers.invite(principal, fields.text(body, "email"), credit))
+        url = f"{self._services.settings.base_url}/signin?token={invited.token}"
+        return responses.json({**schemas.of_account(invited.account), "url": url}, 201, _NO_STORE)
+
+    async def credit(self, request: Request) -> Response:
+        """Add credit to an account, or withdraw a negative amount."""
+        principal, body = await self._fields(request)
+        amount, reason = _amount(body, "amount_usd"), fields.text(body, "reason")
+        return await self._changed(
+            customers.credit(principal, requests.path_value(request, "account_id"), amount, reason)
+        )
+
+    async def suspend(self, request: Request) -> Response:
+        """Suspend an account."""
+        principal, body = await self._fields(request)
+        account_id = requests.path_value(request, "account_id")
+        reason = fields.text(body, "reason", "")
+        return await self._changed(customers.suspend(principal, account_id, suspended=True, reason=reason))
+
+    async def resume(self, request: Request) -> Response:
+        """End the suspension of an account."""
+        principal, _body = await self._fields(request)
+        account_id = requests.path_value(request, "account_id")
+        return await self._changed(customers.suspend(principal, account_id, suspended=False))
+
+    async def budgets(self, request: Request) -> Response:
+        """Set the budgets of an account; a missing one is kept."""
+        principal, body = await self._fields(request)
+        account = await self._read(customers.find(requests.path_value(request, "account_id")))
+        changed = fields.changes(body)
+        day, month = (changed.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
+        return await self._changed(customers.set_budgets(principal, account.id, _micros(day), _micros(month)))
+
+    async def list_actions(self, request: Request) -> Response:
+        """List what operators did, newest first."""
+        await self._services.authenticator.bearer(request)
+        target, limit, cursor = _page(request, "target")
+        result = await self._read(actions.page(limit, cursor, target))
+        listed = [schemas.action(each) for each in result.actions]
+        return responses.json({"actions": listed, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+
+    async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
+        principal = await self._services.authenticator.bearer(request)
+        return principal, bodies.parse_object(await request.body() or b"{}")
+
+    async def _changed(self, transaction: Transaction[Account]) -> Response:
+        return responses.json(schemas.of_account(await self._write(transaction)), headers=_NO_STORE)
+
+
+def _page(request: Request, name: str) -> tuple[str, int, str | None]:
+    """Return the text to search for, the limit and the cursor of a list."""
+    limit = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
+    cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
+    return requests.query_text(request, name, _MAX_TEXT), limit, cursor
+
+
+def _amount(body: dict[str, Any], name: str, default: str | None = None) -> int:
+    """Return an amount in micro-dollars, which may be negative; raises `InvalidInput`."""
+    try:
+        return money.parse_usd(str(body.get(name, default)))
+    except ValueError as error:
+        raise errors.InvalidInput.of(name, f"{name}: {error}") from None
+
+
+def _micros(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
+    """Return the routes."""
+    own, root = OperatorRoutes(services), "/api/operator"
+    one = f"{root}/accounts/{{account_id}}"
+    see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
+    posts = {"credit": own.credit, "suspend": own.suspend, "resume": own.resume}
+    return (
+        RouteEntry(
+            f"{root}/accounts",
+            {"GET": own.list_accounts, "POST": own.invite},
+            _BODY_BYTES,
+            access={"GET": see, "POST": change},
+        ),
+        RouteEntry(
+            one, {"GET": own.show, "PATCH": own.budgets}, _BODY_BYTES, access={"GET": see, "PATCH": change}
+        ),
+        *(
+            RouteEntry(f"{one}/{name}", {"POST": post}, _BODY_BYTES, access=change)
+            for name, post in posts.items()
+        ),
+        RouteEntry(f"{root}/actions", {"GET": own.list_actions}, access=see),
+    )

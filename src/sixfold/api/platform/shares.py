@@ -1,0 +1,108 @@
+"""`/api/shares`: links by which anyone can read a run, workflow, chat or page of the memory."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.core.accounts import rights
+from sixfold.core.shares import shares
+from sixfold.core.shares.objects import ShareKind
+from sixfold.core.shares.shares import ShareDraft
+from sixfold.web import bodies, openapi, requests, responses
+from sixfold.web.openapi import OperationSpec
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+PATH = "/api/shares"
+_PAGE, _MAX_PAGE, _MAX_TEXT = 50, 100, 100
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class NewShareSchema(TypedDict):
+    """A share to create; `expires_in` is in seconds, null for no end."""
+
+    kind: ShareKind
+    id: str
+    include_inputs: NotRequired[bool]
+    public: NotRequired[bool]
+    expires_in: NotRequired[int | None]
+
+
+class ShareSchema(TypedDict):
+    """A share of an object; `public` allows search engines to list it."""
+
+    id: str
+    kind: ShareKind
+    object_id: str
+    title: str
+    include_inputs: bool
+    public: bool
+    views: int
+    created_at: str
+    expires_at: str | None
+
+
+class CreatedShareSchema(ShareSchema):
+    """A new share with its link, which is not shown again."""
+
+    url: str
+
+
+class ShareRoutes:
+    """Handlers of an account's shares."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+
+    async def page(self, request: Request) -> Response:
+        """List the shares that have not expired, newest first."""
+        principal = await self._services.authenticator.bearer(request)
+        limit = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
+        cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
+        result = await self._services.database.read(shares.page(principal.tenant, limit, cursor))
+        rows = [share.record for share in result.shares]
+        return responses.json({"shares": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+
+    async def create(self, request: Request) -> Response:
+        """Share an object."""
+        principal = await self._services.authenticator.bearer(request)
+        draft = ShareDraft.of(bodies.parse_object(await request.body()))
+        share, token = await self._services.database.write(shares.create(principal, draft))
+        link = {"url": f"{self._services.settings.base_url}{shares.path_of(token)}"}
+        return responses.json({**share.record, **link}, 201, _NO_STORE)
+
+    async def end(self, request: Request) -> Response:
+        """End a share."""
+        principal = await self._services.authenticator.bearer(request)
+        share_id = requests.path_value(request, "share_id")
+        await self._services.database.write(shares.end(principal.tenant, share_id))
+        return Response(status_code=204)
+
+
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
+    own, small = ShareRoutes(services), services.settings.json_body_bytes
+    return (
+        RouteEntry(PATH, {"GET": own.page, "POST": own.create}, small, access=rights.RUN),
+        RouteEntry(f"{PATH}/{{share_id}}", {"DELETE": own.end}, access=rights.RUN),
+    )
+
+
+def operations() -> dict[str, OperationSpec]:
+    """Return the operations for the OpenAPI document."""
+    paging = (openapi.limit(_MAX_PAGE, _PAGE), openapi.text("cursor", _MAX_TEXT))
+    listed = openapi.response("Newest first", openapi.page("Shares", shares=ShareSchema))
+    return {
+        f"GET {PATH}": OperationSpec("The shares of the account", {200: listed}, (400,), parameters=paging),
+        f"POST {PATH}": OperationSpec(
+            "Share a run, workflow, chat or page of the memory",
+            {201: openapi.response("The share and its link", CreatedShareSchema)},
+            (400, 403, 404, 409),
+            NewShareSchema,
+        ),
+        f"DELETE {PATH}/{{share_id}}": OperationSpec(
+            "End a share at once", {204: {"description": "Ended"}}, (404,)
+        ),
+    }

@@ -1,0 +1,67 @@
+"""Records of what operators do: who, when, what, and the values before and after, without secrets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sixfold.core import ids, pagination
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.database import Query, Transaction
+
+# The longest record of a value; a longer one is cut.
+_MAX_TEXT = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAction:
+    """An action on `target`, such as an account id; `before` and `after` are JSON or empty."""
+
+    id: str
+    actor: str
+    action: str
+    target: str
+    before: str
+    after: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPage:
+    """A page of actions, newest first; `next_cursor` is None on the last page."""
+
+    actions: tuple[OperatorAction, ...]
+    next_cursor: str | None
+
+
+def note(actor: Principal, action: str, target: str, before: Any = None, after: Any = None) -> Query:
+    """Return the query that records an action, for the transaction that performs it."""
+    return Query(
+        "operator_action_insert",
+        {
+            "id": ids.new("act"),
+            "actor_id": actor.account_id,
+            "actor": f"{actor.email}, {actor.key_id or actor.authentication}",
+            "action": action,
+            "target": target,
+            "before": _text(before),
+            "after": _text(after),
+        },
+    )
+
+
+def page(limit: int, cursor: str | None, target: str = "") -> Transaction[ActionPage]:
+    """Return at most `limit` actions, to one `target` if it is given.
+
+    `cursor` is the `next_cursor` of the previous page. Raises `BadRequest` for an invalid cursor.
+    """
+    params = {"before_id": pagination.id_before(cursor), "target": target, "limit": limit + 1}
+    rows = yield Query("operator_actions", params)
+    entries = tuple(OperatorAction(**dict(row)) for row in rows[:limit])
+    return ActionPage(entries, entries[-1].id if len(rows) > limit else None)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else msgspec.json.encode(value).decode()[:_MAX_TEXT]

@@ -1,0 +1,139 @@
+"""What an operator does to accounts: invite, credit, suspend, limit; each change with its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold import errors
+from sixfold.core import money, pagination
+from sixfold.core.accounts import accounts, audit_log, keys
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.keys import Holder, NewKey, Principal, Scope
+from sixfold.core.accounts.operation import actions
+from sixfold.core.accounts.organizations import organizations
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Query, Row, Transaction, now
+
+INVITATION_DAYS = 7
+MAX_REASON = 200
+# The largest credit of one action, in micro-dollars.
+MAX_CREDIT = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class AccountsPage:
+    """A page of accounts, newest first; `next_cursor` is None on the last page."""
+
+    accounts: tuple[Row, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InvitedAccount:
+    """An account, and the token of the link that signs in to it once within `INVITATION_DAYS`."""
+
+    account: Account
+    token: str
+
+
+def page(text: str, limit: int, cursor: str | None) -> Transaction[AccountsPage]:
+    """Return at most `limit` accounts whose e-mail address contains `text`; raises `BadRequest`."""
+    escaped = text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    params = {"before_id": pagination.id_before(cursor), "pattern": f"%{escaped}%", "limit": limit + 1}
+    rows = yield Query("operator_accounts", params)
+    entries = tuple(rows[:limit])
+    return AccountsPage(entries, str(entries[-1]["id"]) if len(rows) > limit else None)
+
+
+def invite(actor: Principal, email: str, credit: int = 0) -> Transaction[InvitedAccount]:
+    """Create an account with `credit` micro-dollars and a sign-in link; raises `BadRequest`, `Conflict`."""
+    if not 0 <= credit <= MAX_CREDIT:
+        raise errors.BadRequest(f"The credit must be from 0 to {money.format_usd(MAX_CREDIT)} USD")
+    account = yield from accounts.create(email, credit=credit)
+    yield actions.note(actor, "account.invite", account.id, after={"credit_usd": money.format_usd(credit)})
+    return InvitedAccount(account, (yield from _link(account)))
+
+
+def sign_in_link(actor: Principal, account_id: str) -> Transaction[InvitedAccount]:
+    """Create another sign-in link for an account; raises `NotFound`, and `BadRequest` for an organization."""
+    account = yield from find(account_id)
+    if not account.has_sign_in:
+        raise errors.BadRequest("Nobody signs in as an organization: its members have accounts of their own")
+    yield actions.note(actor, "account.link", account.id)
+    return InvitedAccount(account, (yield from _link(account)))
+
+
+def _link(account: Account) -> Transaction[str]:
+    return (yield from login_sessions.new_link(account.id, (yield from now()), INVITATION_DAYS * DAY_US))
+
+
+def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Transaction[Account]:
+    """Add `amount` micro-dollars, or withdraw a negative amount, with a reason; raises `BadRequest`."""
+    text = " ".join(reason.split())
+    if not text or len(text) > MAX_REASON or not text.isprintable():
+        raise errors.BadRequest(f"Give a reason of 1 to {MAX_REASON} characters for the account's ledger")
+    if abs(amount) > MAX_CREDIT:
+        raise errors.BadRequest(f"The amount must be at most {money.format_usd(MAX_CREDIT)} USD")
+    before = yield from accounts.by_id(account_id)
+    after = yield from accounts.credit(before.email, amount, text)
+    balances = [{"balance_usd": money.format_usd(each.posted)} for each in (before, after)]
+    yield actions.note(actor, "account.credit", account_id, balances[0], {**balances[1], "reason": text})
+    return after
+
+
+def suspend(actor: Principal, account_id: str, *, suspended: bool, reason: str = "") -> Transaction[Account]:
+    """Refuse all that an account's keys and sessions ask for, or end that.
+
+    Runs that were accepted before end as usual. Raises `NotFound`, `BadRequest` for the operator's account.
+    """
+    account = yield from find(account_id)
+    if account.is_operator:
+        raise errors.BadRequest("The operator's account cannot be suspended")
+    if (yield Query("account_suspend", {"id": account_id, "suspended": int(suspended)})):
+        action = "account.suspend" if suspended else "account.resume"
+        after = {"suspended": suspended, "reason": " ".join(reason.split())[:MAX_REASON]}
+        yield actions.note(actor, action, account_id, {"suspended": not suspended}, after)
+        yield from audit_log.note(account_id, action)
+    return (yield from accounts.by_id(account_id))
+
+
+def set_budgets(
+    actor: Principal, account_id: str, day: int | None, month: int | None
+) -> Transaction[Account]:
+    """Limit what an account may spend per day and month, in micro-dollars; None removes a limit."""
+    before = yield from find(account_id)
+    after = yield from organizations.set_budgets(account_id, day, month)
+    yield actions.note(actor, "account.budgets", account_id, _budgets(before), _budgets(after))
+    return after
+
+
+def _budgets(account: Account) -> dict[str, Any]:
+    limits = {"budget_day_usd": account.budget_day, "budget_month_usd": account.budget_month}
+    return {name: None if limit is None else money.format_usd(limit) for name, limit in limits.items()}
+
+
+def create_key(actor: Principal, account_id: str, name: str, scope: Scope) -> Transaction[NewKey]:
+    """Create a key of an account, without `operate`; raises `BadRequest`, `NotFound`."""
+    yield from find(account_id)
+    key = yield from keys.create(account_id, scope, holder=Holder(name=name))
+    yield actions.note(actor, "key.create", account_id, after={"key": key.id, "name": name})
+    return key
+
+
+def revoke_key(actor: Principal, account_id: str, key_id: str) -> Transaction[None]:
+    """Revoke a key of an account; raises `NotFound`."""
+    rows = yield from keys.of_account(account_id)
+    if all(row["id"] != key_id for row in rows):
+        raise errors.NotFound(f"Key {key_id[:60]} not found")
+    yield from keys.revoke(key_id)
+    yield actions.note(actor, "key.revoke", account_id, before={"key": key_id})
+
+
+def find(account_id: str) -> Transaction[Account]:
+    """Return an account that a person or organization has; raises `NotFound`."""
+    account = yield from accounts.by_id(account_id)
+    if account.kind == "system" or not account.email:
+        raise errors.NotFound("Account not found")
+    return account

@@ -1,0 +1,219 @@
+"""`/admin/people` and `/admin/audit`: acts on the accounts of this server, and shows what operators did."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import keys, limits, rights
+from sixfold.core.accounts.keys import NewKey, Scope
+from sixfold.core.accounts.operation import actions, customers
+from sixfold.core.database import Transaction
+from sixfold.ui.account.keys_page import describe_limits
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.organization.members_page import amount
+from sixfold.ui.templating import PageTemplates
+from sixfold.web import requests
+from sixfold.web.routing import Handler, RouteEntry
+from sixfold.web.services import WebServices
+
+PATH = "/admin/people"
+_FORM_BYTES = 16_384
+_PAGE, _ACTIONS, _MAX_TEXT = 50, 10, 200
+Work = Callable[["PeopleForms", str, PageUser, dict[str, str]], Awaitable[Response]]
+
+
+class PeoplePages:
+    """The list of accounts, and the page of one."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, request: Request, user: PageUser) -> Response:
+        """List the accounts, newest first; `q` searches their e-mail addresses."""
+        return await self.render(
+            user,
+            requests.query_text(request, "q", _MAX_TEXT),
+            requests.query_text(request, "cursor", _MAX_TEXT) or None,
+        )
+
+    async def render(
+        self, user: PageUser, text: str = "", cursor: str | None = None, *, problem: str = "", email: str = ""
+    ) -> Response:
+        """Show the list; a `problem` is that of the form that invites `email`."""
+        page = await self._services.database.read(customers.page(text, _PAGE, cursor))
+        return self._pages.render(
+            "admin/people.html",
+            user.session,
+            status=400 if problem else 200,
+            page=page,
+            text=text,
+            problem=problem,
+            email=email,
+        )
+
+    async def audit(self, request: Request, user: PageUser) -> Response:
+        """List what operators did, newest first; `target` selects an account."""
+        target = requests.query_text(request, "target", _MAX_TEXT)
+        cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
+        page = await self._services.database.read(actions.page(_PAGE, cursor, target))
+        return self._pages.render("admin/audit.html", user.session, page=page, target=target)
+
+    async def show_one(self, request: Request, user: PageUser) -> Response:
+        """Show an account with its keys and what operators did to it."""
+        return await self.render_one(user, requests.path_value(request, "account_id"))
+
+    async def render_one(
+        self,
+        user: PageUser,
+        account_id: str,
+        *,
+        problem: str = "",
+        token: str = "",
+        key: NewKey | None = None,
+    ) -> Response:
+        """Show an account with the result of a form; a `token` is that of a new sign-in link."""
+        values = await self._services.database.read(_values(account_id))
+        link = f"{self._services.settings.base_url}/signin?token={token}" if token else ""
+        return self._pages.render(
+            "admin/person.html",
+            user.session,
+            status=400 if problem else 200,
+            problem=problem,
+            link=link,
+            new_key=key,
+            **values,
+        )
+
+
+def _values(account_id: str) -> Transaction[dict[str, Any]]:
+    account = yield from customers.find(account_id)
+    rows = yield from keys.of_account(account_id)
+    return {
+        "account": account,
+        "spent": (yield from limits.spent_now([account_id]))[account_id],
+        "keys": [
+            {**row, "limits": describe_limits(keys.scope_of(row))}
+            for row in rows
+            if row["revoked_at"] is None and row["grant_id"] is None
+        ],
+        "log": (yield from actions.page(_ACTIONS, None, account_id)).actions,
+        "days": customers.INVITATION_DAYS,
+    }
+
+
+class PeopleForms:
+    """The forms; each shows its page again with the problem if it is refused."""
+
+    def __init__(self, services: WebServices, pages: PeoplePages, auth: PageAuth) -> None:
+        self.write = services.database.write
+        self.pages = pages
+        self._auth = auth
+
+    def handler(self, work: Work) -> Handler:
+        """Return the handler of a form about one account."""
+
+        async def handle(request: Request, user: PageUser) -> Response:
+            account_id = requests.path_value(request, "account_id")
+            form = await self._auth.read_form(request, user)
+            try:
+                return await work(self, account_id, user, form)
+            except (errors.BadRequest, errors.Conflict) as error:
+                return await self.pages.render_one(user, account_id, problem=error.message)
+
+        return self._auth.page(handle)
+
+    async def invite(self, request: Request, user: PageUser) -> Response:
+        """Create an account and show its sign-in link once."""
+        form = await self._auth.read_form(request, user)
+        email = form.get("email", "")[:_MAX_TEXT]
+        try:
+            given = amount(form.get("credit", "")) or 0
+            invited = await self.write(customers.invite(user.principal, email, given))
+        except (errors.BadRequest, errors.Conflict) as error:
+            return await self.pages.render(user, problem=error.message, email=email)
+        return await self.pages.render_one(user, invited.account.id, token=invited.token)
+
+    async def link(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
+        """Create another sign-in link and show it once."""
+        link = await self.write(customers.sign_in_link(user.principal, account_id))
+        return await self.pages.render_one(user, account_id, token=link.token)
+
+    async def credit(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        """Add credit, or withdraw a negative amount."""
+        text = form.get("amount_usd", "").strip()
+        try:
+            micros = money.parse_usd(text)
+        except ValueError:
+            raise errors.BadRequest(f"{text[:40]!r} is not an amount in USD, such as 5 or -0.50") from None
+        await self.write(customers.credit(user.principal, account_id, micros, form.get("reason", "")))
+        return _back(account_id)
+
+    async def suspend(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        """Suspend the account."""
+        reason = form.get("reason", "")
+        await self.write(customers.suspend(user.principal, account_id, suspended=True, reason=reason))
+        return _back(account_id)
+
+    async def resume(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
+        """End the suspension."""
+        await self.write(customers.suspend(user.principal, account_id, suspended=False))
+        return _back(account_id)
+
+    async def budgets(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        """Set the budgets of the account; an empty field removes one."""
+        day, month = (amount(form.get(name, "")) for name in ("budget_day", "budget_month"))
+        await self.write(customers.set_budgets(user.principal, account_id, day, month))
+        return _back(account_id)
+
+    async def create_key(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        """Create a key of the account and show it once."""
+        scope = Scope(
+            budget_day=amount(form.get("budget_day", "")), budget_month=amount(form.get("budget_month", ""))
+        )
+        create = customers.create_key(user.principal, account_id, form.get("name", ""), scope)
+        return await self.pages.render_one(user, account_id, key=await self.write(create))
+
+    async def revoke_key(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        """Revoke a key of the account."""
+        await self.write(customers.revoke_key(user.principal, account_id, form.get("key_id", "")))
+        return _back(account_id)
+
+
+def _back(account_id: str) -> Response:
+    return RedirectResponse(f"{PATH}/{account_id}", 303)
+
+
+_WORK: Mapping[str, Work] = {
+    "link": PeopleForms.link,
+    "credit": PeopleForms.credit,
+    "suspend": PeopleForms.suspend,
+    "resume": PeopleForms.resume,
+    "budgets": PeopleForms.budgets,
+    "keys": PeopleForms.create_key,
+    "keys/revoke": PeopleForms.revoke_key,
+}
+
+
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
+    """Return the routes of the pages and their forms."""
+    own = PeoplePages(services, pages)
+    forms = PeopleForms(services, own, auth)
+    one = f"{PATH}/{{account_id}}"
+    changes = rights.OPERATE_CHANGES
+    return (
+        RouteEntry(PATH, {"GET": auth.page(own.show)}, access=rights.OPERATE),
+        RouteEntry(one, {"GET": auth.page(own.show_one)}, access=rights.OPERATE),
+        RouteEntry("/admin/audit", {"GET": auth.page(own.audit)}, access=rights.OPERATE),
+        RouteEntry(f"{PATH}/invite", {"POST": auth.page(forms.invite)}, _FORM_BYTES, access=changes),
+        *(
+            RouteEntry(f"{one}/{path}", {"POST": forms.handler(work)}, _FORM_BYTES, access=changes)
+            for path, work in _WORK.items()
+        ),
+    )

@@ -1,0 +1,165 @@
+"""What an operator does to accounts on pages and over HTTP: each change has its record, and its right."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import accounts, keys, ledger_queries, rights
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.operation import actions
+from sixfold.core.accounts.rights import Rights
+from tests.api.app_fixture import AppFixture, bearer
+from tests.api.test_pages import link, signed_in
+
+RUN = "/api/containers/run"
+BODY: dict[str, Any] = {"model": "ra1", "input": {"prompt": "a fox"}}
+PAGES = ("/admin/people", "/admin/audit")
+FORMS = ("invite", "A/credit", "A/suspend", "A/resume", "A/budgets", "A/keys", "A/keys/revoke", "A/link")
+
+
+async def log(app: AppFixture) -> list[tuple[str, str, str]]:
+    """Action, before and after of every record, newest first."""
+    found = await app.product.database.read(actions.page(50, None))
+    return [(each.action, each.before, each.after) for each in found.actions]
+
+
+def path(app: AppFixture, form: str) -> str:
+    return f"/admin/people/{form.replace('A', app.account.id, 1)}"
+
+
+async def test_an_invited_person_signs_in_with_credit(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    csrf = await signed_in(app, app.operator)
+    form = {"csrf": csrf, "email": "New@Example.com", "credit": "2.5"}
+    page = await app.client.post("/admin/people/invite", data=form)
+    link = re.search(r'id="new-link">[^<]*(/signin\?token=[^<]+)<', page.text)
+    assert link is not None
+    visitor = app.visitor()
+    assert (await visitor.get(link[1])).headers["location"] == "/"
+    assert "new@example.com" in (await visitor.get("/account")).text
+    assert (await app.visitor().get(link[1])).status_code == 401, "once"
+    account = await app.product.database.read(accounts.by_email("new@example.com"))
+    assert account.posted == 2_500_000
+    assert await log(app) == [("account.invite", "", '{"credit_usd":"2.50"}')]
+    again = await app.client.post("/admin/people/invite", data=form)
+    assert (again.status_code, "already exists" in again.text) == (400, True)
+    assert "new@example.com" in (await app.client.get("/admin/people?q=NEW")).text
+    assert "ada@example.com" not in (await app.client.get("/admin/people?q=NEW")).text
+
+
+async def test_credit_needs_a_reason_and_is_in_both_ledgers(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    csrf = await signed_in(app, app.operator)
+    url = path(app, "A/credit")
+    for amount, reason in (("1", ""), ("one", "gift"), ("0", "gift"), ("-9", "more than there is")):
+        answer = await app.client.post(url, data={"csrf": csrf, "amount_usd": amount, "reason": reason})
+        assert answer.status_code == 400, (amount, reason)
+    assert await log(app) == []
+    await app.client.post(url, data={"csrf": csrf, "amount_usd": "1.25", "reason": "a bug"})
+    assert (await app.balance())[0] == "6.25"
+    entries = await app.product.database.read(ledger_queries.page(app.account.id, 1, None))
+    assert entries.entries[0]["description"] == "Credit by the operator: a bug"
+    assert await log(app) == [
+        ("account.credit", '{"balance_usd":"5.00"}', '{"balance_usd":"6.25","reason":"a bug"}')
+    ]
+    assert await app.product.database.read(ledger_queries.verify()) == ()
+
+
+async def test_a_suspended_account_runs_nothing_until_resumed(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    person = app.visitor()
+    await person.get("/signin", params={"token": await link(app)})
+    csrf = await signed_in(app, app.operator)
+    await app.client.post(path(app, "A/suspend"), data={"csrf": csrf, "reason": "spam"})
+    refused = await app.visitor().post(RUN, json=BODY, headers=app.bearer)
+    assert (refused.status_code, "is suspended" in refused.text) == (403, True)
+    assert (await app.visitor().get("/api/pages", headers=app.bearer)).status_code == 403
+    assert (await app.visitor().get("/api/account", headers=app.bearer)).status_code == 200
+    assert "This account is suspended" in (await person.get("/account")).text
+    assert (await person.get("/memory")).status_code == 403
+    await app.client.post(path(app, "A/resume"), data={"csrf": csrf})
+    assert (await app.visitor().post(RUN, json=BODY, headers=app.bearer)).status_code == 200
+    assert [action for action, _, _ in await log(app)] == ["account.resume", "account.suspend"]
+    operator = f"/admin/people/{app.operator.id}/suspend"
+    assert (await app.client.post(operator, data={"csrf": csrf})).status_code == 400
+
+
+async def test_budgets_and_keys_of_an_account(app: AppFixture) -> None:
+    csrf = await signed_in(app, app.operator)
+    await app.client.post(path(app, "A/budgets"), data={"csrf": csrf, "budget_day": "0.05"})
+    page = await app.client.post(path(app, "A/keys"), data={"csrf": csrf, "name": "from the operator"})
+    key = re.search(r'id="new-key">(sf_[^<]+)', page.text)
+    assert key is not None
+    assert (await app.visitor().post(RUN, json=BODY, headers=bearer(key[1]))).status_code == 200
+    assert (await app.visitor().post(RUN, json=BODY, headers=bearer(key[1]))).status_code == 429
+    rows = await app.product.database.read(keys.of_account(app.account.id))
+    made = next(row for row in rows if row["name"] == "from the operator")
+    await app.client.post(path(app, "A/keys/revoke"), data={"csrf": csrf, "key_id": made["id"]})
+    assert (await app.visitor().get("/api/account", headers=bearer(key[1]))).status_code == 401
+    assert json.loads((await log(app))[-1][2]) == {"budget_day_usd": "0.05", "budget_month_usd": None}
+    text = (await app.client.get(f"/admin/audit?target={app.account.id}")).text
+    assert "account.budgets" in text
+    assert key[1] not in text
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_pages_are_hidden_from_others(app: AppFixture, page: str) -> None:
+    assert (await app.client.get(page)).status_code == 303
+    await signed_in(app)
+    assert (await app.client.get(page)).status_code == 404
+
+
+async def test_forms_need_the_operator_a_recent_sign_in_and_the_token(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    csrf = await signed_in(app)
+    for form in FORMS:
+        assert (await app.client.post(path(app, form), data={"csrf": csrf})).status_code == 404, form
+    csrf = await signed_in(app, app.operator)
+    for form in FORMS:
+        assert (await app.client.post(path(app, form), data={"csrf": "x"})).status_code == 403, form
+    monkeypatch.setattr(login_sessions, "FRESH_US", 0)
+    for form in FORMS:
+        answer = await app.client.post(path(app, form), data={"csrf": csrf})
+        assert answer.headers["location"].startswith("/signin?again=1"), form
+    assert await log(app) == []
+
+
+async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None:
+    url = f"/api/operator/accounts/{app.account.id}"
+    body = {"amount_usd": "1", "reason": "gift"}
+
+    async def key(granted: Rights) -> dict[str, str]:
+        made = await app.product.database.write(keys.create(app.operator.id, granted=granted))
+        return bearer(made.api_key)
+
+    metrics = await key(Rights.OPERATE)
+    assert (await app.client.post(f"{url}/credit", json=body, headers=metrics)).status_code == 403
+    assert (await app.client.get("/api/operator/accounts", headers=metrics)).status_code == 403
+    for headers in (app.bearer, await key(rights.STANDARD)):
+        assert (await app.client.post(f"{url}/credit", json=body, headers=headers)).status_code == 403
+        assert (await app.client.get("/api/operator/actions", headers=headers)).status_code == 403
+    whole = await key(rights.ALL)
+    credited = (await app.client.post(f"{url}/credit", json=body, headers=whole)).json()
+    assert credited["balance_usd"] == "6.00"
+    suspended = await app.client.post(f"{url}/suspend", json={"reason": "spam"}, headers=whole)
+    assert suspended.json()["suspended_at"] is not None
+    assert (await app.client.post(f"{url}/resume", json={}, headers=whole)).json()["suspended_at"] is None
+    invited = await app.client.post(
+        "/api/operator/accounts", json={"email": "zoe@example.com", "credit_usd": "1"}, headers=whole
+    )
+    assert (invited.status_code, "/signin?token=link_" in invited.json()["url"]) == (201, True)
+    listed = (await app.client.get("/api/operator/accounts?q=zoe", headers=whole)).json()
+    assert [each["email"] for each in listed["accounts"]] == ["zoe@example.com"]
+    found = (await app.client.get("/api/operator/actions", headers=whole)).json()["actions"]
+    assert [each["action"] for each in found] == [
+        "account.invite",
+        "account.resume",
+        "account.suspend",
+        "account.credit",
+    ]
+    assert (await app.client.get("/api/operator/accounts/acct_0", headers=whole)).status_code == 404
