@@ -28,6 +28,7 @@ _LOG = logging.getLogger("sixfold.leaving")
 # Ordered so that a row is deleted before the row that it refers to.
 ERASURES = (
     "erase_outbox",
+    "erase_shares",
     "erase_gallery_tags",
     "erase_posts",
     "erase_characters",
@@ -58,6 +59,8 @@ ERASURES = (
     "erase_vectors",
     "erase_index",
     "erase_changes",
+    "erase_memory_batch_pages",
+    "erase_memory_batches",
     "erase_timelines",
     "erase_links",
     "erase_collections",
@@ -95,9 +98,9 @@ EndPlan = Callable[[str, str], Awaitable[object]]
 def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     """Close an account for `days` and return the time of its erasure (epoch µs).
 
-    API keys are disabled, programs lose their access, and all sessions but that of `token` end, also those of
-    members. The person leaves its organizations. Raises `Forbidden` for the operator's account, and
-    `Conflict` for a person who owns an organization.
+    API keys are disabled, programs lose their access, and all shares end, as do all sessions but that of
+    `token`, also those of members. The person leaves its organizations. Raises `Forbidden` for the operator's
+    account, and `Conflict` for a person who owns an organization.
     """
     if account.kind != "customer":
         raise errors.Forbidden("The operator's account cannot be deleted")
@@ -105,6 +108,7 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     if not (yield Query("account_deletion_set", {"id": account.id, "closing_at": erased_at})):
         raise errors.NotFound("Account not found")
     yield from audit_log.note(account.id, "account.close")
+    yield Query("erase_shares", {"account_id": account.id})
     if account.has_sign_in:
         yield from organizations.leave_all(account.id)
     yield Query("members_sessions_end", {"account_id": account.id, "but": keys.hash_of(token)})

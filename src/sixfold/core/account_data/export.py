@@ -4,8 +4,8 @@ README.txt                describes the contents
 account.json              the account; its keys, passkeys, sessions, identities and guardrails; no secrets
 <name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, conversations,
                           conversation-items, provider-objects, files, batches, batch-answers,
-                          vector-stores, vector-store-files, live-sessions, posts, characters,
-                          models, members, teams, invitations, audit, media, content-log
+                          vector-stores, vector-store-files, live-sessions, posts, shares,
+                          characters, models, members, teams, invitations, audit, media, content-log
 media/<name>              every file that media.jsonl names
 memory/<slug>.md          every page, as `sixfold memory import` reads it
 """
@@ -28,7 +28,7 @@ from sixfold.core.accounts.authentication import login_sessions, oidc_identities
 from sixfold.core.alerts import alerts
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
-from sixfold.core.gateway.content.log import ContentLog
+from sixfold.core.gateway.content_log.storage import ContentLog
 from sixfold.core.gateway.guardrails import storage as guardrails
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.import_export import files as import_export_files
@@ -55,6 +55,7 @@ _TABLES = {
     "batch-answers": "export_batch_answers",
     "live-sessions": "export_live_sessions",
     "posts": "export_posts",
+    "shares": "export_shares",
     "characters": "export_characters",
     "models": "export_models",
     "members": "export_members",
@@ -159,8 +160,8 @@ async def _table(
 ) -> AsyncIterator[bytes]:
     with closing(archive.open_file(f"{name}.jsonl")) as file:
         async for rows in _batches(database, account_id, query):
-            shown = rows if opened is None else [opened(row) for row in rows]
-            await asyncio.to_thread(_write_lines, file, shown)
+            documents = rows if opened is None else [opened(row) for row in rows]
+            await asyncio.to_thread(_write_lines, file, documents)
             yield archive.read_written()
     yield archive.read_written()
 

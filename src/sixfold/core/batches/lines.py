@@ -77,7 +77,7 @@ def error_of(reply: LineReply) -> ErrorText:
 
 
 def open_batches() -> Transaction[tuple[int, tuple[Batch, ...]]]:
-    """Return the time, and the batches with something to do now, least recently claimed first."""
+    """Return the time, and the batches with due work, least recently claimed first."""
     rows = yield Query("batches_open", {"limit": _MAX_OPEN})
     return (int(rows[0]["now"]) if rows else 0), tuple(map(models.from_row, rows))
 
@@ -101,8 +101,8 @@ def claim(
     rows = yield Query("batch_lines_claim", values)
     if not rows and (yield Query("batch_decide_done", {"id": batch.id})):
         return None
-    found = [ClaimedLine(**{name: row[name] for name in ClaimedLine.__struct_fields__}) for row in rows]
-    return tuple(sorted(found, key=lambda line: (line.tries, line.number)))
+    lines = [ClaimedLine(**{name: row[name] for name in ClaimedLine.__struct_fields__}) for row in rows]
+    return tuple(sorted(lines, key=lambda line: (line.tries, line.number)))
 
 
 def credential_of(batch: Batch) -> Transaction[str | None]:

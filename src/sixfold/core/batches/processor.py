@@ -1,6 +1,6 @@
 """Runs batches: validates inputs, runs lines by leases, and writes the results.
 
-The database is the truth: a server that dies loses nothing but its leases, which other servers or its next
+The database is the truth: a server that dies loses only its leases, which other servers or its next
 start take over. Each line is a request to the API with an `Idempotency-Key` of its own, so that a line that
 was interrupted after its charge is answered for free.
 """
@@ -31,10 +31,10 @@ from sixfold.core.batches.pace import Pace
 from sixfold.core.batches.results import BatchLost, ResultWriter
 from sixfold.core.batches.validation import LineValidator, ValidLine
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database, Query, T, Transaction, many
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.files.files import AccountFiles
-from sixfold.core.single_thread import PARSER
 from sixfold.errors import StoreFailed
 
 _LOG = logging.getLogger("sixfold.batches")
@@ -115,7 +115,7 @@ class BatchProcessor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self) -> None:
-        """Start what is to be done now."""
+        """Start the work that is due."""
         now, batches = await self._database.read(lines.open_batches(), snapshot=False)
         if batches or self._running:
             await self._renew()
@@ -158,7 +158,7 @@ class BatchProcessor:
                 claim = lines.claim(batch, self._boot, self._limits.lease_us, share)
                 claimed = await self._database.write(claim, durable=False)
                 if claimed is None:
-                    # How it ends is decided now.
+                    # The final status of the batch is decided now.
                     self.wake()
                 self._claimed.extend((batch, line) for line in claimed or ())
         self._start_lines()

@@ -24,7 +24,7 @@ _PAGE_LINES = 16
 _JSONL = "application/jsonl"
 _Target = Literal["output", "error"]
 _encode = msgspec.json.Encoder().encode
-# Why a line has no answer, in OpenAI's words.
+# OpenAI's messages for lines without a response.
 _UNANSWERED: Mapping[BatchOutcome, tuple[str, str]] = {
     "expired": (
         "batch_expired",
@@ -34,7 +34,7 @@ _UNANSWERED: Mapping[BatchOutcome, tuple[str, str]] = {
     "failed": ("batch_failed", "This request was not executed because the batch failed."),
     "completed": ("batch_failed", "This request was not executed."),
 }
-# What Anthropic calls the result of such a line.
+# Anthropic's result types for lines without a response.
 _ANTHROPIC_RESULTS: Mapping[BatchOutcome, str] = {
     "expired": "expired",
     "cancelled": "canceled",
@@ -144,11 +144,11 @@ class ResultWriter:
         return {"output": self._files.new_path(), "error": self._files.new_path()}
 
     async def _store(self, paths: Mapping[_Target, Path]) -> dict[_Target, MediaSource]:
-        found: dict[_Target, MediaSource] = {}
+        sources: dict[_Target, MediaSource] = {}
         for target, path in paths.items():
             if (await asyncio.to_thread(path.stat)).st_size:
-                found[target] = await self._files.store(path)
-        return found
+                sources[target] = await self._files.store(path)
+        return sources
 
 
 def _write(

@@ -39,7 +39,7 @@ class Controls:
 class EngineStep:
     """One step of a session: `ticks` of its clock at `fps`, from `state` (None: the initial state).
 
-    With `draw=False` no frame is rendered, because nobody would see it.
+    With `draw=False` no frame is rendered, because no viewer would see it.
     """
 
     model: str

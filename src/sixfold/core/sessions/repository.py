@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core import ids, json_decoding
+from sixfold.core import ids
 from sixfold.core.accounts import charges, keys, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import run_time
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
+from sixfold.core.input_limits import json_decoding
 from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, SessionState
 
 SLICE_US = 60 * SECOND_US

@@ -259,7 +259,7 @@ class SessionRunner:
                 if behind < -_TIMER_RESOLUTION:
                     await asyncio.sleep(-behind)
                     continue
-                # The machine was suspended: nobody waits for the missed time.
+                # The machine was suspended: the missed time is skipped.
                 if behind > RESUME_SECONDS:
                     self._started_at += behind
                 ticks = min(_MAX_TICKS, 1 + int(max(behind, 0) / self._period))
@@ -320,8 +320,8 @@ class SessionRunner:
         )
 
     def _acknowledge(self, input_count: int) -> None:
-        answered, self._inputs = self._inputs[:input_count], self._inputs[input_count:]
-        for message in answered:
+        acknowledged, self._inputs = self._inputs[:input_count], self._inputs[input_count:]
+        for message in acknowledged:
             self._input_seq = message.seq
             if self._connection is not None:
                 self._connection.put(AckMessage(message.seq, self._seq + 1))
@@ -376,11 +376,12 @@ class SessionRunner:
 
     async def _check_inputs(self, silence: float) -> None:
         limit = self.session.idle_us / 1_000_000
-        if silence >= limit:
-            self.end(SessionEnding(SessionEvent.CLOSE, "idle", IDLE))
-        elif silence >= min(_IDLE_SECONDS, limit / 2):
+        if silence >= min(_IDLE_SECONDS, limit / 2):
+            # A session that is to end is idle first, even if the event loop was late.
             if self.session.state in {SessionState.READY, SessionState.ACTIVE}:
                 await self._transition(SessionEvent.REST)
+            if silence >= limit:
+                self.end(SessionEnding(SessionEvent.CLOSE, "idle", IDLE))
         elif self._input_seq is not None and self.session.state in {SessionState.READY, SessionState.IDLE}:
             await self._transition(SessionEvent.INPUT)
 
