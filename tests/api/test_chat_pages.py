@@ -14,8 +14,12 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.organizations import members
 from sixfold.core.database import many
 from sixfold.ui.chat import pages, thread_view
+from sixfold.web.sessions import COOKIE
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_memory_pages import put
@@ -143,6 +147,28 @@ async def test_stop_ends_the_call_and_charges_what_was_delivered(any_database_ga
     assert f"{events[-1][1]['total']}"[:4] == call["cost_usd"][:4]
     assert await gateway.pending() == 0
     assert await gateway.app.faults() == ()
+
+
+async def test_answer_of_a_removed_member_is_stopped(gateway: Gateway) -> None:
+    app, write = gateway.app, gateway.app.product.database.write
+    eve = await write(accounts.create("eve@example.com"))
+    member = await write(members.add(app.account.id, eve.id, "member", "operator"))
+    await signed_in(app, eve)
+    token = await write(login_sessions.act_for(app.client.cookies[COOKIE], app.account.id))
+    app.client.cookies.clear()
+    app.client.cookies.set(COOKIE, token)
+    page = (await app.client.get("/chat")).text
+    person = Person(gateway, re.findall(r'name="csrf" value="([^"]+)"', page)[0])
+    gateway.acme.mode = "trickle"
+    assert (await person.ask("say 20 words")).status_code == 202
+    async with asyncio.timeout(30):
+        while not gateway.acme.seen:  # noqa: ASYNC110 - the server has no event for a request
+            await asyncio.sleep(0.01)
+        await write(members.remove(app.account.id, member.id))
+        await gateway.acme.left.wait()
+    call = (await gateway.settled())[0]
+    assert (call["status"], await gateway.pending()) == ("left", 0)
+    assert await app.faults() == ()
 
 
 async def test_failed_answer_costs_nothing_and_is_asked_again_in_place(gateway: Gateway) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sixfold.core.gateway.stored.chats import ChatVersion
+from sixfold.core.gateway.conversations.chats import ChatVersion
 from sixfold.ui.chat import formulas, rendering, versions
 from sixfold.ui.chat.rendering import GrowingText
 

@@ -25,7 +25,7 @@ from sixfold.web.services import WebServices
 
 _PURPOSE = "user_data"
 _NAME_CHARS = 200
-# What is not an image is downloaded, so that no document of a stranger is a page of this server.
+# Other files are downloaded, so that an untrusted document is never a page of this server.
 _HEADERS = {
     "Cache-Control": "private, max-age=86400",
     "Content-Security-Policy": "default-src 'none'; sandbox",

@@ -1,7 +1,8 @@
-"""Commands in messages: pages of the memory as context, or an image."""
+"""Commands in messages: pages of the memory or of the web as context, or an image."""
 
 from __future__ import annotations
 
+import html
 import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.search.results import WebFindings
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import SearchRequest
@@ -21,6 +23,7 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.web.services import WebServices
 
 _MEMORY = re.compile(r"(?<!\S)@memory\b[,:]?\s*", re.IGNORECASE)
+_WEB = re.compile(r"(?<!\S)@web\b[,:]?\s*", re.IGNORECASE)
 _DRAW = re.compile(r"\s*/?draw(?:\s*:)?\s+(?=\S)", re.IGNORECASE)
 _PAGES, _QUERY_CHARS, _PAGE_CHARS = 6, 500, 2000
 _PROMPT_CHARS = 2000
@@ -39,28 +42,49 @@ _INTRODUCTION = (
 
 
 class ChatCommand(NamedTuple):
-    """The question without its marks, whether to read the memory, and the prompt of an image."""
+    """The question without its marks, whether to read the memory and the web, and the prompt of an image."""
 
     text: str
     memory: bool
+    web: bool
     prompt: str
 
 
-class MemoryContext(NamedTuple):
-    """Instructions with pages of the memory, and the slug and the title of each."""
+class SourceContext(NamedTuple):
+    """Instructions with pages, and the slug or URL and the title of each."""
 
     system: str
     sources: tuple[tuple[str, str], ...]
 
 
 def parse(text: str) -> ChatCommand:
-    """Return what a message asks for: `@memory` anywhere in it, or `draw …` at its beginning."""
+    """Return what a message asks for: `@memory` and `@web` anywhere in it, or `draw …` at its beginning."""
     draw = _DRAW.match(text)
-    plain = _MEMORY.sub("", text)
-    return ChatCommand(plain, plain != text, text[draw.end() :].strip()[:_PROMPT_CHARS] if draw else "")
+    prompt = text[draw.end() :].strip()[:_PROMPT_CHARS] if draw else ""
+    memory, web = _MEMORY.search(text) is not None, _WEB.search(text) is not None
+    return ChatCommand(_MEMORY.sub("", _WEB.sub("", text)), memory, web, prompt)
 
 
-async def remembered(services: WebServices, principal: Principal, question: str) -> MemoryContext:
+def with_web(text: str) -> str:
+    """Return a message that asks for a web search."""
+    return text if _WEB.search(text) else f"@web {text}"
+
+
+def without_web(text: str) -> str:
+    """Return a message without its mark for a web search."""
+    return _WEB.sub("", text)
+
+
+async def searched(
+    services: WebServices, principal: Principal, request_id: str, question: str, first: int
+) -> SourceContext:
+    """Return results of a web search, numbered from `first`; raises what a search raises."""
+    query, results = await services.web_search.search(principal, request_id, question)
+    findings = WebFindings(query, results, first)
+    return SourceContext(findings.context(), tuple((result.url, result.title) for result in results))
+
+
+async def remembered(services: WebServices, principal: Principal, question: str) -> SourceContext:
     """Return the best pages for a question; raises `Forbidden` without a right to the memory."""
     request = SearchRequest(query=question.strip()[:_QUERY_CHARS], limit=_PAGES, snippet_chars=_PAGE_CHARS)
     hits = (await services.memory.search(Caller.of(principal), request)).hits if question.strip() else ()
@@ -71,16 +95,16 @@ async def remembered(services: WebServices, principal: Principal, question: str)
     ]
     end = f"<<end of memory {code}>>" if pages else "There is no page about this."
     system = "\n\n".join([_INTRODUCTION.format(code=code), *pages, end])
-    return MemoryContext(system, tuple((hit.slug, hit.title) for hit in hits))
+    return SourceContext(system, tuple((hit.slug, hit.title) for hit in hits))
 
 
-def link_citations(html: str, sources: Sequence[tuple[str, str]]) -> str:
-    """Link the numbers of an answer's HTML, such as [1], to the pages of the memory."""
+def link_citations(text: str, sources: Sequence[tuple[str, str]]) -> str:
+    """Link the numbers of an answer's HTML, such as [1], to the pages that it cites."""
     if not sources:
-        return html
+        return text
     depth = 0
     parts: list[str] = []
-    for part in _TAG.split(html):
+    for part in _TAG.split(text):
         closing = _NO_CITATIONS.match(part)
         if closing is not None:
             depth += -1 if closing[1] else 1
@@ -94,12 +118,21 @@ def _citation(match: re.Match[str], sources: Sequence[tuple[str, str]]) -> str:
     number = int(match[1])
     if not 0 < number <= len(sources):
         return match[0]
+    target = sources[number - 1][0]
+    if is_web(target):
+        address = html.escape(target)
+        return f'<a class="cite" href="{address}" target="_blank" rel="noopener noreferrer">[{number}]</a>'
     # A slug has letters, digits, hyphens and slashes only.
-    return f'<a class="cite" href="/memory/{sources[number - 1][0]}">[{number}]</a>'
+    return f'<a class="cite" href="/memory/{target}">[{number}]</a>'
+
+
+def is_web(target: str) -> bool:
+    """Return whether a source is the URL of a web page; otherwise it is the slug of a page of the memory."""
+    return target.startswith(("https://", "http://"))
 
 
 class ImageDrawing:
-    """An image for a chat, made by a prediction like any other."""
+    """An image for a chat, generated by a prediction."""
 
     def __init__(self, services: WebServices, principal: Principal, request_id: str) -> None:
         self._service = services.predictions

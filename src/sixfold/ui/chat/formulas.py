@@ -29,7 +29,7 @@ _ATTRIBUTES = re.compile(
     r"movablelimits|largeop|lspace|rspace|minsize|maxsize|linethickness|accent|accentunder|"
     r"columnalign|rowspacing|columnspacing|columnlines|rowlines|width|height|depth|notation|xmlns"
 )
-# What the converter raises for wrong formulas: a class for each mistake, and what it leaks.
+# Exceptions of the converter for invalid formulas: its own, and builtin ones that it does not catch.
 _MISTAKES = (
     *[kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)],
     *(ElementTree.ParseError, ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration),

@@ -11,11 +11,12 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 
 from sixfold import errors
-from sixfold.core import documents, ids, json_decoding
+from sixfold.core import documents, ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.files.files import AccountFile, FileNotFound
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, ImagePart, Part, TextPart
-from sixfold.core.gateway.stored.conversations import ConversationItem
+from sixfold.core.gateway.conversations.conversations import ConversationItem
+from sixfold.core.input_limits import json_decoding
 from sixfold.web.services import WebServices
 
 MAX_TEXT_CHARS = 200_000
@@ -46,8 +47,8 @@ class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     """Details of an answer besides its text. `cost` is in micro-dollars.
 
     `end` is end, length, filter or stopped. `charge` has the lines of the cost as JSON. `sources` are the
-    pages of the memory that the model was shown, each with slug and title. `prediction` is the run that made
-    the answer, if it is not a model's.
+    pages of the memory and the web that the model was shown, each with slug or URL and title.
+    `prediction` is the run that made the answer, if it is not a model's.
     """
 
     model: str = ""
@@ -63,7 +64,7 @@ class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Draft(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An answer that is being made, or that failed with an `error` and its machine-readable `code`."""
+    """An answer that is in progress, or that failed with an `error` and its machine-readable `code`."""
 
     text: str = ""
     status: str = ""

@@ -45,7 +45,7 @@ class ModelGroup:
 
 def groups(gateway: Gateway, principal: Principal) -> tuple[ModelGroup, ...]:
     """Return the chat models by server: local servers first, at most 500 models."""
-    found: dict[str, ModelGroup] = {}
+    by_name: dict[str, ModelGroup] = {}
     count = 0
     allowed = principal.scope.services
     for upstream in sorted(gateway.router.servers(), key=lambda each: not each.local):
@@ -55,9 +55,9 @@ def groups(gateway: Gateway, principal: Principal) -> tuple[ModelGroup, ...]:
                 continue
             count += 1
             title = f"{upstream.name} (this network)" if upstream.local else upstream.name
-            group = found.setdefault(upstream.name, ModelGroup(title))
+            group = by_name.setdefault(upstream.name, ModelGroup(title))
             group.models.append(_choice(name, model, gateway.rates(RouteTarget(upstream, model.name))))
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def names(choices: Sequence[ModelGroup]) -> Mapping[str, ModelChoice]:
@@ -77,10 +77,10 @@ def _choice(name: str, model: ServedModel, rates: TokenRates | None) -> ModelCho
 
 
 def _price(rates: TokenRates) -> str:
-    shown = rates.listed or rates
-    if not (shown.input or shown.output) or rates.listed is not None:
+    listed = rates.listed or rates
+    if not (listed.input or listed.output) or rates.listed is not None:
         return "free"
-    return f"${short_usd(shown.input)} in, ${short_usd(shown.output)} out per million tokens"
+    return f"${short_usd(listed.input)} in, ${short_usd(listed.output)} out per million tokens"
 
 
 def _tokens(count: int) -> str:

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.gateway.stored.chats import TITLE_CHARS, ChatStore
-from sixfold.core.gateway.stored.conversations import ConversationNotFound
+from sixfold.core.gateway.conversations.chats import TITLE_CHARS, ChatStore
+from sixfold.core.gateway.conversations.conversations import ConversationNotFound
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.chat import model_choices
+from sixfold.ui.chat import commands, model_choices
 from sixfold.ui.chat.thread_view import ThreadReader, ThreadView
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -30,12 +30,13 @@ def path_of(chat_id: str, anchor: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """The form of a message: what it has, and why it was refused."""
+    """The form of a message: what it has, whether the web is searched, and why it was refused."""
 
     model: str = ""
     text: str = ""
     edited: str = ""
     problem: str = ""
+    web: bool = False
 
 
 class ChatPages:
@@ -68,7 +69,8 @@ class ChatPages:
         message = await self._reader.question(user.tenant, thread.chat.id, edited) if edited else None
         if message is None:
             return await self.render(user, thread)
-        return await self.render(user, thread, Composer(text=message.text, edited=message.id))
+        text, web = commands.without_web(message.text), commands.parse(message.text).web
+        return await self.render(user, thread, Composer(text=text, edited=message.id, web=web))
 
     async def render(
         self,
@@ -81,7 +83,7 @@ class ChatPages:
         """Return the page of a chat, or of a new one; its list has chats that were changed before a time."""
         groups = model_choices.groups(self._services.gateway, user.principal)
         names = model_choices.names(groups)
-        composer = composer or Composer()
+        composer = composer or Composer(web=thread is not None and commands.parse(thread.last_question).web)
         model_name = composer.model or (thread.chat.model if thread is not None else "")
         bound = {} if chats_before is None else {"before": chats_before}
         chats = await self._store.summaries(user.tenant, _CHATS, **bound)
@@ -93,6 +95,7 @@ class ChatPages:
             "groups": groups,
             "model": model_name if model_name in names else model_choices.first(groups),
             "composer": composer,
+            "web_search": self._services.web_search.available,
         }
         return self._templates.render("chat/page.html", user.session, status=status, **values)
 

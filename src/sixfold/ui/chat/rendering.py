@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from sixfold.core.single_thread import SingleThread
+from sixfold.core.concurrency.single_thread import SingleThread
 from sixfold.ui.chat import code_blocks, formulas
 from sixfold.ui.memory import render_limits
 from sixfold.ui.memory.markdown import PageRenderer, RenderContext, is_allowed_url
@@ -25,7 +25,7 @@ _CACHE_CHARS = 16 * 2**20
 _LOOP_CHARS = 2_000
 _CONTEXT = RenderContext()
 _TOP = "top"
-# Blocks that end at an empty line; lists go on after it.
+# Blocks that end at an empty line; lists continue after it.
 _SIMPLE = frozenset({"paragraph_open", "heading_open", "hr", "table_open", "formula"})
 # Blocks that are shown with their layout while they grow.
 _GROWING = frozenset({"bullet_list_open", "ordered_list_open", "table_open", "blockquote_open"})
@@ -108,14 +108,14 @@ class RenderedTexts:
         if known is not None:
             self._html.move_to_end(text)
             return known
-        made = await rendered(text)
+        html = await rendered(text)
         if text not in self._html:
-            self._html[text] = made
-            self._chars += len(text) + len(made)
+            self._html[text] = html
+            self._chars += len(text) + len(html)
         while self._chars > _CACHE_CHARS:
             old_text, old_html = self._html.popitem(last=False)
             self._chars -= len(old_text) + len(old_html)
-        return made
+        return html
 
 
 async def rendered(text: str) -> str:
@@ -124,7 +124,7 @@ async def rendered(text: str) -> str:
 
 
 class TextGrowth(NamedTuple):
-    """How far a growing text can be rendered: its complete blocks, and the complete lines of the open one."""
+    """The parts of a growing text to render: complete blocks, and complete lines of the open one."""
 
     complete: int
     lines: int
@@ -155,8 +155,8 @@ def growth(text: str) -> TextGrowth:
 
 def _line_starts(text: str) -> list[int]:
     starts = [0]
-    while (found := text.find("\n", starts[-1])) >= 0:
-        starts.append(found + 1)
+    while (at := text.find("\n", starts[-1])) >= 0:
+        starts.append(at + 1)
     return starts
 
 
@@ -167,7 +167,7 @@ class GrowingText:
         self.text = ""
         self.blocks: list[str] = []
         self.growing = ""
-        # Where the text begins that is shown as it is.
+        # The start of the text that is displayed without rendering.
         self.shown = 0
         self._complete = 0
         self._next = 0.0
@@ -188,13 +188,13 @@ class GrowingText:
         started = time.monotonic()
         rest = self.text[self._complete :]
         grown = growth(rest) if len(rest) <= _LOOP_CHARS else await _RENDERER.run(growth, rest)
-        complete, shown = self._complete + grown.complete, self._complete + grown.lines
+        complete, lines = self._complete + grown.complete, self._complete + grown.lines
         block = await rendered(self.text[self._complete : complete]) if grown.complete else ""
-        growing = await rendered(self.text[complete:shown]) if complete < shown else ""
-        changed = bool(block) or shown != self.shown
+        growing = await rendered(self.text[complete:lines]) if complete < lines else ""
+        changed = bool(block) or lines != self.shown
         if block:
             self.blocks.append(block)
-        self.growing, self.shown, self._complete = growing, shown, complete
+        self.growing, self.shown, self._complete = growing, lines, complete
         # Long blocks are looked at less often, so that all takes a fraction of the time.
         self._next = time.monotonic() + max(0.05, 20 * (time.monotonic() - started))
         return changed

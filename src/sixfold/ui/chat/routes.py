@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sixfold.core.accounts import rights
-from sixfold.core.gateway.stored.chats import ChatStore
+from sixfold.core.gateway.conversations.chats import ChatStore
 from sixfold.ui.auth import PageAuth
-from sixfold.ui.chat.asking import AskRoutes
+from sixfold.ui.chat.answer_routes import AnswerRoutes
 from sixfold.ui.chat.attachments import ChatFiles
 from sixfold.ui.chat.pages import ChatPages
 from sixfold.ui.chat.thread_view import ThreadReader
@@ -24,7 +24,7 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
     store = ChatStore(services.database, services.conversations)
     reader = ThreadReader(store, templates)
     pages = ChatPages(services, templates, auth, store, reader)
-    asking = AskRoutes(services, auth, store, reader, pages)
+    answers = AnswerRoutes(services, auth, store, reader, pages)
     page, signed_in, run = auth.page, auth.signed_in, rights.RUN
     body = services.settings.inline_body_bytes
     one = "/chat/{conversation_id}"
@@ -32,11 +32,11 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
         "ui",
         templates.error_page,
         (
-            RouteEntry("/chat", {"GET": page(pages.new), "POST": signed_in(asking.ask)}, body, access=run),
-            RouteEntry(one, {"GET": page(pages.show), "POST": signed_in(asking.ask)}, body, access=run),
-            RouteEntry(f"{one}/events", {"GET": signed_in(asking.events)}, access=run),
-            RouteEntry(f"{one}/again", {"POST": signed_in(asking.again)}, _FORM_BYTES, access=run),
-            RouteEntry(f"{one}/stop", {"POST": signed_in(asking.stop)}, _FORM_BYTES, access=run),
+            RouteEntry("/chat", {"GET": page(pages.new), "POST": signed_in(answers.ask)}, body, access=run),
+            RouteEntry(one, {"GET": page(pages.show), "POST": signed_in(answers.ask)}, body, access=run),
+            RouteEntry(f"{one}/events", {"GET": signed_in(answers.events)}, access=run),
+            RouteEntry(f"{one}/again", {"POST": signed_in(answers.again)}, _FORM_BYTES, access=run),
+            RouteEntry(f"{one}/stop", {"POST": signed_in(answers.stop)}, _FORM_BYTES, access=run),
             RouteEntry(f"{one}/branch", {"POST": signed_in(pages.branch)}, _FORM_BYTES, access=run),
             RouteEntry(f"{one}/rename", {"POST": signed_in(pages.rename)}, _FORM_BYTES, access=run),
             RouteEntry(f"{one}/delete", {"POST": signed_in(pages.delete)}, _FORM_BYTES, access=run),

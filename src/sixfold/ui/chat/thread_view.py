@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.gateway.stored.chats import ChatItem, ChatRecord, ChatStore
+from sixfold.core.gateway.conversations.chats import ChatItem, ChatRecord, ChatStore
 from sixfold.ui.chat import commands, messages, versions
 from sixfold.ui.chat.messages import Draft, StoredMessage
 from sixfold.ui.chat.rendering import RenderedTexts
@@ -67,6 +67,12 @@ class ThreadView:
         return money.short_usd(self.cost)
 
     @property
+    def last_question(self) -> str:
+        """The text of the last question on the page."""
+        questions = (view.message.text for view in reversed(self.messages) if view.message.role == "user")
+        return next(questions, "")
+
+    @property
     def question(self) -> str:
         """The id of the last question if its answer failed, or an empty string."""
         last = self.messages[-1].message if self.messages else None
@@ -89,15 +95,15 @@ class ThreadReader:
         items = await self._store.items(tenant, chat_id, count + 1, place)
         family = await self._store.versions(tenant, chat)
         known = versions.by_place(chat_id, family) if len(family) > 1 else _NO_VERSIONS
-        shown = items[-count:]
-        views = [view for item in shown if (view := await self._view(item, known)) is not None]
+        page = items[-count:]
+        views = [view for item in page if (view := await self._view(item, known)) is not None]
         draft = messages.read_draft(chat.draft) if before is None else None
         return ThreadView(
             chat,
             tuple(views),
             draft,
             await self._texts.html(draft.text) if draft is not None and draft.text else "",
-            shown[0].place if len(items) > count else 0,
+            page[0].place if len(items) > count else 0,
             sum(version.cost for version in family),
         )
 

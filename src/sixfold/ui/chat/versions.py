@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sixfold.core.gateway.stored.chats import ChatVersion
+from sixfold.core.gateway.conversations.chats import ChatVersion
 
 
 class MessageVersions(NamedTuple):
@@ -32,22 +32,22 @@ def by_place(chat_id: str, family: Sequence[ChatVersion]) -> dict[int, MessageVe
     more with its parent than that does with its own.
     """
     by_id = {version.id: version for version in family}
-    found: dict[int, MessageVersions] = {}
+    versions: dict[int, MessageVersions] = {}
     # The chat itself, then the one that has its first items, and so on.
-    shown, limit = by_id.get(chat_id), None
-    while shown is not None:
-        for shared in {each.shared for each in family if each.parent == shown.id}:
+    chat, limit = by_id.get(chat_id), None
+    while chat is not None:
+        for shared in {each.shared for each in family if each.parent == chat.id}:
             if limit is None or shared < limit:
-                found[shared + 1] = _versions(family, shown.id, shared, shown.id)
-        parent = by_id.get(shown.parent)
-        if parent is not None and (limit is None or shown.shared < limit):
-            limit = shown.shared
-            found[limit + 1] = _versions(family, parent.id, limit, shown.id)
-        shown = parent
-    return found
+                versions[shared + 1] = _versions(family, chat.id, shared, chat.id)
+        parent = by_id.get(chat.parent)
+        if parent is not None and (limit is None or chat.shared < limit):
+            limit = chat.shared
+            versions[limit + 1] = _versions(family, parent.id, limit, chat.id)
+        chat = parent
+    return versions
 
 
-def _versions(family: Sequence[ChatVersion], parent: str, shared: int, shown: str) -> MessageVersions:
+def _versions(family: Sequence[ChatVersion], parent: str, shared: int, chat_id: str) -> MessageVersions:
     children = [each.id for each in family if each.parent == parent and each.shared == shared]
     chats = (parent, *children)
-    return MessageVersions(chats, chats.index(shown) + 1)
+    return MessageVersions(chats, chats.index(chat_id) + 1)

@@ -1,4 +1,4 @@
-"""Asking: a message with its files, the answer as an event stream, stop, and asking again."""
+"""Routes of answers: send a message with its files, stream its answer, stop it, request another one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core.files.files import AccountFile
-from sixfold.core.gateway.stored.chats import ChatStore, ChatTurn
-from sixfold.core.gateway.stored.conversations import ConversationItem
+from sixfold.core.gateway.conversations.chats import ChatStore, ChatTurn
+from sixfold.core.gateway.conversations.conversations import ConversationItem
+from sixfold.ui import templating
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.chat import answers, messages
-from sixfold.ui.chat.answers import AnswerOrder, AnswerWriter
+from sixfold.ui.chat import answer_tasks, commands, messages
+from sixfold.ui.chat.answer_tasks import AnswerOrder, AnswerWriter
 from sixfold.ui.chat.attachments import ChatFiles
 from sixfold.ui.chat.messages import MAX_FILES, MAX_TEXT_CHARS
 from sixfold.ui.chat.pages import ChatPages, Composer, path_of
@@ -31,22 +32,23 @@ from sixfold.web.sessions import CSRF_HEADER
 _STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _FIELDS = 6
 _TITLE_CHARS = 60
-# How long a form without a script waits for its answer.
+# Seconds that a form without a script waits for its answer.
 _WAIT_SECONDS = 60.0
 _LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
 class AskForm:
-    """A message: its text, the model, the files, and the message that it replaces."""
+    """A message: its text, the model, the files, and the message that it replaces; `web` to search."""
 
     text: str
     model: str
     edited: str
     files: Sequence[UploadFile]
+    web: bool = False
 
 
-class AskRoutes:
+class AnswerRoutes:
     """The endpoints that make answers."""
 
     def __init__(
@@ -87,7 +89,7 @@ class AskRoutes:
                 if _is_script(request) or isinstance(error, errors.NotFound):
                     raise
                 thread = await self._reader.read(user.tenant, chat_id) if chat_id else None
-                composer = Composer(form.model, form.text, form.edited, error.message)
+                composer = Composer(form.model, form.text, form.edited, error.message, web=form.web)
                 return await self._pages.render(user, thread, composer, error.status)
 
     async def _ask(self, request: Request, user: PageUser, chat_id: str, form: AskForm) -> Response:
@@ -102,7 +104,8 @@ class AskRoutes:
         previous_files = await self._kept_files(user, chat_id, form.edited)
         stored = await self._files.store(user.tenant, form.files)
         try:
-            item = messages.question(form.text, (*previous_files, *stored))
+            text = commands.with_web(form.text) if form.web else form.text
+            item = messages.question(text, (*previous_files, *stored))
             target = chat_id
             if form.edited:
                 target = await self._store.copy(user.tenant, chat_id, form.edited, version=True)
@@ -165,7 +168,7 @@ class AskRoutes:
         return await self._started(request, user, turn, model, inline=False)
 
     async def stop(self, request: Request, user: PageUser) -> Response:
-        """Stop the answer in progress; what was delivered is stored and charged."""
+        """Stop the answer in progress; the text so far is stored and charged."""
         await self._auth.read_form(request, user)
         chat_id = requests.path_value(request, "conversation_id")
         await self._store.stop(user.tenant, chat_id)
@@ -177,17 +180,19 @@ class AskRoutes:
         return RedirectResponse(path_of(chat_id, _LAST), 303)
 
     async def events(self, request: Request, user: PageUser) -> Response:
-        """Stream the answer that is being made from its beginning, then its end."""
+        """Stream the answer in progress from its beginning until its end."""
         chat_id = requests.path_value(request, "conversation_id")
         await self._store.get(user.tenant, chat_id)
         self._services.admission.event_stream(request, user.account_id)
-        stream = answers.server_events(self._events(user, chat_id))
+        stream = answer_tasks.server_events(self._events(user, chat_id))
         return StreamingResponse(stream, 200, _STREAM, "text/event-stream")
 
     async def _events(self, user: PageUser, chat_id: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         running = self._writer.running(user.account_id, chat_id)
         source = (
-            answers.stored_events(self._store, user.tenant, chat_id) if running is None else running.events()
+            answer_tasks.stored_events(self._store, user.tenant, chat_id)
+            if running is None
+            else running.events()
         )
         yield "begin", {}
         async with contextlib.aclosing(source):
@@ -211,13 +216,17 @@ class AskRoutes:
             if len(files) > MAX_FILES:
                 raise errors.BadRequest(f"A message may have at most {MAX_FILES} files (got {len(files)})")
             yield AskForm(
-                texts.get("text", "").strip(), texts.get("model", ""), texts.get("edited", ""), files
+                texts.get("text", "").strip(),
+                texts.get("model", ""),
+                texts.get("edited", ""),
+                files,
+                bool(texts.get("web")),
             )
 
     def _problem(self, error: errors.SixfoldError) -> Response:
         document: dict[str, Any] = {"error": error.message, "code": error.code}
         if isinstance(error, errors.InsufficientCredits):
-            document["action"] = {"href": "/account#credit", "title": "Add credit"}
+            document["action"] = templating.ADD_CREDIT
         return responses.json(document, error.status, responses.error_headers(error))
 
 

@@ -1,4 +1,4 @@
-"""Answers that are being made: they go on without the page, which shows them from their beginning.
+"""Answers in progress: they continue without the page, which shows them from their beginning.
 
 An answer is stored about every second and at its end. It is charged by the gateway: after a stop for what was
 delivered, after a failure not at all.
@@ -10,20 +10,21 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.chat import ChatRequest, MessageEnd, TextDelta
+from sixfold.core.gateway.conversations.chats import ChatStore, ChatTurn
 from sixfold.core.gateway.request_log import CallOutcome
-from sixfold.core.gateway.stored.chats import ChatStore, ChatTurn
 from sixfold.ui.chat import commands, messages
-from sixfold.ui.chat.commands import ImageDrawing
+from sixfold.ui.chat.commands import ChatCommand, ImageDrawing, SourceContext
 from sixfold.ui.chat.messages import AnswerDetail, Draft, RequestBuilder
 from sixfold.ui.chat.rendering import GrowingText
 from sixfold.web.services import WebServices
@@ -64,7 +65,7 @@ class Answer:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End the answer early; what was delivered is stored and charged."""
+        """End the answer early; the text so far is stored and charged."""
         self._stopping.set()
 
     @property
@@ -92,7 +93,7 @@ class Answer:
         return self._text.open
 
     def tell(self, status: str) -> None:
-        """Show what is being done."""
+        """Show the current activity."""
         self.status = status
         self._notify()
 
@@ -185,12 +186,13 @@ class AnswerWriter:
 
     def running(self, account_id: str, chat_id: str) -> Answer | None:
         """Return the answer to a chat that this process makes."""
-        found = self._services.answers.get(account_id, chat_id)
-        return found if isinstance(found, Answer) else None
+        answer = self._services.answers.get(account_id, chat_id)
+        return answer if isinstance(answer, Answer) else None
 
     async def _write(self, answer: Answer) -> None:
         started = time.monotonic()
         keeping = asyncio.create_task(answer.keep())
+        forget_key = self._stop_with_key(answer)
         try:
             await self._make(answer)
         except errors.SixfoldError as error:
@@ -199,12 +201,20 @@ class AnswerWriter:
             _LOG.exception("An answer failed")
             answer.error = _FAILED
         finally:
+            forget_key()
             milliseconds = round((time.monotonic() - started) * 1000)
             answer.detail = msgspec.structs.replace(answer.detail, milliseconds=milliseconds)
             try:
                 await answer.finish()
             finally:
                 await keeping
+
+    def _stop_with_key(self, answer: Answer) -> Callable[[], None]:
+        """Stop the answer if its key is revoked, as a member's is when the membership ends."""
+        key_id = answer.order.principal.key_id
+        if key_id is None:
+            return lambda: None
+        return self._services.connections.add(Credential("key", key_id), answer.stop)
 
     async def _make(self, answer: Answer) -> None:
         tenant, items = answer.turn.lock.tenant, answer.turn.items
@@ -213,13 +223,25 @@ class AnswerWriter:
         if command.prompt and last is not None and not last.files:
             await self._draw(answer, command.prompt)
             return
-        system = ""
+        system = await self._context(answer, command)
+        await self._complete(answer, await self._builder.build(tenant, items, system))
+
+    async def _context(self, answer: Answer, command: ChatCommand) -> str:
+        """Return the instructions with the pages that a message asks for, and note the pages."""
+        order, found = answer.order, list[SourceContext]()
         if command.memory:
             answer.tell("Searching the memory …")
-            found = await commands.remembered(self._services, answer.order.principal, command.text)
-            system = found.system
-            answer.detail = msgspec.structs.replace(answer.detail, sources=found.sources)
-        await self._complete(answer, await self._builder.build(tenant, items, system))
+            found.append(await commands.remembered(self._services, order.principal, command.text))
+        sources = tuple(source for each in found for source in each.sources)
+        if command.web:
+            answer.tell("Searching the web …")
+            first = len(sources) + 1
+            results = await commands.searched(
+                self._services, order.principal, order.request_id, command.text, first
+            )
+            found, sources = [*found, results], sources + results.sources
+        answer.detail = msgspec.structs.replace(answer.detail, sources=sources)
+        return "\n\n".join(each.system for each in found)
 
     async def _draw(self, answer: Answer, prompt: str) -> None:
         """Answer with an image, until it is drawn or stopped."""
@@ -234,9 +256,9 @@ class AnswerWriter:
             answer.detail = msgspec.structs.replace(answer.detail, end="stopped")
             return
         await answer.add(drawing.markdown(prompt))
-        if (made := drawing.prediction) is not None:
+        if (prediction := drawing.prediction) is not None:
             answer.detail = msgspec.structs.replace(
-                answer.detail, model=made.model, cost=made.cost, prediction=made.id
+                answer.detail, model=prediction.model, cost=prediction.cost, prediction=prediction.id
             )
 
     async def _complete(self, answer: Answer, chat: ChatRequest) -> None:
