@@ -13,7 +13,7 @@ from sixfold.ui import gallery, start_page, static_files, workflows
 from sixfold.ui.account import data as account_data
 from sixfold.ui.account import pages as account
 from sixfold.ui.account import security
-from sixfold.ui.admin import lab
+from sixfold.ui.admin import lab, people
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
 from sixfold.ui.catalog import pages as catalog
@@ -31,6 +31,8 @@ from sixfold.ui.organization.members_page import MembersPage
 from sixfold.ui.predictions import history, provenance, run_api, selection
 from sixfold.ui.predictions import pages as predictions
 from sixfold.ui.predictions.output_view import OutputView
+from sixfold.ui.shares import forms as share_forms
+from sixfold.ui.shares import pages as shares
 from sixfold.ui.start_page import StartPage
 from sixfold.ui.templating import PageTemplates
 from sixfold.ui.workflows import WorkflowCards, WorkflowPages
@@ -65,8 +67,9 @@ def build_apis(
             *members_forms.routes(services, MembersPage(services, templates)),
             *invitation_page.routes(services, templates),
             *admin.routes(services, templates, auth),
+            *people.routes(services, templates, auth),
             *lab.routes(services, templates, auth),
-            *gallery.routes(services, templates),
+            *gallery.routes(services, templates, auth),
             *session_page.routes(services, templates, auth),
             *workflows.page_routes(workflow_pages),
             *catalog.routes(services, templates, auth),
@@ -74,6 +77,8 @@ def build_apis(
             *selection.routes(services, templates, output_view, auth),
             *predictions.routes(services, templates, output_view, auth),
             *provenance.page_routes(services, auth),
+            *shares.routes(services, templates, workflow_list),
+            *share_forms.routes(services, templates, auth),
             *docs.routes(services, templates, documents),
             *oauth_consent.routes(services, templates),
             *static_files.routes(),

@@ -33,6 +33,8 @@ POLICY = (
 _BACKTICKS = re.compile("`([^`]+)`")
 # Endings of the files that graphs are exported to.
 _FILE_ENDING = re.compile(r"([._-](ui|api|json|workflow))+$", re.IGNORECASE)
+# The action of errors about missing credit.
+ADD_CREDIT = {"href": "/account/billing#credit", "title": "Add credit"}
 _NO_FILTERS: Mapping[str, Callable[..., Any]] = {}
 _HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -60,6 +62,7 @@ class PageTemplates:
         )
         self._environment.filters |= {
             "usd": money.format_usd,
+            "amount": _amount,
             "list_price": receipt.would_cost,
             "moment": _moment,
             "duration": duration,
@@ -73,6 +76,7 @@ class PageTemplates:
             **filters,
         }
         self._environment.globals |= {
+            "add_credit": ADD_CREDIT,
             "receipt_steps": receipt.stations,
             "itemize": receipt.itemized,
             "asset": _asset,
@@ -127,6 +131,12 @@ def _workflow_title(name: str) -> str:
 
 def _moment(epoch_us: int | None) -> str:
     return (rfc3339(epoch_us) or "")[:19].replace("T", " ")
+
+
+def _amount(micros: int) -> Markup:
+    """Return an amount as HTML, rounded; its title has the exact one."""
+    exact, short = money.format_usd(micros), money.short_usd(micros)
+    return Markup(f'<data value="{exact}" title="{exact} USD">{short}</data>')  # noqa: S704 - digits only
 
 
 def duration(micros: int | None) -> str:

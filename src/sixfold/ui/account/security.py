@@ -1,4 +1,4 @@
-"""`/account/security`: sign-in methods, open sessions and the audit log."""
+"""`/account/security`: sign-in methods, open sessions, programs with access and the audit log."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sixfold.core.accounts import audit_log, credentials, rights
 from sixfold.core.accounts.authentication import login_sessions, oidc_identities, passkeys
 from sixfold.core.database import Row
 from sixfold.ui import forms
+from sixfold.ui.account import keys_page
 from sixfold.ui.login import passkeys as login_passkeys
 from sixfold.ui.login import passwords
 from sixfold.ui.login.sessions import LoginService
@@ -39,6 +40,8 @@ _ACTIONS = {
     "session.end_all": "Ended all other sessions",
     "account.create": "Created the account",
     "account.credit": "Credit from the operator",
+    "account.suspend": "Suspended by the operator",
+    "account.resume": "Suspension ended by the operator",
     "account.password": "Changed the password",
     "account.plan": "Plan",
     "account.top_up": "Paid by card",
@@ -56,6 +59,7 @@ _ACTIONS = {
     "guardrail.set": "Changed a guardrail",
     "guardrail.remove": "Removed a guardrail",
     "key.create": "Created a key",
+    "key.roll": "Rolled a key",
     "key.revoke": "Revoked a key",
     "key.revoke_all": "Revoked all keys",
     "oauth.grant": "Granted access to a program",
@@ -84,7 +88,7 @@ class SecurityPages:
         self._relying_party = login_passkeys.relying_party(services.settings)
 
     async def show(self, request: Request) -> Response:
-        """Show the password form, passkeys, sessions and the audit log."""
+        """Show the password form, passkeys, sessions, programs and the audit log."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
@@ -137,6 +141,7 @@ class SecurityPages:
             "identities": await self._identities(account_id),
             "passkeys": await read(passkeys.of_account(account_id)),
             "sessions": await read(login_sessions.of_account(account_id, session.token)),
+            "programs": await read(keys_page.programs(account_id)),
             "log": await read(audit_log.page(account_id, _LINES, cursor)),
             "actions": _ACTIONS,
         }

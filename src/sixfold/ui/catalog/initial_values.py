@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from sixfold import errors
+from sixfold.core import gallery
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.history.entries import title_of
@@ -20,6 +21,7 @@ from sixfold.web.services import WebServices
 
 # The value of `from` for the inputs of the card's example.
 _EXAMPLE = "example"
+_POST = "post_"
 _OPTIONS = ("hardware", "variant")
 
 
@@ -43,13 +45,19 @@ async def of_request(
 
     `run` is a run of this model, which the page shows again; an unknown one is ignored, since it may be
     deleted. `from` is the example or a prediction; with `as`, the output of that prediction is the input of
-    this name. Raises `NotFound` for an unknown prediction.
+    this name. A post of the gallery gives the inputs that its author published. Raises `NotFound` for an
+    unknown prediction or post.
     """
     query = request.query_params
     origin = query.get("from", "")
     examples = example_outputs.by_model()
     if origin == _EXAMPLE and model.name in examples:
         return InitialValues(examples[model.name].inputs)
+    if origin.startswith(_POST):
+        post = await services.database.read(gallery.get_post(origin))
+        if post.model != model.name:
+            raise errors.NotFound("The post was made with another model")
+        return InitialValues({name: value for name, value in post.inputs.items() if model.takes(name)})
     if user is None:
         return InitialValues()
     run = query.get("run", "")

@@ -12,7 +12,7 @@ from sixfold.core.predictions import pricing
 from sixfold.ui.catalog.pages import has_card
 from sixfold.web.services import WebServices
 
-# How long a list is used again; which engines are ready changes rarely.
+# Seconds for which a list is cached; the set of available engines changes rarely.
 _SECONDS = 10.0
 _WORKFLOW = "space:"
 _FILE_KINDS = ("image", "video", "audio", "model3d")
@@ -47,7 +47,7 @@ class NextModels:
         return models
 
     def _find(self, kind: str) -> tuple[NextModel, ...]:
-        found: list[tuple[tuple[bool, bool, bool, str], NextModel]] = []
+        ranked: list[tuple[tuple[bool, bool, bool, str], NextModel]] = []
         for model in self._services.catalog.models():
             field = input_for(model, kind) if has_card(model) else None
             if field is None:
@@ -55,8 +55,8 @@ class NextModels:
             price, _ = pricing.in_words(self._services.catalog, self._services.predictions.terms, model)
             ready = self._is_ready(model)
             order = (not ready, not field.required, model.name.startswith(_WORKFLOW), model.title)
-            found.append((order, NextModel(model.name, model.title, field.name, price, ready)))
-        return tuple(model for _, model in sorted(found, key=lambda each: each[0]))
+            ranked.append((order, NextModel(model.name, model.title, field.name, price, ready)))
+        return tuple(model for _, model in sorted(ranked, key=lambda each: each[0]))
 
     def _is_ready(self, model: Model) -> bool:
         try:

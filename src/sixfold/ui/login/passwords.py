@@ -6,7 +6,7 @@ from pwdlib import PasswordHash
 from pwdlib.exceptions import UnknownHashError
 from pwdlib.hashers.argon2 import Argon2Hasher
 
-from sixfold.core.single_thread import SingleThread
+from sixfold.core.concurrency.single_thread import SingleThread
 
 MIN_CHARS, MAX_CHARS = 8, 1024
 # One hash takes 64 MiB and four threads.

@@ -1,4 +1,4 @@
-"""`/invitation`: a person sees who invites it to what, and accepts."""
+"""`/invitation`: shows an invitation with its sender, organization and role, and accepts it."""
 
 from __future__ import annotations
 

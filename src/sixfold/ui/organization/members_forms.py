@@ -81,7 +81,7 @@ class MembersForms:
         return await self._done(members.remove(session.account.id, member_id), "removed")
 
     async def leave(self, _request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
-        """End one's own membership; the browser goes on with the person's own account."""
+        """End one's own membership; the browser continues with the person's own account."""
         member_id = session.principal.member_id
         if member_id is None:
             raise errors.BadRequest("This is your own account: there is no membership to end")

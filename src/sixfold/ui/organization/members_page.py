@@ -16,7 +16,7 @@ from sixfold.core.accounts.organizations import invitations, members, organizati
 from sixfold.core.accounts.organizations.invitations import NewInvitation
 from sixfold.core.database import Transaction, Value
 from sixfold.ui import forms
-from sixfold.ui.account.pages import describe_limits
+from sixfold.ui.account.keys_page import describe_limits
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie
@@ -76,11 +76,11 @@ class MembersPage:
 
 def _values(session: SessionCookie) -> Transaction[dict[str, Any]]:
     principal, account_id = session.principal, session.account.id
-    found = yield from members.of_account(account_id)
+    member_rows = yield from members.of_account(account_id)
     is_admin = principal.role != "member"
     own_teams = yield from teams.of_account(account_id)
-    ids = [*(each.id for each in found), *(each.id for each in own_teams), account_id]
-    emails = {each.id: each.email for each in found}
+    ids = [*(each.id for each in member_rows), *(each.id for each in own_teams), account_id]
+    emails = {each.id: each.email for each in member_rows}
     names = {each.id: each.name for each in own_teams}
     return {
         "account": (yield from accounts.by_id(account_id)),
@@ -88,7 +88,7 @@ def _values(session: SessionCookie) -> Transaction[dict[str, Any]]:
         "is_admin": is_admin,
         "is_owner": principal.role in ("owner", "person"),
         "choices": (yield from organizations.of_person(session.person_id)),
-        "members": found,
+        "members": member_rows,
         "teams": own_teams,
         "spent": (yield from limits.spent_now(ids)),
         "invitations": (yield from invitations.of_account(account_id)) if is_admin else (),

@@ -139,10 +139,10 @@ def _day(text: str) -> int | None:
         return None
 
 
-def _days(found: Sequence[HistoryEntry], today: int) -> list[HistoryDay]:
+def _days(entries: Sequence[HistoryEntry], today: int) -> list[HistoryDay]:
     return [
         HistoryDay(_label(day, today), (_EPOCH + timedelta(days=day)).isoformat(), tuple(group))
-        for day, group in groupby(found, key=lambda entry: entry.day)
+        for day, group in groupby(entries, key=lambda entry: entry.day)
     ]
 
 

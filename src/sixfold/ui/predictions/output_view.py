@@ -65,21 +65,21 @@ class OutputView:
         files = () if output is None else output.files
         data = {} if output is None else output.first.data
         others = {} if output is None else output.named
-        views = [OutputFileView(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files]
+        views = [OutputFileView(f"{MEDIA_PATH}{file.name}", file, file_kind(file)) for file in files]
         succeeded = prediction.state is PredictionState.SUCCEEDED
         kind = views[0].kind if views else "text" if isinstance(data.get("value"), str) else ""
         return {
             "prediction": prediction,
             "files": views,
-            "data": _text(data),
+            "data": data_text(data),
             "others": {
-                name: _text({"value": value}) for name, value in others.items() if not _are_files(value)
+                name: data_text({"value": value}) for name, value in others.items() if not are_files(value)
             },
             "succeeded": succeeded,
             "next_models": self._next_models.fitting(kind) if succeeded else (),
             "has_seed": "seed" in prediction.task.inputs,
             "title": title(prediction),
-            "stem": _stem(prediction),
+            "stem": file_stem(prediction),
             "before": self._before(prediction),
             "warning": _warning(prediction, data),
             "unlock": self._unlock(prediction) if prediction.words.ignored else "",
@@ -114,26 +114,28 @@ def title(prediction: Prediction) -> str:
     return title_of(prediction.inputs) or prediction.model
 
 
-def _stem(prediction: Prediction) -> str:
+def file_stem(prediction: Prediction) -> str:
     """Return the name of downloaded files without an ending: the title as words, and the end of the id."""
     words = _NOT_WORDS.sub("-", title(prediction).lower()).strip("-")[:_MAX_STEM].rstrip("-")
     return f"{words or 'output'}_{prediction.id[-8:]}"
 
 
 def _warning(prediction: Prediction, data: dict[str, Any]) -> str:
-    """Return what the engine logged about a result of which it is not sure, or ""."""
+    """Return the engine's note on a result with low confidence, or ""."""
     confidence = data.get("confidence")
     is_unsure = isinstance(confidence, int | float) and confidence < _SURE
     return prediction.logs.strip()[:_MAX_WARNING] if is_unsure else ""
 
 
-def _are_files(value: object) -> bool:
+def are_files(value: object) -> bool:
+    """Return whether a named output is files."""
     return isinstance(value, list) and any(
         isinstance(each, OutputFile) for each in cast("list[object]", value)
     )
 
 
-def _kind(file: OutputFile) -> str:
+def file_kind(file: OutputFile) -> str:
+    """Return how a file is shown, as `OutputFileView.kind`."""
     return next((kind for start, kind in _KINDS if file.content_type.startswith(start)), "file")
 
 
@@ -144,7 +146,7 @@ def _dimensions(info: dict[str, Any]) -> list[str]:
     return parts
 
 
-def _text(data: dict[str, Any]) -> str:
+def data_text(data: dict[str, Any]) -> str:
     """Return a single text unchanged and other data as JSON, shortened to the limit."""
     if not data:
         return ""

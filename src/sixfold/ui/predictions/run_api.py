@@ -27,6 +27,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.sessions.service import SessionRequest
+from sixfold.ui import templating
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import code_samples
 from sixfold.ui.predictions.output_view import OutputView
@@ -126,7 +127,7 @@ class RunRoutes:
         if account is None:
             raise error
         balance = money.format_usd(account.posted - account.held)
-        action = {"href": "/account#credit", "title": "Add credit"}
+        action = templating.ADD_CREDIT
         text = f"You have {balance} USD, and {needed}."
         return responses.json({"error": text, "code": error.code, "action": action}, error.status)
 

@@ -88,10 +88,10 @@ class SelectionPages:
 
 def _unique(values: Sequence[str]) -> list[str]:
     """Return the different ids in their order; raises `BadRequest` for too many."""
-    found = list(dict.fromkeys(value for value in values if 0 < len(value) <= _MAX_ID))
-    if len(found) > _MAX_RUNS:
-        raise errors.BadRequest(f"At most {_MAX_RUNS} runs can be selected (got {len(found)})")
-    return found
+    ids = list(dict.fromkeys(value for value in values if 0 < len(value) <= _MAX_ID))
+    if len(ids) > _MAX_RUNS:
+        raise errors.BadRequest(f"At most {_MAX_RUNS} runs can be selected (got {len(ids)})")
+    return ids
 
 
 def _delete_all(prediction_ids: Sequence[str], tenant: Tenant) -> Transaction[None]:
@@ -105,8 +105,8 @@ def _compared(both: Sequence[Prediction]) -> list[ComparedInput]:
         if "seed" in prediction.task.inputs:
             each["seed"] = prediction.task.inputs["seed"]
     names = dict.fromkeys(name for each in values for name in each)
-    found = [ComparedInput(name, tuple(_text(each, name) for each in values)) for name in names]
-    return sorted(found, key=lambda each: not each.differs)
+    inputs = [ComparedInput(name, tuple(_text(each, name) for each in values)) for name in names]
+    return sorted(inputs, key=lambda each: not each.differs)
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:

@@ -1,4 +1,4 @@
-"""The spending chart: a stacked column for each day, with the most expensive model at the bottom."""
+"""The usage chart: a stacked column for each day, with the most expensive model or key at the bottom."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sixfold.core.accounts.ledger_queries import Spending
 
 SPANS = (14, 30, 90)
 _HUES = ("hosting", "media", "gateway", "memory", "workflows", "imagekit")
-_OTHERS = "other models"
+_OTHERS = "others"
 # Height of the chart in its own units; the width is 700.
 _HEIGHT = 110
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingSegment:
-    """The segment of one model in a column, in chart units."""
+    """The segment of one model, key or kind in a column, in chart units."""
 
     hue: str
     y: float
@@ -37,7 +37,7 @@ class SpendingColumn:
 
 @dataclass(frozen=True, slots=True)
 class SpendingChart:
-    """The columns, the legend as (color, model, µUSD), the total and the highest day."""
+    """The columns, the legend as (color, label, µUSD), the total and the highest day."""
 
     columns: tuple[SpendingColumn, ...]
     legend: tuple[tuple[str, str, int], ...]
@@ -46,7 +46,7 @@ class SpendingChart:
 
 
 def chart(spending: Spending) -> SpendingChart:
-    """Return the chart of an account's spending; the five most expensive models have their own colors."""
+    """Return the chart of an account's spending; the five most expensive labels have their own colors."""
     colors = dict(zip(list(spending.models)[: len(_HUES) - 1], _HUES, strict=False))
     legend = [(hue, name, spending.models[name]) for name, hue in colors.items()]
     if others := sum(micros for name, micros in spending.models.items() if name not in colors):

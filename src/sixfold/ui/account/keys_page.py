@@ -1,0 +1,263 @@
+"""`/account/keys`: the keys with their use, budgets and limits; creates, renames, rolls and revokes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import keys, limits, rights
+from sixfold.core.accounts.authentication import oauth
+from sixfold.core.accounts.keys import Holder, NewKey, Scope
+from sixfold.core.accounts.rights import Rights
+from sixfold.core.clock import DAY_US, SECOND_US
+from sixfold.core.database import Row, Transaction, now
+from sixfold.ui import forms
+from sixfold.ui.templating import PageTemplates
+from sixfold.web import requests
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
+
+PATH = "/account/keys"
+_FORM_BYTES = 16_384
+_MAX_SERVICES = 50
+# Permissions of a key in addition to models: calls of the Gateway and posts.
+_SERVICES = ("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post")
+_NO_FORM: Mapping[str, str] = {}
+_RIGHTS = {
+    "run": "run models and services",
+    "memory.read": "read the memory",
+    "memory.write": "write the memory",
+    "account.read": "see balance and ledger",
+    "account.manage": "manage keys, secrets, payments, export and deletion",
+    "operate": "operate this server",
+}
+
+
+class KeysPage:
+    """The page of keys and its forms."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, request: Request) -> Response:
+        """Show the keys, and for an organization the programs with access."""
+        session = await self._services.sessions.admitted(request)
+        if session is None:
+            return RedirectResponse(f"/signin?next={PATH}", 303)
+        if session.principal.role == "member":
+            return RedirectResponse("/account/members", 303)
+        return await self._render(session)
+
+    async def create(self, request: Request) -> Response:
+        """Create a key and show it once; for invalid limits, show the form with the problems."""
+        session, form = await self._read_form(request)
+        try:
+            limited = _limits(form)
+            await self._check_services(limited.services, session.account.id)
+            expires_at = _expiry(form, await self._services.database.read(now()))
+        except errors.InvalidInput as error:
+            problems = {problem.input: problem.message for problem in error.problems}
+            return await self._render(session, form=form, problems=problems)
+        new_key = await self._services.database.write(
+            keys.create(
+                session.account.id,
+                limited,
+                expires_at,
+                granted=_selected_rights(form, limited),
+                holder=Holder(
+                    session.principal.member_id, session.principal.team_id, name=form.get("name", "")
+                ),
+            )
+        )
+        return await self._render(session, new_key)
+
+    async def _check_services(self, names: tuple[str, ...], account_id: str) -> None:
+        """Raise `InvalidInput` for a name that no model has; `server/model` may be listed only later."""
+        known = {*_SERVICES, *(name for name, _owner in self._services.gateway.router.models())}
+        unknown: list[str] = []
+        for name in names:
+            if name in known or "/" in name:
+                continue
+            try:
+                await self._services.predictions.find(name, account_id)
+            except errors.NotFound:
+                unknown.append(name[:100])
+        if unknown:
+            message = f"No model is called {', '.join(unknown)}: use names from the catalog, such as ra1"
+            raise errors.InvalidInput([errors.Problem("services", message, "value_error")])
+
+    async def rename(self, request: Request) -> Response:
+        """Change the name of a key."""
+        session, form = await self._read_form(request)
+        key_id = requests.path_value(request, "key_id")
+        await self._services.database.write(keys.rename(session.account.id, key_id, form.get("name", "")))
+        return RedirectResponse(PATH, 303)
+
+    async def roll(self, request: Request) -> Response:
+        """Replace the secret of a key and show the new one once."""
+        session, form = await self._read_form(request)
+        keep_us = DAY_US if form.get("keep") == "day" else 0
+        new_key = await self._services.database.write(
+            keys.roll(
+                session.account.id,
+                requests.path_value(request, "key_id"),
+                session.principal.member_id,
+                keep_us,
+            )
+        )
+        return await self._render(session, new_key)
+
+    async def revoke(self, request: Request) -> Response:
+        """Revoke a key of the account."""
+        session, _form = await self._read_form(request)
+        key_id = requests.path_value(request, "key_id")
+        account_keys = await self._services.database.read(keys.of_account(session.account.id))
+        if all(row["id"] != key_id for row in account_keys):
+            raise errors.NotFound(f"Key {key_id} not found")
+        await self._services.database.write(keys.revoke(key_id))
+        return RedirectResponse(PATH, 303)
+
+    async def _render(
+        self,
+        session: SessionCookie,
+        new_key: NewKey | None = None,
+        form: Mapping[str, str] = _NO_FORM,
+        problems: Mapping[str, str] = _NO_FORM,
+    ) -> Response:
+        read, principal = self._services.database.read, session.principal
+        is_person = principal.role == "person"
+        return self._pages.render(
+            "account/keys.html",
+            session,
+            status=422 if problems else 200,
+            keys=await read(key_rows(session)),
+            programs=None if is_person else await read(programs(session.account.id)),
+            new_key=new_key,
+            rights={name: text for name, text in _RIGHTS.items() if principal.has(rights.BY_NAME[name])},
+            default_rights=rights.names(rights.STANDARD),
+            form=form,
+            problems=problems,
+        )
+
+    async def _read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
+        self._services.trusted_hosts.admit(request)
+        return await forms.read_with_session(request, self._services.sessions)
+
+
+def key_rows(session: SessionCookie) -> Transaction[tuple[dict[str, Any], ...]]:
+    """Return the live keys of an account with limits and spending, and whether the user may roll them."""
+    rows = yield from keys.of_account(session.account.id)
+    moment = yield from now()
+    live = [row for row in rows if row["revoked_at"] is None and row["grant_id"] is None]
+    live = [row for row in live if row["expires_at"] is None or row["expires_at"] > moment]
+    spent = yield from limits.spent_now([row["id"] for row in live])
+    return tuple(
+        {
+            **row,
+            "limits": describe_limits(keys.scope_of(row)),
+            "rights": ", ".join(rights.names(keys.rights_of(row))),
+            "budgets": _budgets(keys.scope_of(row), spent[row["id"]]),
+            "rolls": row["member_id"] == session.principal.member_id,
+        }
+        for row in live
+    )
+
+
+def _budgets(scope: Scope, spent: tuple[int, int]) -> list[tuple[str, int, int]]:
+    """Return the period, the amount spent and the limit of each budget of a key."""
+    pairs = (("today", spent[0], scope.budget_day), ("this month", spent[1], scope.budget_month))
+    return [(period, amount, limit) for period, amount, limit in pairs if limit is not None]
+
+
+def programs(account_id: str) -> Transaction[tuple[Row, ...]]:
+    """Return the programs with access to an account, with their permissions in words."""
+    rows = yield from oauth.of_account(account_id)
+    return tuple(
+        {**row, "permissions": [oauth.SCOPES.get(scope, scope) for scope in row["scopes"].split()]}
+        for row in rows
+    )
+
+
+def describe_limits(scope: Scope) -> str:
+    """Return the limits of a key as a sentence fragment: `only ra1; 5 USD per day`; `none` without any."""
+    collections = f"only the collections {', '.join(scope.collections)}" if scope.collections else ""
+    services = f"only {', '.join(scope.services)}" if scope.services else ""
+    amounts = (
+        (None if scope.budget_day is None else money.format_usd(scope.budget_day), "USD per day"),
+        (None if scope.budget_month is None else money.format_usd(scope.budget_month), "USD per month"),
+        (scope.rpm, "requests per minute"),
+        (scope.tpm, "tokens per minute"),
+    )
+    parts = [collections, services, *(f"{amount} {unit}" for amount, unit in amounts if amount is not None)]
+    return "; ".join(part for part in parts if part) or "none"
+
+
+def _limits(form: dict[str, str]) -> Scope:
+    """Parse the limits of a new key; raises `InvalidInput`."""
+    names = tuple(form.get("services", "").replace(",", " ").split())[:_MAX_SERVICES]
+    return Scope(
+        services=names,
+        budget_day=_budget(form, "budget_day"),
+        budget_month=_budget(form, "budget_month"),
+    )
+
+
+def _selected_rights(form: dict[str, str], limited: Scope) -> Rights | None:
+    """Return the checked rights that the limits allow, or None for the default rights."""
+    names = [name for name in rights.BY_NAME if f"right.{name}" in form]
+    return rights.of_names(names) & limited.max_rights if names else None
+
+
+def _budget(form: dict[str, str], name: str) -> int | None:
+    text = form.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return money.parse_usd(text)
+    except ValueError:
+        message = f"{text[:40]} is no amount in USD, such as 5 or 0.50"
+        raise errors.InvalidInput([errors.Problem(name, message, "float_type")]) from None
+
+
+def _expiry(form: dict[str, str], moment: int) -> int | None:
+    """Return the end of the chosen day (UTC) in epoch µs; raises `InvalidInput`."""
+    text = form.get("expires", "").strip()
+    if not text:
+        return None
+    try:
+        end = datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), UTC)
+        expires_at = int(end.timestamp()) * SECOND_US
+    except (ValueError, OverflowError):
+        expires_at = 0
+    if expires_at <= moment:
+        message = f"{text[:40]} is no date in the future, such as 2031-01-31"
+        raise errors.InvalidInput([errors.Problem("expires", message, "date_type")])
+    return expires_at
+
+
+def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
+    """Return the routes of the page and its forms."""
+    page = KeysPage(services, pages)
+    actions = {"name": page.rename, "roll": page.roll, "revoke": page.revoke}
+    return (
+        RouteEntry(
+            PATH,
+            {"GET": page.show, "POST": page.create},
+            _FORM_BYTES,
+            access={"GET": rights.ACCOUNT_READ, "POST": rights.ACCOUNT_MANAGE},
+        ),
+        *(
+            RouteEntry(
+                f"{PATH}/{{key_id}}/{name}", {"POST": action}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+            )
+            for name, action in actions.items()
+        ),
+    )

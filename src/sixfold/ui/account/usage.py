@@ -1,0 +1,149 @@
+"""`/account/usage`: requests, tokens and amounts by model, key, day or kind, with a chart and as CSV."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sixfold.core import money
+from sixfold.core.accounts import keys, rights, usage_report
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.ledger_queries import Spending
+from sixfold.core.clock import DAY_US, rfc3339
+from sixfold.core.database import Transaction, now
+from sixfold.ui.account import usage_chart
+from sixfold.ui.templating import PageTemplates
+from sixfold.web import requests
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
+
+PATH = "/account/usage"
+_MAX_TEXT = 20
+_COLUMNS = ("requests", "input_tokens", "output_tokens", "micros")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLine:
+    """What a model, key, day or kind used; `key` is its name in the report."""
+
+    key: str
+    label: str
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccountUsage:
+    """The lines, most expensive first (days: newest first), and the spending that the chart shows."""
+
+    lines: tuple[UsageLine, ...]
+    spending: Spending
+
+
+class UsagePage:
+    """The usage page and its CSV."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, request: Request) -> Response:
+        """Show the chart and the table of a period."""
+        session = await self._services.sessions.admitted(request)
+        if session is None:
+            return RedirectResponse(f"/signin?next={PATH}", 303)
+        days = span(request)
+        by = requests.query_choice(request, "by", usage_report.USUAL, _MAX_TEXT) or "model"
+        report = await self._services.database.read(usage(session, days, by))
+        return self._pages.render(
+            "account/usage.html",
+            session,
+            by=by,
+            dimensions=("model", "key", "day", "kind"),
+            days=days,
+            spans=usage_chart.SPANS,
+            lines=report.lines,
+            chart=usage_chart.chart(report.spending),
+            services=list(self._services.catalog.names()),
+        )
+
+    async def download(self, request: Request) -> Response:
+        """Return the period as CSV: a row for each day, kind, model and key."""
+        session = await self._services.sessions.admitted(request)
+        if session is None:
+            return RedirectResponse(f"/signin?next={PATH}", 303)
+        days = span(request)
+        report = await self._services.database.read(
+            usage_report.report(session.account.id, days, usage_report.USUAL, _holder(session.principal))
+        )
+        headers = {
+            "Content-Disposition": f'attachment; filename="sixfold-usage-{days}-days.csv"',
+            "Cache-Control": "no-store",
+        }
+        return Response(await asyncio.to_thread(report.csv), headers=headers, media_type="text/csv")
+
+
+def span(request: Request) -> int:
+    """Return the number of days that a request names, if the pages offer it; else the shortest."""
+    text = request.query_params.get("days")
+    return next((days for days in usage_chart.SPANS if text == str(days)), usage_chart.SPANS[0])
+
+
+def usage(session: SessionCookie, days: int, by: str) -> Transaction[AccountUsage]:
+    """Return what the account, or its member who is signed in, used in the last `days` days."""
+    account_id, shown = session.account.id, "model" if by == "day" else by
+    dimensions = ("day", shown)
+    report = yield from usage_report.report(account_id, days, dimensions, _holder(session.principal))
+    names = (yield from _key_names(account_id)) if by == "key" else {}
+    today = (yield from now()) // DAY_US
+    days_of: dict[str, Counter[str]] = {_iso(today - back): Counter() for back in reversed(range(days))}
+    sums: dict[str, Counter[str]] = {}
+    for row in report.rows:
+        amounts = Counter({name: int(row[name]) for name in _COLUMNS[:3]})
+        amounts["micros"] = money.parse_usd(row["amount_usd"])
+        sums.setdefault(row["day"] if by == "day" else row[shown], Counter()).update(amounts)
+        if row["day"] in days_of:
+            label = names.get(row[shown], row[shown]) or "no key"
+            days_of[row["day"]][label] += amounts["micros"]
+    lines = [
+        UsageLine(key, names.get(key, key) or "no key", *(total[name] for name in _COLUMNS))
+        for key, total in sums.items()
+    ]
+    lines.sort(key=lambda line: line.key if by == "day" else (line.micros, line.requests), reverse=True)
+    models: Counter[str] = Counter()
+    for labels in days_of.values():
+        models.update(labels)
+    starts = {(today - back) * DAY_US: days_of[_iso(today - back)] for back in reversed(range(days))}
+    return AccountUsage(tuple(lines), Spending(starts, dict(models.most_common())))
+
+
+def _iso(day: int) -> str:
+    return (rfc3339(day * DAY_US) or "")[:10]
+
+
+def _holder(principal: Principal) -> str | None:
+    """Return the member whose usage is shown to a member; None for all of the account."""
+    return (principal.member_id or principal.team_id) if principal.role == "member" else None
+
+
+def _key_names(account_id: str) -> Transaction[dict[str, str]]:
+    rows = yield from keys.of_account(account_id)
+    return {
+        row["id"]: f"{row['name']} (…{row['hint']})" if row["name"] else f"…{row['hint']}" for row in rows
+    }
+
+
+def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
+    """Return the routes of the page and its CSV."""
+    page = UsagePage(services, pages)
+    return (
+        RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
+        RouteEntry(f"{PATH}.csv", {"GET": page.download}, access=rights.ACCOUNT_READ),
+    )
