@@ -22,7 +22,9 @@ _MIDDLE = tuple(
 # Random digits of an id, and the number of ids for which they are drawn together.
 _RANDOM, _AHEAD = 26, 64
 _drawn: list[str] = []
-os.register_at_fork(after_in_child=_drawn.clear)
+# Windows, where only clients run, has no forks.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drawn.clear)
 # A steady clock, so that setting the clock back does not create ids that sort before older ones.
 _now = steady_clock()
 

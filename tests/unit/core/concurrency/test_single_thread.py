@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from sixfold.core.single_thread import SingleThread
+from sixfold.core.concurrency.single_thread import SingleThread
 
 CALLER = contextvars.ContextVar("CALLER", default=0)
 

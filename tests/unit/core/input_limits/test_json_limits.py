@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold import errors
-from sixfold.core import json_limits
-from sixfold.core.json_limits import JsonLimits
+from sixfold.core.input_limits import json_limits
+from sixfold.core.input_limits.json_limits import JsonLimits
 
 MIB = 2**20
 SMALL = JsonLimits(containers=10, members=20, values=30)

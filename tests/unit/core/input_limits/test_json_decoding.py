@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sixfold import errors
-from sixfold.core import json_decoding
+from sixfold.core.input_limits import json_decoding
 from tests import gil_time
 
 MIB = 2**20

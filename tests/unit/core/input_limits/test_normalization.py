@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from sixfold.core.normalization import MAX_RUN, Form, normalized
+from sixfold.core.input_limits.normalization import MAX_RUN, Form, normalized
 
 FORMS = get_args(Form)
 TEXTS = ["größe 日本語 текст हिन्दी 한국어 😀 ", "e\u0301\u0316", "ﬁ①ﾊﾞ"]

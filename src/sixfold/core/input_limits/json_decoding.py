@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits.budget import InputBudget, Limit
 
 _PIECE_BYTES = 2**19
 # Nesting levels of arrays and objects that are split; each level scans its content once more.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sixfold import errors
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits.budget import InputBudget, Limit
 
 _SLICE_BYTES = 256 * 1024
 _PUNCTUATION = b"{[,:"

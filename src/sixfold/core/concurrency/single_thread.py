@@ -1,7 +1,6 @@
-"""A thread for functions that keep all others waiting: it runs one of them at a time.
+"""A thread for functions that hold the GIL: it runs one of them at a time.
 
-A function that holds the GIL does not end sooner beside others of its kind, and with several of them the
-event loop waits for each in turn.
+Such functions do not end sooner when several run at once, and the event loop would wait for each in turn.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from sixfold import errors
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits.budget import InputBudget, Limit
 
 
 def budget() -> InputBudget:

@@ -1,0 +1,1 @@
+"""Work that concurrent requests share or that runs one at a time."""
