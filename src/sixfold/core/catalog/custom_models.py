@@ -17,12 +17,13 @@ from typing import Any, Protocol
 import msgspec
 
 from sixfold import errors
-from sixfold.core import json_decoding, pagination
+from sixfold.core import pagination
 from sixfold.core.catalog import models as catalogs
 from sixfold.core.catalog import trained_models
 from sixfold.core.catalog.metering import RunRates
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, many, one
+from sixfold.core.input_limits import json_decoding
 
 _Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
@@ -152,7 +153,13 @@ class CustomModels:
 
     async def remove(self, account_id: str, name: str) -> None:
         """Delete a model; raises `NotFound`."""
-        if not await self._database.write(many("custom_model_remove", account_id=account_id, name=name)):
+
+        def transaction() -> Transaction[Rows]:
+            shared = {"account_id": account_id, "kind": "workflow", "object_id": name.partition(":")[2]}
+            yield Query("shares_end_object", shared)
+            return (yield from many("custom_model_remove", account_id=account_id, name=name))
+
+        if not await self._database.write(transaction()):
             raise catalogs.unknown(name)
 
     async def _adopt(self, account_id: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from sixfold.core import json_decoding, json_limits
+from sixfold.core.input_limits import json_decoding, json_limits
 from sixfold.errors import InputTooLarge, InvalidInput, Problem
 
 Type = Literal[
@@ -143,7 +143,8 @@ def _unmet(
     for descriptor in descriptors:
         if descriptor.name in wrong:
             continue
-        if not str(checked.get(descriptor.name) or "").strip():
+        value = checked.get(descriptor.name)
+        if not value or (isinstance(value, str) and not value.strip()):
             if descriptor.unless and not any(
                 checked.get(other) or other in wrong for other in descriptor.unless
             ):
@@ -341,12 +342,13 @@ def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
     items: object = value
     if isinstance(value, str):
         items = [_to_number(part) for part in _parts(descriptor, value.strip(" []"), ",", "numbers")]
-    return [_list_number(descriptor, item) for item in _items(descriptor, items, "numbers")]
+    what = f"numbers{_limits(descriptor)}"
+    return [_list_number(descriptor, item) for item in _items(descriptor, items, what)]
 
 
 def _list_number(descriptor: Descriptor, item: object) -> float:
     if isinstance(item, bool) or not isinstance(item, int | float):
-        raise _InvalidValue("must contain only numbers", "float_type")
+        raise _InvalidValue(f"must contain only numbers{_limits(descriptor)}", "float_type")
     return _number(descriptor, item)
 
 

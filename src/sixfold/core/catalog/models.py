@@ -247,10 +247,10 @@ class Model:
     def asked(self, values: Mapping[str, Any]) -> str:
         """Describe the model and its choice of task or mode: `speech-to-speech with task speak`."""
         by = {name for engine in self.engines for name in engine.only}
-        chosen = [
+        texts = [
             each.name for each in self.inputs if each.name in by and each.choices and values.get(each.name)
         ]
-        named = " and ".join(f"{name} {values[name]}" for name in chosen)
+        named = " and ".join(f"{name} {values[name]}" for name in texts)
         return f"{self.name} with {named}" if named else self.name
 
     def _invalid_addresses(

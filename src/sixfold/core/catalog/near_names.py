@@ -11,20 +11,20 @@ from sixfold import errors
 _MAX_CHARS, _MAX_NAMES = 200, 1000
 
 
-def unknown(name: str, found: Collection[str] = ()) -> errors.NotFound:
+def unknown(name: str, names: Collection[str] = ()) -> errors.NotFound:
     """Return the error for a model that is neither in the catalog nor the account's own.
 
     It names those of the models `found` that have a similar name and the same prefix.
     """
-    near = similar(name, found)
+    near = similar(name, names)
     where = f"did you mean {near}?" if near else "`GET /api/containers/templates` lists the models"
     return errors.NotFound(f"Model {name[:100]} not found; {where}")
 
 
-def similar(name: str, found: Collection[str]) -> str:
+def similar(name: str, names: Collection[str]) -> str:
     """Return the names with the same prefix that are similar to `name`, joined by `or`; "" for none."""
     prefix, slash, _ = name.partition("/")
     if not slash:
         return ""
-    candidates = [each for each in found if each.startswith(prefix + slash)][:_MAX_NAMES]
+    candidates = [each for each in names if each.startswith(prefix + slash)][:_MAX_NAMES]
     return " or ".join(difflib.get_close_matches(name[:_MAX_CHARS], candidates, 3, 0.5))

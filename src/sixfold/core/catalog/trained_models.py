@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core import json_decoding
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.database import Row
+from sixfold.core.input_limits import json_decoding
 
 MODEL = "training"
 KIND = "custom"

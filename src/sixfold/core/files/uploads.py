@@ -113,7 +113,7 @@ class PartedUploads:
             total = sum(part.size for part in parts.values()) + source.size
             if total > upload.size:
                 raise errors.BadRequest(
-                    f"The parts have {total} bytes, and the upload was declared with {upload.size}"
+                    f"The parts must have {upload.size} bytes in total, as declared (got {total})"
                 )
             if len(parts) >= MAX_PARTS:
                 raise errors.BadRequest(f"An upload must have at most {MAX_PARTS} parts")
@@ -139,7 +139,7 @@ class PartedUploads:
         total = sum(part.size for part in parts)
         if total != upload.size:
             raise errors.BadRequest(
-                f"The parts have {total} bytes, and the upload was declared with {upload.size}"
+                f"The parts must have {upload.size} bytes in total, as declared (got {total})"
             )
         path = await asyncio.to_thread(self._files.new_path)
         try:

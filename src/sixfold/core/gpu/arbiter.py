@@ -1,4 +1,4 @@
-"""Grants uses of one GPU: waits for a turn, unloads idle models, measures what a model takes."""
+"""Grants uses of one GPU: waits for a turn, unloads idle models, measures the memory of models."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class GpuArbiter:
         return self._read()
 
     async def set_total(self, total: int, free: int | None) -> None:
-        """Set the memory of the GPU; `free` bytes tell how much other programs have, while it is idle."""
+        """Set the memory of the GPU; `free` bytes show how much other programs use while it is idle."""
 
         def change(state: GpuState) -> None:
             state.total = total
@@ -204,7 +204,7 @@ class GpuArbiter:
             await self.store.update(change)
 
     async def refresh(self) -> None:
-        """Read what the idle holders have in memory now, also what others than this server have loaded."""
+        """Read the models in memory of the idle holders, including those that other programs have loaded."""
         for holder in list(self._holders.values()):
             report = await self._report(holder)
             state = self._read()
@@ -375,7 +375,7 @@ class GpuArbiter:
         return self._turn_over
 
     async def _report(self, holder: GpuHolder) -> _Report | None:
-        """Return what a holder has in memory, or None without a response."""
+        """Return the models in memory of a holder, or None without a response."""
         residents = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MEASURE_SECONDS):
@@ -417,7 +417,7 @@ def _must_measure(ticket: Ticket) -> bool:
 
 
 def _sizes(state: GpuState, holder: GpuHolder, report: _Report) -> dict[str, int]:
-    """Return the size of each model: as stated, as measured or estimated, else what no other model has."""
+    """Return the size of each model: as stated, measured or estimated, else the memory of no other model."""
     sizes: dict[str, int] = {}
     rest = state.capacity
     if report.free is not None:

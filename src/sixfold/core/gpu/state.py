@@ -148,7 +148,7 @@ def advance(state: GpuState, turn_seconds: float, now: float) -> None:
 def _fits(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
     others = sum(size for key, size in used.items() if key != ticket.key)
     own = max(ticket.need(state.capacity), used.get(ticket.key, 0))
-    # What is larger than the GPU runs alone: its server can leave a part in the main memory.
+    # A model larger than the GPU runs alone: its server can leave a part in the main memory.
     return others == 0 or others + own <= state.capacity
 
 

@@ -396,7 +396,7 @@ class MediaService:
 
     # -- deletion --------------------------------------------------------------------------------
 
-    async def sweep(self, limit: int = 200) -> int:
+    async def sweep(self, limit: int = 2000) -> int:
         """Delete expired names, and blobs that no longer have a name; returns how many names."""
         rows = await self._database.read(_expired(limit))
         for row in rows:

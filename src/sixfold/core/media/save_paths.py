@@ -25,7 +25,7 @@ _FORMATS = {"": "webp", "webp": "webp", "png": "png", "jpg": "jpeg", "jpeg": "jp
 
 @dataclass(frozen=True, slots=True)
 class SaveTarget:
-    """Where a result is stored: its path in the store, and the format that its extension selects."""
+    """The target of a result: its path in the store, and the format that its extension selects."""
 
     path: str
     format: str

@@ -39,11 +39,11 @@ def _is_refund(event: Event) -> bool:
     return isinstance(event, StateChanged) and event.prediction.error_kind == REFUNDED
 
 
-def has_seen_end(prediction: Prediction, seen: int) -> bool:
-    """Return whether `seen`, the number of a client's last event, is that of the end."""
-    if not prediction.is_terminal or seen % 2 == 0:
+def has_seen_end(prediction: Prediction, last_event: int) -> bool:
+    """Return whether `seen`, the number of a client's last event, is the number of the end event."""
+    if not prediction.is_terminal or last_event % 2 == 0:
         return False
-    return seen >= number(_end_of(prediction), prediction.created_at, end=True)
+    return last_event >= number(_end_of(prediction), prediction.created_at, end=True)
 
 
 def _size(event: Event) -> int:
@@ -92,11 +92,11 @@ class EventHistory:
             self.size -= _size(self.events.popleft()[1])
             self.complete = False
 
-    def since(self, seen: int) -> tuple[tuple[int, Event], ...] | None:
+    def since(self, last_event: int) -> tuple[tuple[int, Event], ...] | None:
         """Return the events with numbers greater than `seen`; None if some of them are missing."""
-        if not self.complete and (not self.events or self.events[0][0] > seen):
+        if not self.complete and (not self.events or self.events[0][0] > last_event):
             return None
-        return tuple(each for each in self.events if each[0] > seen)
+        return tuple(each for each in self.events if each[0] > last_event)
 
 
 class EventHistories:

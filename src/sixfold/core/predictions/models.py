@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from sixfold.core import json_decoding
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.database import Row
+from sixfold.core.input_limits import json_decoding
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.states import TERMINAL, PredictionState
 

@@ -85,6 +85,8 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
     yield Query("gallery_withdraw_tags", params)
     yield Query("gallery_withdraw_posts", params)
     yield Query("gallery_withdraw_avatars", params)
+    shared: Mapping[str, Any] = {"account_id": row["account_id"], "kind": "run", "object_id": row["id"]}
+    yield Query("shares_end_object", shared)
     if row["idempotency_id"] is not None:
         yield Query("idempotency_withdraw", {"id": idempotency.scope_of(row["idempotency_id"])})
     yield from upload_paths.release(str(row["id"]))

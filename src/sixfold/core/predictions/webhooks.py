@@ -96,7 +96,7 @@ def enqueue_replacement(prediction: Prediction) -> Transaction[None]:
 
 
 def enqueue_started(predictions: tuple[Prediction, ...]) -> Transaction[None]:
-    """Insert messages for those of the predictions that are running."""
+    """Insert messages for the running ones of the predictions."""
     for prediction in predictions:
         if prediction.state is PredictionState.RUNNING:
             yield from enqueue(prediction)

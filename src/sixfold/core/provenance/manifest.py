@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sixfold import __version__
-from sixfold.core import json_decoding
+from sixfold.core.input_limits import json_decoding
 
 FORMAT = "sixfold-manifest/1"
 MAX_TEXT_BYTES = 256 * 1024

@@ -20,6 +20,7 @@ import msgspec
 
 from sixfold.core.provenance import manifest
 
+_encode = msgspec.json.Encoder().encode
 MAX_BYTES = 192 * 1024
 MAX_DEPTH = 64
 _STRING_LIMITS = (16_384, 2_048, 256, 64)
@@ -36,13 +37,13 @@ def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
     URLs lose user names, passwords and queries, which contain the secrets of signed links. If the result is
     too large, shorter and shorter strings are replaced, and finally all of it.
     """
-    encoded = b"{}"
+    cleaned: dict[str, Any] = {}
     for limit in _STRING_LIMITS:
         cleaned = {_text(str(name)): _clean(value, limit, MAX_DEPTH) for name, value in inputs.items()}
-        encoded = manifest.plain(cleaned).encode()
-        if len(encoded) <= MAX_BYTES:
+        # The canonical text is not shorter, and takes much longer.
+        if len(_encode(cleaned)) <= MAX_BYTES and len(manifest.plain(cleaned).encode()) <= MAX_BYTES:
             return cleaned
-    return digest(encoded)
+    return digest(manifest.plain(cleaned).encode())
 
 
 def digest(data: bytes, media_type: str | None = None) -> dict[str, Any]:

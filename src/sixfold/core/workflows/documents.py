@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from sixfold.core.normalization import normalized
+from sixfold.core.input_limits.normalization import normalized
 
 Json = Mapping[str, Any]
 _ACCENTS = re.compile("[\u0300-\u036f]+")

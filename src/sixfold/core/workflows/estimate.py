@@ -146,7 +146,7 @@ class Estimate:
 
     @property
     def list_micros(self) -> int:
-        """Return the maximum cost at list prices, including what is free here."""
+        """Return the maximum cost at list prices, including runs that are free for the caller."""
         return sum(list_price_of(price) for _, _, price in self.orders)
 
     @property
@@ -186,7 +186,7 @@ class Estimate:
 
 
 def list_price_of(price: PriceRow) -> int:
-    """Return the list price in micro-dollars, including what is free here."""
+    """Return the list price in micro-dollars, including runs that are free for the caller."""
     return price.micros if price.list_micros is None else price.list_micros
 
 

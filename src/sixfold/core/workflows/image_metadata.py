@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits.budget import InputBudget, Limit
 from sixfold.core.provenance.formats import media_types, png, riff, webp
 from sixfold.core.provenance.formats.parts import MalformedFile
 from sixfold.core.workflows.documents import Json, mapping

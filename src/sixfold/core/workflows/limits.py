@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold import errors
-from sixfold.core import json_limits
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits import json_limits
+from sixfold.core.input_limits.budget import InputBudget, Limit
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.slices import Steps

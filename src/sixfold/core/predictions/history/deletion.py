@@ -1,10 +1,13 @@
-"""Deletion of one run: its inputs, outputs, files, log and parts. Its charge stays in the ledger.
+"""Deletion of runs: their inputs, outputs, files, logs and parts. Their charges stay in the ledger.
 
 A post in the gallery has a copy of the file and stays. Files expire at once; the sweep deletes their bytes
 once nothing else refers to them.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Sequence
 
 from sixfold import errors
 from sixfold.core.accounts import audit_log, idempotency
@@ -16,6 +19,7 @@ _DELETIONS = (
     "history_delete_messages",
     "history_delete_files",
     "history_delete_prompts",
+    "history_delete_shares",
     "history_delete_predictions",
 )
 _TRAINING = "training"
@@ -36,8 +40,13 @@ def delete(prediction_id: str, tenant: Tenant) -> Transaction[None]:
         raise errors.Conflict("A training cannot be deleted: its files belong to the trained model")
     if (yield from one("history_unfinished", id=prediction_id)) is not None:
         raise errors.Conflict("This run has not ended: cancel it before you delete it")
-    for name in _DELETIONS:
-        yield Query(name, {"id": prediction_id, "account_id": row["account_id"]})
+    yield from delete_all([prediction_id])
     if row["idempotency_id"] is not None:
         yield Query("idempotency_withdraw", {"id": idempotency.scope_of(row["idempotency_id"])})
     yield from audit_log.note(str(row["account_id"]), "prediction.delete", prediction_id)
+
+
+def delete_all(prediction_ids: Sequence[str]) -> Transaction[None]:
+    """Delete ended runs with their parts, of any account."""
+    for name in _DELETIONS:
+        yield Query(name, {"ids": json.dumps(prediction_ids)})

@@ -138,18 +138,18 @@ class RunHistory:
         before = _before(filters, cursor)
         scan = _Scan() if filters.kind == LIVE else await self._scan(tenant, filters, limit, before)
         sessions, reached = await self._sessions(tenant, filters, before, scan.reached)
-        found = [*await self.by_ids(tenant, scan.ids), *sessions]
-        found.sort(key=lambda entry: _digits(entry.id), reverse=True)
+        listed = [*await self.by_ids(tenant, scan.ids), *sessions]
+        listed.sort(key=lambda entry: _digits(entry.id), reverse=True)
         # A session below the last id that was read comes on the next page.
-        found = [entry for entry in found if _digits(entry.id) >= reached]
-        entries = tuple(found[:limit])
-        if len(found) > limit:
+        listed = [entry for entry in listed if _digits(entry.id) >= reached]
+        entries = tuple(listed[:limit])
+        if len(listed) > limit:
             return HistoryPage(entries, _digits(entries[-1].id))
         is_short = bool(reached) and len(entries) < limit
         return HistoryPage(entries, reached or None, scan.reached_at if is_short else None)
 
     async def _scan(self, tenant: Tenant, filters: HistoryFilter, limit: int, before: str) -> _Scan:
-        found: list[str] = []
+        ids: list[str] = []
         oldest = 0
         words = [word.casefold() for word in filters.words]
         since = 0 if filters.first_day is None else filters.first_day * DAY_US
@@ -167,21 +167,23 @@ class RunHistory:
             matching = await asyncio.to_thread(_matching, rows, filters, words) if words else None
             for row in matching if matching is not None else _matching(rows, filters, words):
                 if row["created_at"] < since:
-                    return _Scan(found)
-                found.append(row["id"])
-                if len(found) == limit:
-                    return _Scan(found, _digits(row["id"]))
+                    return _Scan(ids)
+                ids.append(row["id"])
+                if len(ids) == limit:
+                    return _Scan(ids, _digits(row["id"]))
             if len(rows) < _WINDOW or rows[-1]["created_at"] < since:
-                return _Scan(found)
+                return _Scan(ids)
             before, oldest = _digits(rows[-1]["id"]), int(rows[-1]["created_at"])
-        return _Scan(found, before, oldest)
+        return _Scan(ids, before, oldest)
 
     async def by_ids(self, tenant: Tenant, prediction_ids: Sequence[str]) -> list[HistoryEntry]:
         """Return the runs of a tenant with these ids, newest first; leaves out unknown ones."""
         if not prediction_ids:
             return []
-        found = await self._database.read(many("history_entries", ids=_json(prediction_ids)), snapshot=False)
-        rows = [row for row in found if tenant.sees(row["account_id"], row["credential_id"] or "")]
+        records = await self._database.read(
+            many("history_entries", ids=_json(prediction_ids)), snapshot=False
+        )
+        rows = [row for row in records if tenant.sees(row["account_id"], row["credential_id"] or "")]
         listed = many("history_parts", ids=_json([row["id"] for row in rows]), limit=_MAX_PARTS)
         parts = await self._database.read(listed, snapshot=False)
         owners = [row["id"] for row in (*rows, *parts)]
@@ -232,7 +234,7 @@ def title_of(inputs: Mapping[str, Any]) -> str:
 
 def text_of(inputs: str) -> str:
     """Return the text that names a run in one line, or ""; `inputs` is JSON, which may be cut off."""
-    texts = (_decoded(found[1]) for each in _TEXTS.values() if (found := each.search(inputs)))
+    texts = (_decoded(match[1]) for each in _TEXTS.values() if (match := each.search(inputs)))
     return next((text for text in texts if text), "")[:_MAX_TITLE]
 
 
@@ -270,8 +272,8 @@ def _matches(row: Row, filters: HistoryFilter, words: Sequence[str]) -> bool:
         return False
     if not words:
         return True
-    found = (each.search(row["inputs"]) for each in _TEXTS.values())
-    text = " ".join(_decoded(each[1]) for each in found if each).casefold()
+    matches = (each.search(row["inputs"]) for each in _TEXTS.values())
+    text = " ".join(_decoded(each[1]) for each in matches if each).casefold()
     return all(word in text for word in words)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import takewhile
 
-from sixfold.core.input_budget import InputBudget
+from sixfold.core.input_limits.budget import InputBudget
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
 

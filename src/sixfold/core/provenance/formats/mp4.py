@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 
-from sixfold.core.input_budget import InputBudget
+from sixfold.core.input_limits.budget import InputBudget
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
 

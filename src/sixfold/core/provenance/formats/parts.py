@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits.budget import InputBudget, Limit
 
 MAX_PARTS = 1_000_000
 # Parts that `walk` adds to the budget at once.

@@ -19,7 +19,7 @@ _MOST_BITS = 63
 def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
     """Return the key of every node, computed in one pass.
 
-    Equal keys mean equal outputs, whatever the node ids and the graph. A node whose `fingerprint` returns
+    Equal keys mean equal outputs, independent of node ids and graph. A node whose `fingerprint` returns
     None gets a random key, so it is never found again.
     """
     return slices.complete(key_steps(nodes))
