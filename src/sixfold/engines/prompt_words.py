@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from importlib import resources
 
 from sixfold.core.catalog.prompt_words import MAX_WORDS, PromptWords
-from sixfold.core.normalization import normalized
+from sixfold.core.input_limits.normalization import normalized
 
 Span = tuple[int, int]
 
@@ -28,7 +28,7 @@ _PARTICLES = re.compile("[\u3040-\u309f的了在和与一只个台条张里上]+
 
 
 def fold(text: str) -> str:
-    """Return a text in the form in which words are compared and reported."""
+    """Return a text folded for the comparison of words."""
     return normalized("NFKC", text).casefold().replace("\u2019", "'")
 
 

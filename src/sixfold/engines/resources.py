@@ -22,6 +22,7 @@ from sixfold.clients.hosts import LOOPBACK
 from sixfold.clients.local_servers import LocalServer
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
+from sixfold.core.gateway.search.service import SearchEngine
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.providers.comfyui.capabilities import FoundModels
 from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
@@ -32,6 +33,7 @@ _REFRESH_SECONDS = 2.0
 _GIB = 2**30
 _ON_THIS_MACHINE = " on this machine"
 _CHAT = f"chat, text-llm and vision{_ON_THIS_MACHINE}"
+_WEB_SEARCH = "web search in chats, responses and MCP"
 _OWN_HOSTS = frozenset({"", LOOPBACK, "localhost", "::1"})  # "" for models in this process
 Refresh = Callable[[], Awaitable[object]]
 
@@ -50,12 +52,14 @@ class InstalledResources:
         comfyui: ComfyAvailability | None,
         chat: Callable[[], Sequence[ServerStatus]],
         probes: Sequence[Refresh],
+        search: SearchEngine | None = None,
     ) -> None:
         self._settings = settings
         self._kinds = frozenset(kinds)
         self._comfyui = comfyui
         self._chat = chat
-        self._probes = probes
+        self._search = search
+        self._probes = (*probes, *((search.probe,) if search is not None else ()))
         self._refreshing: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
@@ -81,6 +85,7 @@ class InstalledResources:
             _resource("weights", "weights", families, "models on this machine", used=used),
             self._comfyui_resource(),
             *_chat_resources(self._chat()),
+            _search_resource(self._search),
             *self._providers(),
         )
 
@@ -113,15 +118,15 @@ class InstalledResources:
             used = "provider" in self._kinds or bool(spec.dialect)
             key = secrets.provider_key(self._settings, spec.key)
             where = f"{spec.variable} is set" if getattr(self._settings, spec.key) else "a key is stored"
-            found = f"{where} ({secrets.hint(key)})" if key else None
-            yield _resource(spec.title, "provider", found, spec.unlocks, f"set {spec.variable}", used=used)
+            location = f"{where} ({secrets.hint(key)})" if key else None
+            yield _resource(spec.title, "provider", location, spec.unlocks, f"set {spec.variable}", used=used)
 
 
 def _resource(
-    name: str, kind: str, found: str | None, unlocks: str, how: str = "", *, used: bool
+    name: str, kind: str, location: str | None, unlocks: str, how: str = "", *, used: bool
 ) -> Resource:
-    state: Literal["found", "absent"] = "found" if found else "absent"
-    return Resource(name, kind, found, unlocks, how, used, state)
+    state: Literal["found", "absent"] = "found" if location else "absent"
+    return Resource(name, kind, location, unlocks, how, used, state)
 
 
 def _embedded() -> Iterator[Resource]:
@@ -131,13 +136,23 @@ def _embedded() -> Iterator[Resource]:
         yield Resource("embedded", "embedded", None, unlocks, how, used=True)
 
 
-def _tasks(found: FoundModels) -> str:
+def _tasks(models: FoundModels) -> str:
     """Describe which model serves which tasks, or which file is missing."""
     tasks = [
-        f"{' and '.join(task for task, file in found.serves.items() if file == model)} by {model}"
-        for model in dict.fromkeys(found.serves.values())
+        f"{' and '.join(task for task, file in models.serves.items() if file == model)} by {model}"
+        for model in dict.fromkeys(models.serves.values())
     ]
-    return "; ".join(tasks) or next(iter(found.missing.values()), "").rstrip(".")
+    return "; ".join(tasks) or next(iter(models.missing.values()), "").rstrip(".")
+
+
+def _search_resource(engine: SearchEngine | None) -> Resource:
+    missing = Resource("SearXNG", "search", None, _WEB_SEARCH, "set searxng of [search]", used=True)
+    if engine is None:
+        return missing
+    status = engine.status
+    if status.state == "found":
+        return replace(missing, found=f"at {status.url}", state="found", url=status.url)
+    return replace(missing, how=f"{status.detail} ({status.url})", state=status.state, url=status.url)
 
 
 # -- model servers ---------------------------------------------------------------------------------

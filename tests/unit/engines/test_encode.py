@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from PIL import Image, ImageSequence
 
 from sixfold.core.catalog.engines import Result, Task, UnusableInput
 from sixfold.engines.audio import files
+from sixfold.engines.encode import presets
 from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.encode.optimizer import OptimizerEngine
-from sixfold.engines.video.encode import AudioSource, VideoEncoder
+from sixfold.engines.video.encode import KINDS, AudioSource, VideoEncoder
 from tests.api.media_samples import wav
 from tests.unit.engines.audio.measuring import Recorder
 
@@ -40,6 +43,13 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def picture(tmp_path: Path) -> Path:
     path = tmp_path / "picture.png"
     Image.effect_mandelbrot((700, 500), (-2, -1.2, 1, 1.2), 50).convert("RGB").save(path)
+    return path
+
+
+@pytest.fixture
+def photograph(tmp_path: Path) -> Path:
+    path = tmp_path / "photograph.jpg"
+    Image.fromarray(pytest.importorskip("skimage.data").coffee()).resize((200, 133)).save(path, quality=90)
     return path
 
 
@@ -143,6 +153,56 @@ def test_what_is_not_there_is_told(tmp_path: Path, film: Path) -> None:
         encoded(tmp_path, silent, operation="transcode-mp4")
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("operation", ["transcode-mp4", "transcode-webm"])
+def test_every_process_writes_equal_bytes(tmp_path: Path, film: Path, operation: str) -> None:
+    program = """if True:
+        import hashlib, os, sys, threading
+        from pathlib import Path
+        import numpy as np
+        from tests.unit.engines.test_encode import encoded
+        if sys.argv[4] == "busy":
+            junk = [np.random.default_rng(n).integers(0, 255, 40_000 * n, np.uint8) for n in range(40)]
+            del junk
+            stop = threading.Event()
+            def work():
+                while not stop.is_set():
+                    np.sort(np.random.default_rng(1).random(20_000))
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for each in threads: each.start()
+        elif hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        _, path = encoded(Path(sys.argv[1]), Path(sys.argv[2]), operation=sys.argv[3])
+        if sys.argv[4] == "busy":
+            stop.set()
+            for each in threads: each.join()
+        print(hashlib.sha256(path.read_bytes()).hexdigest())
+    """
+    hashes: set[str] = set()
+    for kind in ("busy", "alone", "busy"):
+        folder = tmp_path / f"{kind}{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        command = [sys.executable, "-c", program, str(folder), str(film), operation, kind]
+        hashes.add(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(("kind", "size"), [("mp4", (1920, 1080)), ("webm", (1280, 720))])
+def test_long_videos_are_encoded_faster(kind: str, size: tuple[int, int]) -> None:
+    short, small = presets.kind(kind, size, 100)
+    long, still_small = presets.kind(kind, size, 100_000)
+    assert (small, still_small) == (True, False)
+    assert short.options != long.options == KINDS[kind].options
+
+
+def test_a_result_larger_than_its_source_is_reported(tmp_path: Path, film: Path) -> None:
+    context = Recorder(tmp_path)
+    inputs = {"operation": "transcode-mp4", "width": 1280}
+    EncodeEngine().run(Task("p", "media-encode", inputs, {"media": film}), context)
+    (line,) = context.logs
+    assert "more than the" in line
+
+
 def optimized(folder: Path, source: Path, **inputs: Any) -> Result:
     return OptimizerEngine().run(
         Task("p", "media-optimizer", {**USUAL, **inputs}, {"media": source}), Recorder(folder)
@@ -150,24 +210,47 @@ def optimized(folder: Path, source: Path, **inputs: Any) -> Result:
 
 
 def test_every_width_and_format_is_made_up_to_the_original(tmp_path: Path, picture: Path) -> None:
-    made = optimized(tmp_path, picture, operation="image-responsive", formats="webp,avif,jpeg")
+    made = optimized(
+        tmp_path, picture, operation="image-responsive", formats="webp,avif,jpeg", widths="100,160,900"
+    )
     names = [str(one.info["name"]) for one in made.artifacts]
-    assert names == [f"image-{width}.{kind}" for width in (320, 640) for kind in ("webp", "avif", "jpg")]
+    assert names == [f"image-{width}.{kind}" for width in (100, 160) for kind in ("webp", "avif", "jpg")]
     for one, row in zip(made.artifacts, made.data["files"], strict=True):
         assert one.path is not None
         with Image.open(one.path) as image:
             assert image.size == (row["width"], row["height"])
         assert row["bytes"] == one.path.stat().st_size
         assert row["saved_percent"] == round(100 * (1 - row["bytes"] / picture.stat().st_size), 1)
-    assert made.data["srcset"]["webp"] == "image-320.webp 320w, image-640.webp 640w"
+    assert made.data["srcset"]["webp"] == "image-100.webp 100w, image-160.webp 160w"
 
 
 def test_quality_costs_bytes(tmp_path: Path, picture: Path) -> None:
     sizes = [
-        optimized(tmp_path, picture, operation="image-responsive", quality=quality).data["files"][1]["bytes"]
+        optimized(tmp_path, picture, operation="image-responsive", quality=quality, widths="160").data[
+            "files"
+        ][0]["bytes"]
         for quality in (20, 95)
     ]
     assert sizes[0] * 2 < sizes[1]
+
+
+def test_formats_look_equal_and_are_smaller_than_a_jpeg(tmp_path: Path, photograph: Path) -> None:
+    made = optimized(
+        tmp_path, photograph, operation="image-responsive", formats="webp,avif,jpeg", widths="200"
+    )
+    webp, avif, jpeg = made.data["files"]
+    assert jpeg["quality"] == USUAL["quality"]
+    assert jpeg["ssim"] <= webp["ssim"] < jpeg["ssim"] + 0.02
+    assert jpeg["ssim"] <= avif["ssim"] < jpeg["ssim"] + 0.02
+    assert avif["bytes"] < jpeg["bytes"] > webp["bytes"]
+
+
+def test_files_larger_than_their_source_are_reported(tmp_path: Path, photograph: Path) -> None:
+    context = Recorder(tmp_path)
+    inputs = {**USUAL, "operation": "image-responsive", "formats": "jpeg", "widths": "200", "quality": 100}
+    made = OptimizerEngine().run(Task("p", "media-optimizer", inputs, {"media": photograph}), context)
+    assert made.data["files"][0]["saved_percent"] < 0
+    assert [line.split()[0] for line in context.logs] == ["image-200.jpg"]
 
 
 def test_smallest_format_and_a_universal_one_are_chosen(tmp_path: Path, picture: Path) -> None:

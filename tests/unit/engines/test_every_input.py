@@ -118,6 +118,9 @@ ELSEWHERE = {  # what another test asserts, or no embedded engine does
     ("stem-separator", "model"): "names weights: tests/unit/engines/audio/test_stems.py",
     ("upscaler", "face_enhance"): "wants weights, else a 503: tests/api/test_template_pictures.py",
     ("bg-remover", "model"): "names weights: tests/api/test_template_pictures.py",
+    ("bg-remover", "box"): "marks a subject: tests/unit/engines/test_guided_matting.py",
+    ("bg-remover", "points"): "the same",
+    ("bg-remover", "mask"): "the same",
     ("media-optimizer", "heights"): "a film's: tests/unit/engines/test_encode.py",
     ("video-t2v", "image"): "ignored, as the contract says: tests/unit/engines/video/test_fx.py",
 }

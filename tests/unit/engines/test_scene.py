@@ -80,6 +80,7 @@ def test_the_corpus_has_sixty_prompts() -> None:
     assert len(CORPUS) == 60
 
 
+@pytest.mark.nightly
 def test_nine_labels_in_ten_are_seen_in_the_pixels() -> None:
     labels = [label for group in sightings().values() for label in group]
     missed = [text for text, found in labels if not found]
@@ -129,6 +130,7 @@ def likeness() -> dict[tuple[str, str], list[float]]:
     return scores
 
 
+@pytest.mark.nightly
 def test_four_looks_are_four_looks() -> None:
     means = {pair: float(np.mean(values)) for pair, values in likeness().items()}
     assert len(next(iter(likeness().values()))) == 30

@@ -171,6 +171,7 @@ def test_no_two_styles_look_alike(source: Path) -> None:
     assert close[worst] > 5.0, (worst, close[worst])
 
 
+@pytest.mark.nightly
 def test_bytes_are_equal_in_another_process_and_on_one_thread(source: Path) -> None:
     code = (
         "import sys, hashlib, cv2\n"

@@ -45,5 +45,5 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
 
 
 def _property(stated: ElementTree.Element | None, name: str) -> str:
-    found = stated.findtext(name) if stated is not None else None
-    return (found or "").strip()
+    text = stated.findtext(name) if stated is not None else None
+    return (text or "").strip()

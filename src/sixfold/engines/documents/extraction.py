@@ -1,4 +1,4 @@
-"""Reads one document of a stranger; runs in a process of its own, whose limits bound what a format cannot."""
+"""Reads one untrusted document in a process with limits on memory and time."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def chapters(text: str, max_chars: int) -> list[DocumentBlock]:
     """Return a Markdown text as blocks that begin at its headings of the highest level with several."""
     if len(text) > max_chars:
         raise UnusableInput(TOO_LONG.format(max_chars))
-    found = list(_headings(text))
-    levels = [level for _, level, _ in found]
+    headings = list(_headings(text))
+    levels = [level for _, level, _ in headings]
     top = next((level for level in range(1, 7) if levels.count(level) > 1), 0)
-    starts = [(at, title) for at, level, title in found if level <= top]
+    starts = [(at, title) for at, level, title in headings if level <= top]
     edges = [0, *(at for at, _ in starts), len(text)]
     titles = ["", *(title for _, title in starts)]
     blocks = [

@@ -36,6 +36,9 @@ _VOID = frozenset(
         *("track", "wbr", "p", "li", "td", "th", "tr", "dt", "dd", "option"),
     }
 )
+# Links between the files of an export; all others lose their addresses.
+_RELATIVE = re.compile(r"[^:?#()<>\s][^:?#()<>\s]{0,400}\.(?:md|x?html?)(?:#[^()<>\s]*)?", re.IGNORECASE)
+_BLOCKS = ("div", "p", "table", "ul", "ol", "h1", "h2", "h3", "h4", "h5", "h6")
 _DATES = ("article:published_time", "datePublished", "date", "dc.date", "dcterms.created", "dcterms.modified")
 
 
@@ -50,11 +53,15 @@ class HtmlText:
         self.date = extraction.day(_meta(soup, _DATES))
         for tag in soup(_DROPPED):
             tag.decompose()
+        for link in soup("a"):
+            if not _RELATIVE.fullmatch(str(link.get("href") or "")) or link.find(_BLOCKS):
+                link.unwrap()
         main = soup.find("main") or soup.find("article") or soup.body or soup
         self.text: str = markdownify.MarkdownConverter(
             heading_style="ATX",
             bullets="-",
-            strip=["img", "a"],
+            strip=["img"],
+            autolinks=False,
             escape_asterisks=False,
             escape_underscores=False,
         ).convert_soup(main)

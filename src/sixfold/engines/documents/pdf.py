@@ -18,7 +18,7 @@ from sixfold.engines.documents import extraction
 
 _MAX_CHAPTERS = 1_000
 _UNREADABLE = "The PDF is damaged and cannot be read."
-# What pypdf raises for damaged files; an object of the wrong type surfaces as an error of Python.
+# Exceptions of pypdf for damaged files; an object of the wrong type surfaces as an error of Python.
 _DAMAGE = (
     pypdf.errors.PyPdfError,
     ValueError,

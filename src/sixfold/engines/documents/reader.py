@@ -13,7 +13,7 @@ from sixfold import errors
 from sixfold.core import documents
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.documents import Document, DocumentLimits
-from sixfold.engines import isolated
+from sixfold.engines import limited_process
 from sixfold.engines.documents import extraction, text
 
 _EXTRACT = "sixfold.engines.documents.extraction:extract"
@@ -41,7 +41,7 @@ class ProcessReader:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def read(self, path: Path, name: str, account_id: str) -> Document:
-        """Return the document in a file; its kind is that of its name."""
+        """Return the document in a file; the extension of its name states its kind."""
         kind = documents.kind_of(name)
         if not kind:
             known = ", ".join(sorted(documents.KINDS))
@@ -79,7 +79,7 @@ class ProcessReader:
             return extraction.finished(text.read(path, limits.pages, limits.chars), limits.chars)
         unreadable = f"Reading it took more than {limits.seconds} seconds, or too much memory."
         arguments = (str(path), kind, limits.pages, limits.chars)
-        fields = isolated.call(_EXTRACT, _MEMORY, limits.seconds, unreadable, *arguments)
+        fields = limited_process.call(_EXTRACT, _MEMORY, limits.seconds, unreadable, *arguments)
         return msgspec.convert(fields, Document)
 
 

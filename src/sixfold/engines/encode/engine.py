@@ -13,11 +13,11 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines import demux
 from sixfold.engines.audio import files
-from sixfold.engines.encode import probe, transcode, waveform
+from sixfold.engines.encode import presets, probe, transcode, waveform
 from sixfold.engines.encode.probe import MediaStream
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import UnreadableImage
-from sixfold.engines.video.encode import KINDS
+from sixfold.engines.video.encode import KINDS, VideoKind
 
 _STILL_WIDTH, _WAVE_WIDTH = 640, 1200
 _STILL_QUALITY = 88
@@ -26,12 +26,13 @@ _DONE = 0.98
 
 @dataclass(frozen=True, slots=True)
 class _EncodeJob:
-    """A conversion: its file and inputs, the folder for the result, and the progress callback."""
+    """A conversion: its file and inputs, the folder for the result, and the callbacks."""
 
     path: Path
     inputs: Mapping[str, Any]
     scratch: Path
     progress: Callable[[float], None]
+    log: Callable[[str], None]
 
     @property
     def width(self) -> int | None:
@@ -47,7 +48,7 @@ class EncodeEngine:
     """Applies an `operation` to `media`; the same inputs give the same bytes."""
 
     name = "encoder"
-    version = "3"
+    version = "4"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return the converted file."""
@@ -55,7 +56,7 @@ class EncodeEngine:
         def progress(fraction: float) -> None:
             context.progress(_DONE * fraction)
 
-        job = _EncodeJob(probe.source(task), task.inputs, context.scratch, progress)
+        job = _EncodeJob(probe.source(task), task.inputs, context.scratch, progress, context.log)
         return Result((_OPERATIONS[str(task.inputs["operation"])](job),), quality="full")
 
 
@@ -73,12 +74,23 @@ def _audio(job: _EncodeJob) -> Artifact:
 
 def _video(kind: str) -> Callable[[_EncodeJob], Artifact]:
     def convert(job: _EncodeJob) -> Artifact:
-        target = job.scratch / f"video.{kind}"
+        target, part = job.scratch / f"video.{kind}", job.part()
 
         def choose(shape: tuple[int, int]) -> tuple[int, int]:
             return transcode.size_of(shape, job.width)
 
-        info = transcode.transcode(job.part(), KINDS[kind], target, choose, job.progress)
+        def kind_of(size: tuple[int, int], frames: int) -> VideoKind:
+            chosen, small = presets.kind(kind, size, frames)
+            if not small:
+                job.log("The video is long, so it is encoded faster, to a larger file.")
+            return chosen
+
+        info = transcode.transcode(part, kind_of, target, choose, job.progress)
+        size = target.stat().st_size
+        if size > part.source_bytes:
+            job.log(
+                f"The result has {size:,} bytes, more than the {round(part.source_bytes):,} of the source."
+            )
         return Artifact(KINDS[kind].content_type, info=info, path=target)
 
     return convert

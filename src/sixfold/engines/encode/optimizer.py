@@ -13,9 +13,10 @@ import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines.encode import probe, transcode
+from sixfold.engines.encode.same_looks import EncodedImage, SimilarEncoder
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
-from sixfold.engines.video.encode import KINDS
+from sixfold.engines.video.encode import KINDS, VideoKind
 
 IMAGE_FORMATS, VIDEO_FORMATS = ("webp", "avif", "jpeg"), ("webm", "mp4")
 _MAX_SIZES = 20
@@ -33,11 +34,14 @@ class _Results:
 
     scratch: Path
     original: int
+    log: Callable[[str], None]
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def add(self, name: str, path: Path, content_type: str, properties: Mapping[str, Any]) -> None:
         size = path.stat().st_size
+        if size > self.original:
+            self.log(f"{name} has {size:,} bytes, more than the {self.original:,} of the source.")
         saved = round(100 * (1 - size / max(1, self.original)), 1)
         row = {
             "name": name,
@@ -54,12 +58,12 @@ class OptimizerEngine:
     """Applies an `operation` to `media` without enlarging it; equal inputs give equal bytes."""
 
     name = "optimizer"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return the files by name, their properties as `files`, and attributes for HTML such as `srcset`."""
         path = probe.source(task)
-        results = _Results(context.scratch, path.stat().st_size)
+        results = _Results(context.scratch, path.stat().st_size, context.log)
         data = _OPERATIONS[str(task.inputs["operation"])](path, task.inputs, results, context.progress)
         summary = {
             "operation": task.inputs["operation"],
@@ -104,9 +108,9 @@ def _responsive(
     kinds = formats(str(inputs["formats"]), IMAGE_FORMATS, VIDEO_FORMATS)
     widths = fitting(numbers(str(inputs["widths"]), "widths"), image.width)
     for count, width in enumerate(widths):
+        encoder = _encoder(image, width, int(inputs["quality"]))
         for kind in kinds:
-            data = _encode(image, width, kind, int(inputs["quality"]))
-            _write(results, image, width, kind, data)
+            _write(results, image, width, kind, encoder.encode(kind))
         progress((count + 1) / len(widths))
     return {
         "original": _properties(image),
@@ -123,21 +127,19 @@ def _cdn(
     kinds = formats(str(inputs["formats"]), IMAGE_FORMATS, VIDEO_FORMATS)
     plain = "jpeg" if image.alpha is None else "png"
     widths = fitting(numbers(str(inputs["widths"]), "widths"), image.width)
-    picked: dict[str, str] = {}
+    variants: dict[str, str] = {}
     for count, width in enumerate(widths):
-        encoded = {
-            kind: _encode(image, width, kind, int(inputs["quality"]))
-            for kind in dict.fromkeys((*kinds, plain))
-        }
-        best = min(encoded, key=lambda kind: (len(encoded[kind]), kind))
-        picked[str(width)] = best
+        encoder = _encoder(image, width, int(inputs["quality"]))
+        encoded = {kind: encoder.encode(kind) for kind in dict.fromkeys((*kinds, plain))}
+        best = min(encoded, key=lambda kind: (len(encoded[kind].data), kind))
+        variants[str(width)] = best
         _write(results, image, width, best, encoded[best])
         if width == widths[-1] and best != plain:
             _write(results, image, width, plain, encoded[plain])
         progress((count + 1) / len(widths))
     fallback = f"image-{widths[-1]}.{_extension(plain)}"
-    rows = [row for row in results.rows if row["format"] == picked[str(row["width"])]]
-    return {"original": _properties(image), "picked": picked, "srcset": _srcset(rows), "fallback": fallback}
+    rows = [row for row in results.rows if row["format"] == variants[str(row["width"])]]
+    return {"original": _properties(image), "picked": variants, "srcset": _srcset(rows), "fallback": fallback}
 
 
 def _properties(image: DecodedImage) -> dict[str, Any]:
@@ -148,25 +150,32 @@ def _resize(layer: Pixels, size: tuple[int, int]) -> Pixels:
     return np.asarray(cv2.resize(layer, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _encode(image: DecodedImage, width: int, kind: str, quality: int) -> bytes:
+def _encoder(image: DecodedImage, width: int, quality: int) -> SimilarEncoder:
+    """Return the encoder of an image at a width."""
     size = (width, max(1, round(image.height * width / image.width)))
     rgb, alpha = image.rgb, image.alpha
     if size != (image.width, image.height):
         rgb = _resize(rgb, size)
         alpha = None if alpha is None else _resize(alpha, size)
-    return encode.encode(rgb, alpha, format=kind, quality=quality)
+    return SimilarEncoder(rgb, alpha, quality)
 
 
 def _extension(kind: str) -> str:
     return {"jpeg": "jpg"}.get(kind, kind)
 
 
-def _write(results: _Results, image: DecodedImage, width: int, kind: str, data: bytes) -> None:
+def _write(results: _Results, image: DecodedImage, width: int, kind: str, encoded: EncodedImage) -> None:
     name = f"image-{width}.{_extension(kind)}"
     path = results.scratch / name
-    path.write_bytes(data)
-    height = max(1, round(image.height * width / image.width))
-    results.add(name, path, encode.CONTENT_TYPES[kind], {"width": width, "height": height, "format": kind})
+    path.write_bytes(encoded.data)
+    properties = {
+        "width": width,
+        "height": max(1, round(image.height * width / image.width)),
+        "format": kind,
+        "quality": encoded.quality,
+        "ssim": round(encoded.similarity, 4),
+    }
+    results.add(name, path, encode.CONTENT_TYPES[kind], properties)
 
 
 def _srcset(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -199,7 +208,10 @@ def _ladder(
         def choose(shape: tuple[int, int], height: int = height) -> tuple[int, int]:
             return transcode.size_of(shape, height=height)
 
-        info = transcode.transcode(video, rung, results.scratch / name, choose, rung_progress)
+        def rung_kind(_size: tuple[int, int], _frames: int, rung: VideoKind = rung) -> VideoKind:
+            return rung
+
+        info = transcode.transcode(video, rung_kind, results.scratch / name, choose, rung_progress)
         results.add(name, results.scratch / name, rung.content_type, {**info, "format": kind, "codec": "av1"})
     return {"original": {"width": shape[0], "height": shape[1], "duration": round(video.seconds, 3)}}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,17 @@ MAX_SECONDS = 30 * 60.0
 
 @dataclass(frozen=True, slots=True)
 class MediaStream:
-    """A part of a media file, from `begin` for `seconds`, and the kinds of its streams."""
+    """A part of a media file, from `begin` for `seconds`, and the kinds of its streams.
+
+    `source_bytes` is its share of the file's size by length.
+    """
 
     path: Path
     begin: float
     seconds: float
     has_video: bool
     has_audio: bool
+    source_bytes: float = math.inf
 
 
 def source(task: Task) -> Path:
@@ -43,7 +48,8 @@ def part(path: Path, inputs: Mapping[str, Any]) -> MediaStream:
     seconds = min(float(inputs.get("duration") or length), length - begin)
     if seconds > MAX_SECONDS:
         raise UnusableInput(f"duration must be at most {MAX_SECONDS:g} seconds (got {seconds:g})")
-    return MediaStream(path, begin, seconds, has_video, has_audio)
+    size = path.stat().st_size * seconds / length
+    return MediaStream(path, begin, seconds, has_video, has_audio, size)
 
 
 def _length(container: Any) -> float:

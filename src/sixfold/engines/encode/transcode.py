@@ -35,12 +35,15 @@ def size_of(shape: tuple[int, int], width: int | None = None, height: int | None
 
 def transcode(
     part: MediaStream,
-    kind: VideoKind,
+    kind_of: Callable[[tuple[int, int], int], VideoKind],
     target: Path,
     choose: Callable[[tuple[int, int]], tuple[int, int]],
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
-    """Write the part as a video at the size that `choose` maps its own to; return its properties."""
+    """Write the part as a video at the size that `choose` maps its own to; return its properties.
+
+    `kind_of` returns the kind of file for that size and the number of frames.
+    """
     reader = _reader(part)
     try:
         rate = min(Fraction(_MAX_RATE), reader.rate)
@@ -51,9 +54,11 @@ def transcode(
         if track is not None:
             samples = round(frames / rate * AUDIO_RATE)
             audio = AudioSource(samples, lambda first, last: track.read(last - first))
-        with VideoEncoder(target, size, rate, audio, kind) as video:
+        with VideoEncoder(target, size, rate, audio, kind_of(size, frames)) as video:
             for index in range(frames):
-                video.add(_flatten(reader.pixels(reader.at(part.begin + float(index / rate)), size)))
+                frame = reader.at(part.begin + float(index / rate))
+                planes = reader.planes(frame, size)
+                video.add(_flatten(reader.pixels(frame, size)) if planes is None else planes)
                 progress((index + 1) / frames)
         if track is not None:
             track.close()

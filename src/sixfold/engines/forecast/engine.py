@@ -15,18 +15,25 @@ class ForecastEngine:
     """Forecasts `horizon` values of `series`, with an interval for each of `levels`."""
 
     name = "forecasting"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return `mean`, `intervals`, `model`, `season_length` and `backtest` (null for a short series)."""
+        """Return `mean`, `intervals`, `model`, `season_length`, `seasons` and `backtest`.
+
+        `backtest` is null for a short series.
+        """
         values = series.read(task.inputs["series"])
         interpolated = series.fill_gaps(values, 1)
-        period = int(task.inputs.get("season_length") or seasonality.length(interpolated))
+        period = int(task.inputs.get("season_length") or 0)
+        longer = 0
+        if not period:
+            period = seasonality.length(interpolated)
+            longer = seasonality.second(interpolated, period)
         complete = series.fill_gaps(values, period)
         horizon, levels = int(task.inputs["horizon"]), list(task.inputs["levels"])
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            result = model_selection.forecast(complete, horizon, period, levels, context.progress)
-        context.log(f"{complete.size} values, season {result.season}: {result.model}")
+            result = model_selection.forecast(complete, horizon, period, levels, context.progress, longer)
+        context.log(f"{complete.size} values, season {', '.join(map(str, result.seasons))}: {result.model}")
         intervals = {
             f"{level:g}": {"lower": _json_numbers(lower), "upper": _json_numbers(upper)}
             for level, (lower, upper) in result.bounds.items()
@@ -36,6 +43,7 @@ class ForecastEngine:
             "intervals": intervals,
             "model": result.model,
             "season_length": result.season,
+            "seasons": list(result.seasons),
             "backtest": result.backtest,
         }
         return Result(data=data, quality="full")

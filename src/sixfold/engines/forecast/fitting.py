@@ -45,11 +45,15 @@ class FittedModel:
         return out
 
 
-def fit(model: ForecastModel, values: Values, rounds: int = ROUNDS) -> FittedModel:
-    """Fit parameters by least squares with the cross-entropy method; deterministic."""
+def fit(
+    model: ForecastModel, values: Values, rounds: int = ROUNDS, start: Array | None = None
+) -> FittedModel:
+    """Fit parameters by least squares with the cross-entropy method, near `start` if given; deterministic."""
     rng = np.random.default_rng(_SEED)
     low, high = np.array(model.low)[:, None], np.array(model.high)[:, None]
     center, spread = (low + high) / 2, (high - low) / 2.5
+    if start is not None:
+        center, spread = start, (high - low) / 12
     best, lowest = center, np.inf
     for _ in range(rounds if model.free else 1):
         sets = np.clip(center + spread * rng.standard_normal((low.size, _SETS)), low, high)

@@ -9,6 +9,8 @@ from sixfold.engines.forecast.series import Values
 _MAX_LAG = 400
 _COMMON = (4, 7, 12, 24, 48, 52, 96, 168, 365)
 _MIN_CORRELATION = 0.3
+_REPEATS = 4  # of a season that is not in `_COMMON`
+_GAIN = 0.9  # of the variance that a second season may leave in values that it was not measured on
 
 
 def length(values: Values) -> int:
@@ -26,30 +28,54 @@ def length(values: Values) -> int:
     )
     peaks = [lag for lag in range(2, max_lag + 1) if _peak(correlation, lag)]
     threshold = max(_MIN_CORRELATION, 3.0 / np.sqrt(count))  # what chance gives the highest of many lags
+    changes = np.diff(values)
     candidates = {
         lag: float(correlation[lag - 1]) + 0.03 * (lag in _COMMON)
         for lag in peaks
         if correlation[lag - 1] > threshold
+        and (lag in _COMMON or count >= _REPEATS * lag)
+        and _repeats(changes, lag)
     }
     if not candidates:
         return 1
     best = max(candidates.values())
-    found = next(lag for lag in sorted(candidates) if candidates[lag] > 0.85 * best)
-    return 1 if count < 3 * found and _is_level_shift(values, found) else found
+    season = next(lag for lag in sorted(candidates) if candidates[lag] > 0.85 * best)
+    return 1 if count < 3 * season and _is_level_shift(values, season) else season
+
+
+def _repeats(changes: Values, lag: int) -> bool:
+    """Return whether the changes repeat too; those of a random walk do not."""
+    centered = changes - changes.mean()
+    power = float(centered @ centered)
+    return float(centered[lag:] @ centered[:-lag]) > 2 * power / np.sqrt(changes.size)
+
+
+def second(values: Values, season: int) -> int:
+    """Return the length of a longer season beside `season`, such as the week in hourly values, or 0."""
+    if season < 2:
+        return 0
+    rest = values - np.resize(phases(values, season), values.size)
+    longer = length(rest)
+    if longer <= season or values.size < 3 * longer:
+        return 0
+    known, last = rest[:-longer], rest[-longer:]
+    profile = np.resize(phases(known, longer), rest.size)[-longer:]
+    left = float((last - profile - (last - profile).mean()).var())
+    return longer if left < _GAIN * float(last.var()) else 0
 
 
 def phases(values: Values, season: int) -> Values:
     """Return the seasonal component of each phase, with mean 0, starting with the phase of `values[0]`."""
     if season < 2:
         return np.zeros(max(1, season))
-    rest = values - _smooth(values, season)
-    found = np.array(
+    rest = values - smooth(values, season)
+    means = np.array(
         [np.nanmean(rest[at::season]) if np.isfinite(rest[at::season]).any() else 0.0 for at in range(season)]
     )
-    return found - found.mean()
+    return means - means.mean()
 
 
-def _smooth(values: Values, season: int) -> Values:
+def smooth(values: Values, season: int) -> Values:
     """Return the centered mean over a season, NaN at the ends."""
     window = np.ones(season + 1 - season % 2)
     if season % 2 == 0:

@@ -69,9 +69,9 @@ def _on_grid(points: Sequence[Any]) -> Values:
         return values  # not evenly spaced: only the order is used
     if grid[-1] >= _MAX_STEPS:
         raise UnusableInput(f"The series must span at most {_MAX_STEPS:,} steps.")
-    found = np.full(int(grid[-1]) + 1, np.nan)
-    found[grid.astype(int)] = values
-    return found
+    grid_values = np.full(int(grid[-1]) + 1, np.nan)
+    grid_values[grid.astype(int)] = values
+    return grid_values
 
 
 def _times(moments: Sequence[Any]) -> Values:
@@ -87,8 +87,8 @@ def _times(moments: Sequence[Any]) -> Values:
 def _date(text: str) -> datetime:
     for whole in (text, f"{text}-01", f"{text}-01-01"):
         try:
-            found = datetime.fromisoformat(whole)
+            moment = datetime.fromisoformat(whole)
         except ValueError:
             continue
-        return found.replace(tzinfo=found.tzinfo or UTC)
+        return moment.replace(tzinfo=moment.tzinfo or UTC)
     raise UnusableInput(f"The time {text[:40]!r} must be a number or a date such as 2026-05-31.")

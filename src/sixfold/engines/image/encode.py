@@ -25,15 +25,31 @@ CONTENT_TYPES = {
 }
 
 
-def encode(rgb: Pixels, alpha: Pixels | None = None, *, format: str = "webp", quality: int = 85) -> bytes:
+def encode(
+    rgb: Pixels,
+    alpha: Pixels | None = None,
+    *,
+    format: str = "webp",
+    quality: int = 85,
+    small: bool = False,
+) -> bytes:
     """Return the image encoded in one of `CONTENT_TYPES`; for JPEG, alpha is blended with white.
 
-    `quality` is 1 to 100 and has no effect on PNG, which is lossless.
+    `quality` is 1 to 100 and has no effect on PNG, which is lossless. `small` makes WebP 4 % and AVIF 20 %
+    smaller and takes 2 to 6 times as long.
     """
-    return _ENCODERS[format](rgb, alpha, quality)
+    return _ENCODERS[format](rgb, alpha, quality, small)
 
 
-def _png(rgb: Pixels, alpha: Pixels | None, _quality: int) -> bytes:
+def on_white(rgb: Pixels, alpha: Pixels | None) -> Pixels:
+    """Blend an image with white."""
+    if alpha is None:
+        return rgb
+    cover = alpha[..., None].astype(np.uint16)
+    return ((rgb * cover + 255 * (255 - cover) + 127) // 255).astype(np.uint8)
+
+
+def _png(rgb: Pixels, alpha: Pixels | None, _quality: int, _small: bool) -> bytes:
     try:
         import cv2
     except ImportError:
@@ -47,19 +63,16 @@ def _png(rgb: Pixels, alpha: Pixels | None, _quality: int) -> bytes:
     return data.tobytes()
 
 
-def _jpeg(rgb: Pixels, alpha: Pixels | None, quality: int) -> bytes:
-    if alpha is not None:
-        cover = alpha[..., None].astype(np.uint16)
-        rgb = ((rgb * cover + 255 * (255 - cover) + 127) // 255).astype(np.uint8)
-    return _save(rgb, None, format="JPEG", quality=quality, progressive=True, optimize=True)
+def _jpeg(rgb: Pixels, alpha: Pixels | None, quality: int, _small: bool) -> bytes:
+    return _save(on_white(rgb, alpha), None, format="JPEG", quality=quality, progressive=True, optimize=True)
 
 
-def _webp(rgb: Pixels, alpha: Pixels | None, quality: int) -> bytes:
-    return _save(rgb, alpha, format="WEBP", quality=quality, method=2, exact=False)
+def _webp(rgb: Pixels, alpha: Pixels | None, quality: int, small: bool) -> bytes:
+    return _save(rgb, alpha, format="WEBP", quality=quality, method=4 if small else 2, exact=False)
 
 
-def _avif(rgb: Pixels, alpha: Pixels | None, quality: int) -> bytes:
-    return _save(rgb, alpha, format="AVIF", quality=quality, speed=9, max_threads=1)
+def _avif(rgb: Pixels, alpha: Pixels | None, quality: int, small: bool) -> bytes:
+    return _save(rgb, alpha, format="AVIF", quality=quality, speed=6 if small else 9, max_threads=1)
 
 
 def _save(rgb: Pixels, alpha: Pixels | None, **options: Any) -> bytes:
@@ -69,7 +82,7 @@ def _save(rgb: Pixels, alpha: Pixels | None, **options: Any) -> bytes:
     return out.getvalue()
 
 
-_ENCODERS: dict[str, Callable[[Pixels, Pixels | None, int], bytes]] = {
+_ENCODERS: dict[str, Callable[[Pixels, Pixels | None, int, bool], bytes]] = {
     "png": _png,
     "jpeg": _jpeg,
     "webp": _webp,

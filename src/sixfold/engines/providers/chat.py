@@ -9,6 +9,7 @@ from pathlib import Path
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import charges
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.host_services import HostServices
@@ -44,7 +45,11 @@ class ProviderChatEngine:
         try:
             chat = self._outside.conversation(task.inputs, image)
             reply = await gateway.complete_prepaid(
-                parent.account_id, ids.new("req"), chat, str(task.inputs.get("model") or model), held
+                Principal(parent.account_id, "", ""),
+                ids.new("req"),
+                chat,
+                str(task.inputs.get("model") or model),
+                held,
             )
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error

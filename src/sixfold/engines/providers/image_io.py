@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.catalog.engines import Artifact, EngineError
-from sixfold.engines.image import decode, encode, isolated, png_cleaning
+from sixfold.engines.image import decode, decoder_process, encode, png_cleaning
 from sixfold.engines.image.decode import DecodedImage, Pixels, UnreadableImage
 
 MAX_UPLOAD_SIDE = 2048  # pixels; more than any of these models uses
@@ -49,9 +49,9 @@ def prepare_upload(path: Path, max_side: int = MAX_UPLOAD_SIDE, shape: float | N
 
     Raises `UnusableInput` when the file cannot be read.
     """
-    if not isolated.is_needed(path):
+    if not decoder_process.is_needed(path):
         return UploadImage(*prepare_here(path, max_side, shape))
-    data, content_type, source_size, size = isolated.call(
+    data, content_type, source_size, size = decoder_process.call(
         f"{__name__}:prepare_here", _MEMORY_BYTES, str(path), max_side, shape
     )
     return UploadImage(data, content_type, tuple(source_size), tuple(size))

@@ -27,7 +27,7 @@ _API_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class SizeRules:
-    """How a provider's model takes a size, and which sizes it supports.
+    """The form in which a provider's model takes a size, and the sizes that it supports.
 
     `as_` is `object`, `text`, `ratio` or `listed`; `step`, `least` and `most` are pixels of a side, `fewest`
     and `pixels` those of the image; `aspect` is the largest ratio of the sides.

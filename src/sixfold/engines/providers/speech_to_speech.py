@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
 from sixfold.core.media.media import MediaSource
@@ -52,7 +53,7 @@ class ProviderSpeechToSpeechEngine:
         chat = _chat(task, transcript)
         try:
             reply = await self._outside.gateway.complete_prepaid(
-                parent.account_id, ids.new("req"), chat, _DEFAULT
+                Principal(parent.account_id, "", ""), ids.new("req"), chat, _DEFAULT
             )
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error

@@ -33,18 +33,20 @@ def load(path: Path) -> tuple[Callable[..., Any], ModelFacts]:
         raise InvalidModelFile(f"{where}{error.msg}") from error
     except (Exception, SystemExit) as error:
         raise InvalidModelFile(f"{line_prefix(error, path)}{type(error).__name__}: {error}") from error
-    found = [
+    functions = [
         each
         for each in vars(module).values()
         if callable(each)
         and isinstance(getattr(each, MARK, None), ModelFacts)
         and getattr(each, "__module__", "") == spec.name
     ]
-    if len(found) != 1:
+    if len(functions) != 1:
         raise InvalidModelFile(
-            "it has no function decorated with @sixfold.model" if not found else "it has more than one model"
+            "it has no function decorated with @sixfold.model"
+            if not functions
+            else "it has more than one model"
         )
-    return found[0], getattr(found[0], MARK)
+    return functions[0], getattr(functions[0], MARK)
 
 
 def line_prefix(error: BaseException, path: Path) -> str:

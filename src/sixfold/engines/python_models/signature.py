@@ -38,15 +38,15 @@ def hints(function: Callable[..., Any]) -> dict[str, Any]:
 def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
     """Return the arguments as rows of a model's `inputs` table; raises `InvalidModelFile`."""
     known = hints(function)
-    found: dict[str, dict[str, Any]] = {}
+    inputs_by_name: dict[str, dict[str, Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidModelFile(f"{name} must be a keyword argument")
         if name not in known:
             raise InvalidModelFile(f"{name} has no type hint")
         if known[name] != model_api.Progress:
-            found[name] = _input_row(name, known[name], parameter.default)
-    return found
+            inputs_by_name[name] = _input_row(name, known[name], parameter.default)
+    return inputs_by_name
 
 
 def output_kind(function: Callable[..., Any]) -> str:
@@ -107,12 +107,12 @@ def _marker_fields(mark: Any) -> dict[str, Any]:
         return {"type": mark.kind}
     if isinstance(mark, model_api.Length):
         return {"max_chars": mark.most}
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, names in _BOUNDS:
         value = next((getattr(mark, each) for each in names if getattr(mark, each, None) is not None), None)
         if value is not None:
-            found[key] = value
-    return found
+            fields[key] = value
+    return fields
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:

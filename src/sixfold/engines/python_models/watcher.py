@@ -93,23 +93,23 @@ def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False)
             env=dict(environ),
             check=False,
         )
-        found = json.loads(ended.stdout)
+        document = json.loads(ended.stdout)
     except subprocess.TimeoutExpired:
         return DescribedModel(path, sha256, fault=f"it was not read within {_DESCRIBE_SECONDS} seconds")
     except ValueError:
         return DescribedModel(path, sha256, fault="it exited while it was being read")
-    if "fault" in found:
-        return DescribedModel(path, sha256, fault=str(found["fault"]))
-    return DescribedModel(path, sha256, found, sandboxed=sandboxed)
+    if "fault" in document:
+        return DescribedModel(path, sha256, fault=str(document["fault"]))
+    return DescribedModel(path, sha256, document, sandboxed=sandboxed)
 
 
 def added(folder: Path) -> dict[str, dict[str, str]]:
     """Return the entries by `sixfold model add` by file name, with `sha256` and `hardware`."""
     try:
-        found = json.loads((folder / ADDED).read_text("utf-8"))
+        rows = json.loads((folder / ADDED).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return rows if isinstance(rows, dict) else {}
 
 
 class ModelWatcher:
@@ -182,24 +182,24 @@ class ModelWatcher:
                     await self._remove(account_id, path)
 
     async def _add(self, account_id: str, path: Path, added_row: Mapping[str, str]) -> None:
-        found = await asyncio.to_thread(inspect, path, self._environ, self._rules, added_row)
-        fault = found.fault or await self._register(account_id, found, added_row)
+        model = await asyncio.to_thread(inspect, path, self._environ, self._rules, added_row)
+        fault = model.fault or await self._register(account_id, model, added_row)
         await asyncio.to_thread(_write_error, path, fault)
         if fault:
             self.faults[path.name] = fault
             _LOG.warning("%s is not a valid model: %s", path.name, fault)
             return
         self.faults.pop(path.name, None)
-        if found.note:
-            _LOG.warning("%s %s", path.name, found.note)
+        if model.note:
+            _LOG.warning("%s %s", path.name, model.note)
 
-    async def _register(self, account_id: str, found: DescribedModel, added_row: Mapping[str, str]) -> str:
+    async def _register(self, account_id: str, model: DescribedModel, added_row: Mapping[str, str]) -> str:
         """Register the model for the account; returns an error message or an empty string."""
-        name = added_row.get("name") or str(found.facts["name"])
-        hardware = added_row.get("hardware") or str(found.facts["hardware"]) or None
-        copy = self._folder / ".versions" / f"{name}-{found.sha256[:16]}.py"
-        await asyncio.to_thread(_copy, found.path, copy)
-        document = _document(found, name, copy, hardware)
+        name = added_row.get("name") or str(model.facts["name"])
+        hardware = added_row.get("hardware") or str(model.facts["hardware"]) or None
+        copy = self._folder / ".versions" / f"{name}-{model.sha256[:16]}.py"
+        await asyncio.to_thread(_copy, model.path, copy)
+        document = _document(model, name, copy, hardware)
         try:
             before = (await self._own.find(name, account_id)).document
         except errors.NotFound:
@@ -210,10 +210,10 @@ class ModelWatcher:
                 await self._own.put(account_id, KIND, name, document)
         except (errors.SixfoldError, KeyError, TypeError, ValueError) as error:
             return str(error)
-        if self._names.get(found.path, name) != name:
-            await self._remove(account_id, found.path)
-        self._names[found.path] = name
-        _LOG.info("%s is registered as the model %s", found.path.name, name)
+        if self._names.get(model.path, name) != name:
+            await self._remove(account_id, model.path)
+        self._names[model.path] = name
+        _LOG.info("%s is registered as the model %s", model.path.name, name)
         return ""
 
     async def _remove(self, account_id: str, path: Path) -> None:
@@ -231,12 +231,12 @@ def _stamps(folder: Path) -> dict[Path, tuple[int, ...]]:
     if not folder.is_dir():
         return {}
     paths = [path for path in folder.iterdir() if path.suffix == ".py" or path.name == ADDED]
-    found: dict[Path, tuple[int, ...]] = {}
+    stamps: dict[Path, tuple[int, ...]] = {}
     for path in sorted(paths):
         if path.is_file():
             facts = path.stat()
-            found[path] = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
-    return found
+            stamps[path] = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    return stamps
 
 
 def _write_error(path: Path, fault: str) -> None:
@@ -256,11 +256,11 @@ def _copy(path: Path, copy: Path) -> None:
         part.replace(copy)
 
 
-def _document(found: DescribedModel, name: str, copy: Path, hardware: str | None) -> dict[str, Any]:
-    facts, version = found.facts, found.sha256[:16]
+def _document(described: DescribedModel, name: str, copy: Path, hardware: str | None) -> dict[str, Any]:
+    facts, version = described.facts, described.sha256[:16]
     inner = {"factory": _FACTORY, "options": {"path": str(copy), "version": version}}
     engine = {
-        **(_sandboxed_engine(inner, copy) if found.sandboxed else {"kind": "own", "unlock": "", **inner}),
+        **(_sandboxed_engine(inner, copy) if described.sandboxed else {"kind": "own", "unlock": "", **inner}),
         "version": version,
         "quality": "full",
         "concurrency": 0,
@@ -275,8 +275,13 @@ def _document(found: DescribedModel, name: str, copy: Path, hardware: str | None
         "engines": [name],
         "inputs": facts["inputs"],
     }
-    template = {"image": f"file:{found.path.name}", "license": "your own", "tags": ["model", "python"]}
-    return {"engines": {name: engine}, "models": {name: model}, "template": template, "file": found.path.name}
+    template = {"image": f"file:{described.path.name}", "license": "your own", "tags": ["model", "python"]}
+    return {
+        "engines": {name: engine},
+        "models": {name: model},
+        "template": template,
+        "file": described.path.name,
+    }
 
 
 def _sandboxed_engine(engine: Mapping[str, Any], copy: Path) -> dict[str, Any]:

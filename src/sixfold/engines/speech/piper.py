@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
-from sixfold.core.normalization import normalized
+from sixfold.core.input_limits.normalization import normalized
 from sixfold.engines.speech import espeak, synthesis, voices
 from sixfold.engines.speech.voices import SpeakingVoice
 

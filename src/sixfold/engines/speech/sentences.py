@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from sixfold.core.normalization import normalized
+from sixfold.core.input_limits.normalization import normalized
 
 MAX_CHARACTERS = 400  # per piece
 _ENDS = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+|\n\s*\n+")

@@ -28,11 +28,11 @@ class EmbeddingEngine:
     def run(self, task: Task, context: Context) -> Result:
         """Return `embeddings` in the order of the texts; MiniLM's vectors are normalized."""
         texts = list(task.inputs["texts"])
-        found: list[Any] = []
+        vectors: list[Any] = []
         for at in range(0, len(texts), _BATCH):
             context.progress(at / len(texts))
-            found += list(self._model.vectors(texts[at : at + _BATCH]))
-        return embedding_result(np.array(found), "all-minilm-l6-v2", "full")
+            vectors += list(self._model.vectors(texts[at : at + _BATCH]))
+        return embedding_result(np.array(vectors), "all-minilm-l6-v2", "full")
 
 
 def embedding_result(vectors: Any, model: str, quality: Any) -> Result:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.core.normalization import normalized
+from sixfold.core.input_limits.normalization import normalized
 from sixfold.engines.text import embedding
 
 DIMENSIONS = 384

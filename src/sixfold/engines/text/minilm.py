@@ -66,10 +66,10 @@ class MiniLM:
     def vectors(self, texts: Sequence[str]) -> Floats:
         """Return normalized vectors as an array of shape (texts, 384); not thread-safe."""
         tokens = [self._tokenizer.encode(_clean(text)).ids for text in texts]
-        found = np.zeros((len(texts), self._words.shape[1]), np.float32)
+        vectors = np.zeros((len(texts), self._words.shape[1]), np.float32)
         for batch in _batches([len(ids) for ids in tokens]):
-            found[batch] = self._forward([tokens[place] for place in batch])
-        return found
+            vectors[batch] = self._forward([tokens[place] for place in batch])
+        return vectors
 
     def _forward(self, tokens: Sequence[Sequence[int]]) -> Floats:
         longest = max(map(len, tokens))
@@ -158,12 +158,12 @@ def _safetensors(path: Path) -> dict[str, Floats]:
             raise ValueError(f"{path.name} is damaged: its header is longer than the file")
         table: dict[str, Any] = json.loads(file.read(head))
     mapped = np.memmap(path, np.uint8, "r", offset=0)
-    found: dict[str, Floats] = {}
+    tensors: dict[str, Floats] = {}
     for name, entry in table.items():
         if name != "__metadata__" and entry["dtype"] == "F32":
             begin, end = (8 + head + offset for offset in entry["data_offsets"])
-            found[name] = mapped[begin:end].view(np.float32).reshape(entry["shape"])
-    return found
+            tensors[name] = mapped[begin:end].view(np.float32).reshape(entry["shape"])
+    return tensors
 
 
 def _tokenizer(path: Path) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.prompt_words import PromptWords
-from sixfold.engines import nouns, prompt_words
+from sixfold.engines import compound_nouns, prompt_words
 from sixfold.engines.prompt_words import Span
 from sixfold.engines.three_d import primitives
 from sixfold.engines.three_d.glb import Material, MeshPart
@@ -83,7 +83,7 @@ def parse(prompt: str) -> ParsedPrompt:
 
 def _describes(words: Sequence[str], after: int) -> bool:
     """Return whether an object only describes the noun after it: a dragon skull is no dragon."""
-    if not nouns.is_head(words, after) or not nouns.is_english(words):
+    if not compound_nouns.is_head(words, after) or not compound_nouns.is_english(words):
         return False
     return not _lookup(words, after, "paints")[1]
 

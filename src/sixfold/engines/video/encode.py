@@ -32,11 +32,9 @@ Frame = YuvPlanes | tuple[Array, ...] | Array
 
 AV1 = "libsvtav1"
 _BT709, _VIDEO_RANGE = 1, 1
-_KEYFRAME_SECONDS = 2
 _THREADS = Path("/proc/self/task")
 
 AUDIO_RATE = 48_000
-AUDIO_BIT_RATE = 160_000
 # The encoder runs in its own thread; the caller waits once this many frames are queued.
 _MAX_PENDING = 3
 # Equal frames must give equal bytes, so mbtree, which depends on uninitialized memory, is off, and the number
@@ -49,7 +47,10 @@ _VP9 = {"deadline": "realtime", "cpu-used": "6", "crf": "30", "b": "0", "row-mt"
 
 @dataclass(frozen=True, slots=True)
 class VideoKind:
-    """A kind of video file: container, codecs and options; `audio_samples` is the size of an audio frame."""
+    """A kind of video file: container, codecs and options; `audio_samples` is the size of an audio frame.
+
+    Keyframes are at most `keyframe_seconds` apart; `audio_bit_rate` is in bits per second.
+    """
 
     content_type: str
     container: str
@@ -60,6 +61,8 @@ class VideoKind:
     audio_samples: int
     audio_format: str = "fltp"
     mux_options: Mapping[str, str] = field(default_factory=dict[str, str])
+    keyframe_seconds: float = 2
+    audio_bit_rate: int = 160_000
 
 
 MP4 = VideoKind(
@@ -123,14 +126,14 @@ class VideoEncoder:
         stream: Any = self._container.add_stream(kind.codec, rate=rate, options=dict(kind.options))
         stream.pix_fmt = kind.pixel_format
         stream.codec_context.thread_count = threads
-        open_stream(stream, size, rate, 1 / rate)
+        open_stream(stream, size, rate, 1 / rate, kind.keyframe_seconds)
         self._stream = stream
         self._audio = audio
         self._audio_stream: Any = None
         if audio:
             self._audio_stream = self._container.add_stream(kind.audio_codec, rate=AUDIO_RATE)
             self._audio_stream.layout = "stereo"
-            self._audio_stream.bit_rate = AUDIO_BIT_RATE
+            self._audio_stream.bit_rate = kind.audio_bit_rate
         self._frames = 0
         self._samples = 0
         self._encoder = ThreadPoolExecutor(1, "video-encoder")
@@ -234,11 +237,13 @@ def _fill(plane: Any, pixels: Array) -> None:
     buffer[:height, :width] = pixels
 
 
-def open_stream(stream: Any, size: tuple[int, int], rate: Fraction, tick: Fraction) -> None:
+def open_stream(
+    stream: Any, size: tuple[int, int], rate: Fraction, tick: Fraction, keyframe_seconds: float = 2
+) -> None:
     """Set size (width, height), frame rate, time base (`tick`) and colors of a new stream, and open it."""
     stream.width, stream.height = size
     codec = stream.codec_context
-    codec.gop_size = max(1, round(_KEYFRAME_SECONDS * rate))
+    codec.gop_size = max(1, round(keyframe_seconds * float(rate)))
     codec.color_primaries = codec.color_trc = codec.colorspace = _BT709
     codec.color_range = _VIDEO_RANGE
     codec.time_base = tick

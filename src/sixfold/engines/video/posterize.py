@@ -98,7 +98,7 @@ class _PosterizeJob:
         if self._audio_in is not None:
             self._audio_out = self._target.add_stream("aac", rate=self._audio_in.rate)
             self._audio_out.layout = "stereo" if self._audio_in.channels > 1 else "mono"
-            self._audio_out.bit_rate = encode.AUDIO_BIT_RATE
+            self._audio_out.bit_rate = encode.MP4.audio_bit_rate
 
     def __enter__(self) -> Self:
         return self

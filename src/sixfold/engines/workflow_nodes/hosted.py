@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sixfold.core import json_decoding
 from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.core.input_limits import json_decoding
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.estimate import UnknownCost
 from sixfold.core.workflows.ports import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image, PngImagePlugin
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.image import isolated
+from sixfold.engines.image import decoder_process
 from sixfold.engines.workflow_nodes import preview
 
 _LEVEL = 4  # the level that ComfyUI uses
@@ -32,16 +32,16 @@ def apply_mask(image: Path, mask: Path, result: Path) -> None:
         raise UnusableInput(
             f"An image with a mask must have at most {_MAX_PIXELS:,} pixels (got {size[0]}×{size[1]})."
         )
-    if isolated.is_needed(image, mask):
+    if decoder_process.is_needed(image, mask):
         memory = mask_memory(image, mask)
-        isolated.call(f"{__name__}:apply_here", memory, str(image), str(mask), str(result))
+        decoder_process.call(f"{__name__}:apply_here", memory, str(image), str(mask), str(result))
     else:
         apply_here(image, mask, result)
 
 
 def apply_here(image: Path | str, mask: Path | str, result: Path | str) -> None:
     """Do what `apply_mask` does after its checks, in this process; raises `UnusableInput`."""
-    formats = [isolated.header(Path(path)).format for path in (image, mask)]
+    formats = [decoder_process.header(Path(path)).format for path in (image, mask)]
     try:
         with (
             Image.open(image, formats=formats[:1]) as original,

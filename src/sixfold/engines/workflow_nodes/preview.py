@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.image import isolated
+from sixfold.engines.image import decoder_process
 from sixfold.engines.image.headers import MAX_PIXELS, UnreadableImage, check_pixels
 
 PREVIEW_PIXELS = 16_000_000  # a larger preview is scaled down by an integer factor
@@ -28,10 +28,10 @@ def render_memory(path: Path, preview: str | None) -> int:
 def size(path: Path) -> tuple[int, int]:
     """Return the width and height in the header; raises `UnusableInput`."""
     try:
-        found = isolated.header(path)
+        header = decoder_process.header(path)
     except (OSError, UnreadableImage) as error:
         raise UnusableInput(f"The image cannot be read. {error}") from error
-    return found.width, found.height
+    return header.width, header.height
 
 
 def _checked_size(path: Path) -> tuple[int, int]:
@@ -46,8 +46,8 @@ def render(path: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
     Raises `UnusableInput`.
     """
     memory = render_memory(path, preview)
-    if isolated.is_needed(path):
-        content, kind = isolated.call(f"{__name__}:render_here", memory, str(path), preview, channel)
+    if decoder_process.is_needed(path):
+        content, kind = decoder_process.call(f"{__name__}:render_here", memory, str(path), preview, channel)
         return content, kind
     return render_here(path, preview, channel)
 
@@ -56,7 +56,7 @@ def render_here(path: Path | str, preview: str | None, channel: str) -> tuple[by
     """Return what `render` does, decoded in this process; raises `UnusableInput`."""
     out = io.BytesIO()
     try:
-        with Image.open(path, formats=(isolated.header(Path(path)).format,)) as image:
+        with Image.open(path, formats=(decoder_process.header(Path(path)).format,)) as image:
             if preview is None:
                 _channels(image, channel).save(out, "PNG", compress_level=_LEVEL)
                 return out.getvalue(), "image/png"

@@ -115,7 +115,7 @@ class _Run:
                 row = node_frames.worked_row(worked, frame, self._scratch)
             frame.payload["worked"] = row
             self._send(frame)
-        except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever a node raises ends it
+        except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of a node ends its run
             self._send(NodeFrame({"kind": "failed", "number": number, **_failure(error)}))
 
     async def _run_node(self, fields: Mapping[str, Any]) -> Worked:

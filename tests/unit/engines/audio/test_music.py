@@ -184,6 +184,7 @@ def test_what_names_no_key_is_refused(text: str) -> None:
         theory.key(text)
 
 
+@pytest.mark.nightly
 def test_song_bytes_depend_only_on_the_seed(tmp_path: Path) -> None:
     first, again, other = (made(tmp_path, seed=seed, duration=10) for seed in (1, 1, 2))
     assert np.array_equal(first, again)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Task, UnusableInput
-from sixfold.engines.forecast import seasonality, series
+from sixfold.engines.forecast import arima, seasonality, series
 from sixfold.engines.forecast.engine import ForecastEngine
 from tests.unit.engines.speech.listening import Note
 
@@ -163,3 +163,49 @@ def test_seasonality_is_found_in_small_numbers_and_changes(tmp_path: Path, level
 def test_the_same_series_is_foretold_the_same(tmp_path: Path) -> None:
     values = 50 + wave(60) + np.random.default_rng(0).standard_normal(60)
     assert foretold(tmp_path, values) == foretold(tmp_path, values)
+
+
+def test_two_seasons_are_found_and_continued(tmp_path: Path) -> None:
+    at = np.arange(24 * 7 * 6)
+    rng = np.random.default_rng(4)
+    truth = 100 + wave(at.size, 24) + 8.0 * ((at // 24) % 7 >= 5) + rng.standard_normal(at.size)
+    told = foretold(tmp_path, truth[:-48], horizon=48)
+    assert told["seasons"] == [24, 168]
+    assert np.abs(np.array(told["mean"]) - truth[-48:]).mean() < 1.5
+
+
+def test_a_random_walk_has_no_season() -> None:
+    for seed in range(5):
+        assert seasonality.length(np.cumsum(np.random.default_rng(seed).standard_normal(300))) == 1
+
+
+@pytest.mark.parametrize(
+    ("ar", "ma", "differences"), [((0.7,), (), ()), ((), (0.6,), (1,)), ((0.5, -0.6), (), ())]
+)
+def test_arima_finds_the_process_that_made_a_series(
+    ar: tuple[float, ...], ma: tuple[float, ...], differences: tuple[int, ...]
+) -> None:
+    noise = np.random.default_rng(3).standard_normal(400)
+    series_ = np.zeros(400)
+    for at in range(2, 400):
+        series_[at] = noise[at]
+        series_[at] += sum(weight * series_[at - lag] for lag, weight in enumerate(ar, 1))
+        series_[at] += sum(weight * noise[at - lag] for lag, weight in enumerate(ma, 1))
+    series_ = np.cumsum(series_) if differences else series_
+    model = arima.select(series_, 1)
+    assert model is not None
+    assert model.differences == differences
+    _, spread = model.forecast(series_, 30)
+    assert spread[0] == pytest.approx(1, rel=0.1)
+    if not differences:
+        assert spread[-1] == pytest.approx(series_.std(), rel=0.15)
+
+
+def test_arima_is_chosen_where_it_forecasts_best(tmp_path: Path) -> None:
+    noise = np.random.default_rng(8).standard_normal(240)
+    values = np.zeros(240)
+    for at in range(2, 240):
+        values[at] = 1.6 * values[at - 1] - 0.9 * values[at - 2] + noise[at]
+    told = foretold(tmp_path, 50 + values[:228], season_length=1)
+    assert "ARIMA" in told["model"]
+    assert told["backtest"]["models"]["ARIMA"] < told["backtest"]["models"]["Theta"]

@@ -259,9 +259,9 @@ class _SamplingLoop:
         for run in self.owners:
             run.log(line)
 
-    def store(self, made: Sequence[Pixels | EngineError]) -> None:
+    def store(self, results: Sequence[Pixels | EngineError]) -> None:
         """Add the images to their runs; a failed row ends only its own run."""
-        for row, image in zip(self.rows, made, strict=True):
+        for row, image in zip(self.rows, results, strict=True):
             run = self.runs[row.owner]
             if run.outcome is not None:
                 continue

@@ -29,25 +29,25 @@ class LoraLoader:
         self._names: OrderedDict[str, str] = OrderedDict()
         self._active: LoraWeights = ()
 
-    def activate(self, chosen: LoraWeights) -> None:
+    def activate(self, weights: LoraWeights) -> None:
         """Activate exactly these LoRAs; raise `EngineError` for a file that does not fit.
 
         After that error the pipeline's state is undefined, and the caller must drop it.
         """
-        if chosen == self._active:
+        if weights == self._active:
             return
-        if not chosen:
+        if not weights:
             self._pipeline.disable_lora()
             self._active = ()
             return
-        for file, _ in chosen:
+        for file, _ in weights:
             self._load_once(file)
         self._pipeline.enable_lora()
         self._pipeline.set_adapters(
-            [self._names[file] for file, _ in chosen], [weight for _, weight in chosen]
+            [self._names[file] for file, _ in weights], [weight for _, weight in weights]
         )
-        self._active = chosen
-        self._evict({file for file, _ in chosen})
+        self._active = weights
+        self._evict({file for file, _ in weights})
 
     def _load_once(self, file: str) -> None:
         if file in self._names:

@@ -30,7 +30,7 @@ _CONTROL_INPUTS = ("control_image_url", "control_image")
 
 @dataclass(frozen=True, slots=True)
 class ControlImage:
-    """How a control image is applied: its kind, its scale, and the part of the denoising steps (0 to 1)."""
+    """Options of a control image: its kind, its scale, and the part of the denoising steps (0 to 1)."""
 
     kind: str
     scale: float = 1.0

@@ -24,7 +24,7 @@ _ROUNDS = 8
 _PLAIN = 0.02
 # Smallest share of the border that the surface must explain.
 _SHARE = 0.6
-# How often a subject may cross the border; more crossings are a pattern.
+# The most crossings of a subject with the border; more of them are a pattern.
 _RUNS = 3
 _SMOOTH = 0.96
 _DARKEST = 0.38

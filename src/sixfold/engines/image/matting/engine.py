@@ -7,7 +7,7 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Quality, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage
-from sixfold.engines.image.matting import edges, segmentation
+from sixfold.engines.image.matting import edges, guided, segmentation
 from sixfold.engines.image.matting.edges import Array
 
 # Confidence from which a cut is as good as a model's.
@@ -17,7 +17,7 @@ NONE_BELOW = 0.4
 
 
 class MattingEngine:
-    """Cuts the subject out of `image_url` (or `image`)."""
+    """Cuts out the subject of `image_url` (or `image`), or the one that `box`, `points` or `mask` mark."""
 
     name = "matting"
     version = "2"
@@ -25,14 +25,16 @@ class MattingEngine:
     def run(self, task: Task, context: Context) -> Result:
         """Return a PNG with soft alpha at the image's size; the quality is `full` if confidence is high."""
         image = source(task)
+        marks = guided.read(task, (image.width, image.height))
         context.progress(0.15)
-        alpha, confidence = segmentation.alpha(image.rgb)
+        alpha, confidence = segmentation.alpha(image.rgb) if marks is None else guided.alpha(image.rgb, marks)
         context.progress(0.7)
         if confidence < FULL_FROM:
             reason = "no subject stands out" if confidence < NONE_BELOW else "the subject is hard to separate"
             context.log(
                 f"{reason} from the background (confidence {confidence:.2f}): "
-                "check the edges, or run `sixfold engines add matting`"
+                "check the edges, mark the subject with box, points or mask, "
+                "or run `sixfold engines add matting`"
             )
         quality: Quality = "full" if confidence >= FULL_FROM else "preview"
         result = build_result(image, alpha, confidence, quality)

@@ -9,13 +9,14 @@ import numpy as np
 
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.image import onnx_session
-from sixfold.engines.image.matting import edges, engine
+from sixfold.engines.image.matting import edges, engine, guided
 from sixfold.engines.image.matting.edges import Array, Pixels
 
 # ImageNet's mean and standard deviation.
 _PHOTOS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _FLAT = ((0.5, 0.5, 0.5), (1.0, 1.0, 1.0))
 _MAX_SIDE = 2048
+_SUBJECT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,14 @@ class OnnxMattingEngine:
     def run(self, task: Task, context: Context) -> Result:
         """Return a PNG with soft alpha at the image's size."""
         image = engine.source(task)
+        marks = guided.read(task, (image.width, image.height))
         context.progress(0.1)
-        alpha, confidence = self.alpha(image.rgb)
+        if marks is None:
+            alpha, confidence = self.alpha(image.rgb)
+        else:
+            # The model has no input for marks, so its mask is only the start of the segmentation.
+            mask, _ = self.alpha(image.rgb)
+            alpha, confidence = guided.alpha(image.rgb, marks, mask > _SUBJECT)
         context.progress(0.8)
         return engine.build_result(image, alpha, confidence, "full")
 

@@ -44,7 +44,7 @@ def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> Ma
     small = saliency.downscale(rgb, WORK_SIDE)
     floats = small.astype(np.float32) / 255
     ground = background.fit_background(floats)
-    belief = _belief(small, ground)
+    belief = belief_of(small, ground)
     if only is not None:
         belief = _within(belief, only, ground)
     elif hint is None:
@@ -59,7 +59,7 @@ def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> Ma
     return MattingResult(floats, clean_mask(refined, belief), own, ground)
 
 
-def _belief(small: Pixels, ground: BackgroundModel) -> Array:
+def belief_of(small: Pixels, ground: BackgroundModel) -> Array:
     """Return the probability (0 to 1) that each pixel belongs to the subject."""
     salient = saliency.saliency(small)
     if not ground.plain:

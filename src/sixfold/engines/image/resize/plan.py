@@ -134,7 +134,7 @@ def _span(low: float, high: float, across: bool) -> Box:
 
 
 def _window(region: DetectedRegion, part: float, across: bool) -> tuple[float, float]:
-    """Return the start of the window that holds most of the worth, and its share; ties prefer the center."""
+    """Return the start of the window with the most importance, and its share; ties prefer the center."""
     profile = region.worth.sum(0 if across else 1).astype(np.float64)
     run = np.concatenate([[0.0], np.cumsum(profile)])
     starts = np.linspace(0, 1 - part, 65)

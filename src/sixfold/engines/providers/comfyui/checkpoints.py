@@ -38,12 +38,12 @@ def lora_ids(files: Iterable[str]) -> dict[str, str]:
     return ids(list(files)[:_MAX_CHOICES])
 
 
-def document(found: Iterable[FoundModels]) -> dict[str, Any]:
+def document(by_server: Iterable[FoundModels]) -> dict[str, Any]:
     """Return a catalog document with a model for each checkpoint of the servers that respond.
 
     Servers with a checkpoint of the same id share its model, which offers what any of them has.
     """
-    servers = _usable(found)
+    servers = _usable(by_server)
     files = [ids(server.models) for server in servers]
     offers = functools.cache(lambda having: _offers([servers[index] for index in having]))
     models: dict[str, Any] = {}
@@ -55,16 +55,16 @@ def document(found: Iterable[FoundModels]) -> dict[str, Any]:
     return {"models": models}
 
 
-def signature(found: Iterable[FoundModels]) -> tuple[Any, ...]:
+def signature(servers: Iterable[FoundModels]) -> tuple[Any, ...]:
     """Return what the document depends on."""
     return tuple(
         (server.url, server.models, server.samplers, server.schedulers, server.loras)
-        for server in _usable(found)
+        for server in _usable(servers)
     )
 
 
-def _usable(found: Iterable[FoundModels]) -> list[FoundModels]:
-    return [server for server in found if not server.problem and TEXT_TO_IMAGE in server.serves]
+def _usable(servers: Iterable[FoundModels]) -> list[FoundModels]:
+    return [server for server in servers if not server.problem and TEXT_TO_IMAGE in server.serves]
 
 
 def _sanitized(file: str) -> str:

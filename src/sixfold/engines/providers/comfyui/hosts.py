@@ -129,7 +129,7 @@ class ComfyHosts:
                     run = HostRun(host, select(await host.read()), gpu)
                 except EngineError as error:
                     host.installed = None
-                    # The preferred server's reason is told.
+                    # The error names the preferred server's reason.
                     failure = failure or error
                     continue
                 self.last = host

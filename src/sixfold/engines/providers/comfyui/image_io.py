@@ -41,7 +41,7 @@ class InputImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageFinish:
-    """How an image is delivered: its exact size, its format (png, webp, jpeg, avif) and quality.
+    """The format of a delivered image: its exact size, its format (png, webp, jpeg, avif) and quality.
 
     `crop` cuts the edges off an image of another shape; otherwise it is stretched.
     """

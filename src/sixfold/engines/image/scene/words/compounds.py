@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sixfold.engines import nouns
+from sixfold.engines import compound_nouns
 from sixfold.engines.image.scene import prompt_relations
 from sixfold.engines.prompt_words import Span
 
@@ -57,7 +57,7 @@ _YOUNG = frozenset({"baby", "toddler", "kid"})
 
 def heads(hits: Sequence[WordMatch], tokens: PromptTokens) -> list[WordMatch]:
     """Return the hits without those that only describe the head of a compound."""
-    if not nouns.is_english(tokens.words):
+    if not compound_nouns.is_english(tokens.words):
         return list(hits)
     by_start = {hit.start: hit for hit in hits}
     dropped = {id(hit) for hit in hits if _describes(hit, by_start.get(hit.end), tokens)}
@@ -103,4 +103,4 @@ def _is_noun(words: Sequence[str], hit: WordMatch) -> bool:
     word = words[hit.end]
     if word in prompt_relations.IGNORED_WORDS or word in _PARTS or prompt_relations.is_number(word):
         return False
-    return nouns.is_head(words, hit.end)
+    return compound_nouns.is_head(words, hit.end)

@@ -47,14 +47,21 @@ def read(
     drawn: Collection[str],
     approximate: Collection[str],
 ) -> PromptWords:
-    """Return the words of a prompt by whether the scene shows them.
+    """Return the words of a prompt that the scene shows, approximates and ignores.
 
     `hits` are all matches, of which those that the prompt negates count as understood; `drawn` are the names
     of subjects, colors, styles and walls in the scene. Words in `approximate` have only a drawing of
     something similar.
     """
-    shown = {scene.time, scene.weather, scene.season, scene.frame, *drawn, *place_choice.drawn(scene.places)}
-    used = [hit for hit in hits if hit.name in shown or hit.kind == "backdrop"]
+    drawn_words = {
+        scene.time,
+        scene.weather,
+        scene.season,
+        scene.frame,
+        *drawn,
+        *place_choice.drawn(scene.places),
+    }
+    used = [hit for hit in hits if hit.name in drawn_words or hit.kind == "backdrop"]
     exact = [hit for hit in used if not _is_approximate(hit, tokens, approximate)]
     spans = [*_spans(exact, tokens), *(match.span() for match in _DETAILS.finditer(tokens.folded))]
     spans += _lettering(scene.letters, tokens.folded)

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.image import isolated
+from sixfold.engines.image import decoder_process
 from sixfold.engines.video import probe
 from sixfold.engines.video.decoder import VideoReader
 
@@ -23,7 +23,7 @@ _MEMORY_BYTES = 2**30
 
 def render(path: str, variant: str) -> bytes:
     """Return the `thumbnail` or `spritesheet` of a video; raises `UnusableInput`. Takes seconds."""
-    return isolated.call("sixfold.engines.stills.video:make", _MEMORY_BYTES, path, variant)
+    return decoder_process.call("sixfold.engines.thumbnails.video:make", _MEMORY_BYTES, path, variant)
 
 
 def make(path: str, variant: str) -> bytes:

@@ -1,6 +1,8 @@
 """Run a function of plain values in a process of its own, with limits on memory and CPU time.
 
-Usage: python -m sixfold.engines.isolated MODULE:FUNCTION MEMORY_BYTES SECONDS < arguments in MessagePack
+Usage: python -m sixfold.engines.limited_process MODULE:FUNCTION MEMORY_BYTES SECONDS < arguments
+
+The arguments are a MessagePack array.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from importlib import resources
 
 from sixfold.engines.prompt_words import FUNCTION_WORDS
 
-_TABLE = tomllib.loads(resources.files("sixfold.engines").joinpath("nouns.toml").read_text("utf-8"))
+_TABLE = tomllib.loads(resources.files("sixfold.engines").joinpath("compound_nouns.toml").read_text("utf-8"))
 _FOREIGN, _VERBS, _PARTICIPLES = (
     frozenset(_TABLE[name].split()) for name in ("foreign", "verbs", "participles")
 )

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sixfold.engines import isolated
+from sixfold.engines import limited_process
 from sixfold.engines.image import headers
 
 _HOLDING_GIL = frozenset({"WEBP", "AVIF"})
@@ -30,9 +30,9 @@ def is_needed(*paths: Path) -> bool:
     return any(header(path).format in _HOLDING_GIL for path in paths)
 
 
-def call(target: str, memory_bytes: int, *arguments: isolated.Argument) -> Any:
+def call(target: str, memory_bytes: int, *arguments: limited_process.Argument) -> Any:
     """Return what the function named `module:function` returns, from a process with a memory limit.
 
     Arguments and result are plain values. Raises `UnusableInput`.
     """
-    return isolated.call(target, _BASE_BYTES + memory_bytes, _SECONDS, _UNREADABLE, *arguments)
+    return limited_process.call(target, _BASE_BYTES + memory_bytes, _SECONDS, _UNREADABLE, *arguments)

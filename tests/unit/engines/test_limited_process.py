@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.image import isolated
+from sixfold.engines.image import decoder_process
 from sixfold.engines.providers import image_io
 from sixfold.engines.workflow_nodes import mask_upload, preview
 from tests import gil_time
@@ -27,6 +27,7 @@ def picture(path: Path, kind: str, side: int = SIDE, mode: str = "RGBA") -> Path
     return path
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["WEBP", "AVIF"])
 def test_decoder_that_holds_the_gil_runs_in_another_process(tmp_path: Path, kind: str) -> None:
     source = picture(tmp_path / "a", kind)
@@ -62,7 +63,7 @@ def test_other_formats_of_the_library_are_not_decoded(tmp_path: Path, kind: str)
 def test_memory_and_errors_of_the_process_are_bounded(tmp_path: Path) -> None:
     source = picture(tmp_path / "a", "WEBP", 200)
     with pytest.raises(UnusableInput, match="cannot be read"):
-        isolated.call("builtins:bytearray", 0, 3 * 2**30)
+        decoder_process.call("builtins:bytearray", 0, 3 * 2**30)
     source.write_bytes(source.read_bytes()[:3000])
     with pytest.raises(UnusableInput, match="cannot be read"):
         preview.render(source, "webp;90", "")

@@ -1,0 +1,53 @@
+"""Encoder settings for files that a user asked to have converted: as small as ffmpeg's defaults make them.
+
+Other engines encode as they render and favor speed (`video/encode.py`). Here a short video is encoded with
+the settings of ffmpeg's command line; a longer one faster, because a run has a time limit. The choice depends
+on the video alone, and each encoder has one thread, so equal inputs give equal bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sixfold.engines.video.encode import KINDS, VideoKind
+
+_KEYFRAME_SECONDS = 10
+_AUDIO_BIT_RATES = {"mp4": 128_000, "webm": 96_000}
+_VP9 = {"deadline": "good", "crf": "32", "b": "0", "row-mt": "0"}
+_X264 = {"crf": "23", "profile": "high"}
+# The megapixels of all frames up to which each set of options is used. One core encodes 10 to 15 of them a
+# second with x264's preset medium, 2 with the first set for VP9, 3 with the second, 15 or more with `KINDS`.
+_OPTIONS: Mapping[str, Sequence[tuple[float, Mapping[str, str]]]] = {
+    "mp4": ((2500, {**_X264, "preset": "medium"}),),
+    "webm": ((200, {**_VP9, "cpu-used": "1"}), (600, {**_VP9, "cpu-used": "2"})),
+}
+# x264's mbtree reads memory that it did not write. With this option of glibc's mallopt, fresh memory has
+# fixed bytes.
+_M_PERTURB, _FILL = -6, 85
+
+
+def kind(name: str, size: tuple[int, int], frames: int) -> tuple[VideoKind, bool]:
+    """Return how to encode `mp4` or `webm`, and whether that is as small as ffmpeg's files."""
+    megapixels = size[0] * size[1] * frames / 1e6
+    fast = KINDS[name]
+    options = next((each for limit, each in _OPTIONS[name] if megapixels <= limit), None)
+    small = options is not None
+    chosen = dict(options or fast.options)
+    if fast.codec == "libx264" and small and not _fix_fresh_memory():
+        chosen["x264-params"] = "mbtree=0"
+    return replace(
+        fast, options=chosen, keyframe_seconds=_KEYFRAME_SECONDS, audio_bit_rate=_AUDIO_BIT_RATES[name]
+    ), small
+
+
+@functools.cache
+def _fix_fresh_memory() -> bool:
+    """Fill memory that this process allocates from now on; return False where that is not possible."""
+    if sys.platform != "linux":
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and mallopt(_M_PERTURB, _FILL) == 1

@@ -1,1 +1,0 @@
-"""Still images of media files."""

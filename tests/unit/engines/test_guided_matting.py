@@ -1,0 +1,122 @@
+"""Cut-outs of the subject that a box, points or a rough mask mark, on drawings and on photographs."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from sixfold.core.catalog.engines import Result, Task, UnusableInput
+from sixfold.engines.image.matting import guided
+from sixfold.engines.image.matting.engine import MattingEngine
+from tests.unit.engines.audio.measuring import Recorder
+
+Array = NDArray[Any]
+_OUTLINES = tomllib.loads((Path(__file__).parent / "corpus" / "outlines.toml").read_text())
+_LEFT, _RIGHT = (80, 100), (230, 100)
+
+
+@pytest.fixture
+def two_discs(tmp_path: Path) -> Path:
+    """Write a red and a blue disc of radius 45 on noisy gray."""
+    rng = np.random.default_rng(1)
+    pixels = np.clip(rng.normal(150, 12, (200, 310, 3)), 0, 255).astype(np.uint8)
+    for middle, color in ((_LEFT, (200, 40, 40)), (_RIGHT, (40, 40, 200))):
+        cv2.circle(pixels, middle, 45, color, -1)
+    path = tmp_path / "discs.png"
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def disc(middle: tuple[int, int]) -> Array:
+    return np.asarray(cv2.circle(np.zeros((200, 310), np.uint8), middle, 45, 255, -1)) > 0
+
+
+def overlap(one: Array, other: Array) -> float:
+    return float(np.minimum(one, other).sum() / np.maximum(one, other).sum())
+
+
+def cut(folder: Path, image: Path, mask: Path | None = None, **inputs: Any) -> Result:
+    files = {"image_url": image, **({"mask": mask} if mask else {})}
+    return MattingEngine().run(Task("p", "remove-background", inputs, files), Recorder(folder))
+
+
+def alpha(folder: Path, result: Result) -> Array:
+    path = folder / "cut.png"
+    path.write_bytes(result.artifacts[0].data)
+    with Image.open(path) as image:
+        return np.asarray(image)[..., 3] / 255
+
+
+@pytest.mark.parametrize("middle", [_LEFT, _RIGHT])
+def test_the_marked_subject_is_cut_out(tmp_path: Path, two_discs: Path, middle: tuple[int, int]) -> None:
+    x, y = middle
+    other = _RIGHT if middle == _LEFT else _LEFT
+    rough = tmp_path / "rough.png"
+    Image.fromarray((cv2.blur(disc(middle).astype(np.float32), (9, 9)) * 255).astype(np.uint8)).save(rough)
+    for result in (
+        cut(tmp_path, two_discs, box=[x - 50, y - 50, x + 50, y + 50]),
+        cut(tmp_path, two_discs, points=[x, y, 1, *other, 0]),
+        cut(tmp_path, two_discs, rough),
+    ):
+        assert overlap(alpha(tmp_path, result), disc(middle)) > 0.93
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        ({"box": [1, 2, 3]}, "4 numbers"),
+        ({"box": [50, 50, 50, 90]}, "at least 2 pixels"),
+        ({"points": [5, 5]}, "three numbers each"),
+        ({"points": [500, 5, 1]}, "inside the 310 x 200 image"),
+        ({"points": [5, 5, 2]}, "1 or 0"),
+        ({"points": [5, 5, 0]}, "at least one point on the subject"),
+    ],
+)
+def test_marks_that_mark_nothing_are_refused(
+    tmp_path: Path, two_discs: Path, inputs: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UnusableInput, match=sentence):
+        cut(tmp_path, two_discs, **inputs)
+
+
+def test_a_mask_of_one_color_is_refused(tmp_path: Path, two_discs: Path) -> None:
+    white = tmp_path / "white.png"
+    Image.new("L", (310, 200), 255).save(white)
+    with pytest.raises(UnusableInput, match="black beside it"):
+        cut(tmp_path, two_discs, white)
+
+
+def test_equal_marks_give_equal_bytes(tmp_path: Path, two_discs: Path) -> None:
+    one, other = (cut(tmp_path, two_discs, box=[30, 50, 130, 150]).artifacts[0].data for _ in range(2))
+    assert one == other
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "with_box", "with_mask"),
+    [("astronaut", 0.84, 0.94), ("camera", 0.85, 0.94), ("coffee", 0.88, 0.91)],
+)
+def test_photographs_are_cut_out_along_outlines_drawn_by_hand(
+    name: str, with_box: float, with_mask: float
+) -> None:
+    rgb = np.array(getattr(pytest.importorskip("skimage.data"), name)())
+    rgb = np.dstack([rgb] * 3) if rgb.ndim == 2 else rgb
+    outline = np.array(_OUTLINES[name]["outline"], np.int32).reshape(-1, 2)
+    truth = np.zeros(rgb.shape[:2], np.uint8)
+    cv2.fillPoly(truth, [outline], (1,))
+    left, top, across, down = cv2.boundingRect(truth)
+    right, bottom = left + across + 3, top + down + 3
+    height, width = rgb.shape[:2]
+    box = (max(0, left - 3), max(0, top - 3), min(width, right), min(height, bottom))
+    cut_out, _ = guided.alpha(rgb, guided.SubjectMarks(box, (), None))
+    assert overlap(cut_out, truth) > with_box
+    rough = np.asarray(cv2.dilate(truth, np.ones((15, 15), np.uint8))) > 0
+    cut_out, _ = guided.alpha(rgb, guided.SubjectMarks(None, (), rough))
+    assert overlap(cut_out, truth) > with_mask
