@@ -28,6 +28,7 @@ from sixfold.api.platform import routes as platform
 from sixfold.api.workflows import openapi as workflows_openapi
 from sixfold.api.workflows import routes as workflows
 from sixfold.api.workflows.page_views import WorkflowView
+from sixfold.app import memory as app_memory
 from sixfold.app import storage
 from sixfold.app.bootstrap import Application, account_deletion
 from sixfold.core.predictions.duration_estimates import DurationEstimator
@@ -142,7 +143,9 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         live_sessions=product.sessions,
         trusted_hosts=origins,
         admission=admission,
-        authenticator=Authenticator(database, settings, origins, admission.accounts, local_token),
+        authenticator=Authenticator(
+            database, settings, origins, admission.accounts, local_token, product.connections.key_use
+        ),
         sessions=SessionCookies(database, settings, origins),
         trusted_browsers=TrustedBrowsers(
             storage.server_secret(settings.data_dir, "server.key"),
@@ -150,6 +153,7 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         ),
         idempotency=IdempotencyGuard(database, product.scheduler.boot, settings.inline_seconds),
         memory=product.memory,
+        memory_facts=app_memory.facts(settings, database, product.memory, product.gateway_runtime.gateway),
         gateway=product.gateway_runtime.gateway,
         responses=product.gateway_runtime.responses,
         files=product.files,
@@ -157,7 +161,7 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         answers=product.gateway_runtime.answers,
         document_texts=product.document_texts,
         vector_stores=product.vector_stores,
-        video_stills=import_string.deferred("sixfold.engines.stills.video:render"),
+        video_stills=import_string.deferred("sixfold.engines.thumbnails.video:render"),
         batches=product.batches,
         batch_processor=product.batch_processor,
         checkout=product.checkout,
@@ -170,4 +174,5 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         availability=product.resources,
         connections=product.connections,
         gpu=product.gpu,
+        web_search=product.web_search,
     )

@@ -15,6 +15,8 @@ from sixfold.app import catalog as app_catalog
 from sixfold.app import drivers as app_drivers
 from sixfold.app import graphs as app_graphs
 from sixfold.app import media as app_media
+from sixfold.app import memory as app_memory
+from sixfold.app import search as app_search
 from sixfold.app import storage
 from sixfold.app.config_reload import ConfigReloader, WatchedFile
 from sixfold.app.drivers import WorkerDrivers
@@ -24,7 +26,9 @@ from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.gradio import spaces as gradio
 from sixfold.clients.oidc import OidcClient
+from sixfold.core.account_data import retention
 from sixfold.core.account_data.deletion import AccountDeletion
+from sixfold.core.account_data.retention import Retention
 from sixfold.core.accounts import credentials
 from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
@@ -41,17 +45,15 @@ from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
-from sixfold.core.documents import DocumentLimits, DocumentReader
+from sixfold.core.documents import DocumentReader
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.files.files import AccountFiles
-from sixfold.core.gateway.document_texts import DocumentTexts
+from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
+from sixfold.core.gateway.search.service import WebSearch
 from sixfold.core.media import upload_paths
 from sixfold.core.media.media import MediaService
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.memory.import_export.documents import DocumentImports
-from sixfold.core.memory.limits import MemoryLimits
-from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.service import SearchService
 from sixfold.core.memory.service import MemoryService
 from sixfold.core.predictions import refunds
@@ -71,17 +73,16 @@ from sixfold.core.workers.scheduler import Scheduler
 from sixfold.core.workflows.service import GraphService
 from sixfold.drivers.remote import InternalServices, ServerServices
 from sixfold.engines.availability import EngineAvailability
-from sixfold.engines.documents.reader import ProcessReader
 from sixfold.engines.python_models import watcher as model_watcher
 from sixfold.engines.resources import InstalledResources
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from sixfold.payments.erc20 import DepositWatcher
 from sixfold.payments.stripe import StripeClient
-from sixfold.settings import Settings
+from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 
-_Document = Mapping[str, Any] | None
+_Rows = Mapping[str, Any] | None
 _REFRESH_SECONDS, _SWEEP_SECONDS = 10, 60
 
 
@@ -122,26 +123,27 @@ class Application:
     checkout: Checkout
     oidc: OidcProvider
     deposits: DepositWatcher
+    retention: Retention
     image_inspector: ImageInspector
     workflows: GraphService
     resources: InstalledResources
     config_reloader: ConfigReloader
     connections: Connections
     gpu: GpuSharing
+    web_search: WebSearch
 
 
-def build(
-    settings: Settings, models_document: _Document = None, source: WatchedFile | None = None
-) -> Application:
-    """Build the application; `models_document` replaces `data/models`, and the file `source` is watched."""
+def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | None = None) -> Application:
+    """Build the application; `model_rows` replaces `data/models`, and the file `source` is watched."""
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
-    processes, blobs = _processes(settings, bus), storage.open_blobs(settings)
+    processes, reader = _processes(settings, bus), app_media.document_reader(settings)
+    blobs = storage.open_blobs(settings)
     address = app_graphs.comfyui_address(settings)
     database = storage.open_database(settings, None if processes is None else processes.channel)
     signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
-    reader, media = _document_reader(settings), app_media.open_media(settings, database, blobs, fetcher)
-    models = app_catalog.catalog(settings, app_catalog.price_table(settings), models_document)
+    media = app_media.open_media(settings, database, blobs, fetcher)
+    models = app_catalog.catalog(settings, app_catalog.price_table(settings), model_rows)
     availability = app_catalog.availability(settings, models, clients, address)
     terms = SelectionPolicy(settings.previews_allowed, status_of=availability)
     live = SessionCatalog(models, templates, terms, settings.session_limit)
@@ -156,7 +158,7 @@ def build(
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
     scheduler = Scheduler(database, drivers.driver, models.engines(), finisher, bus, drivers.policy)
     _connect(predictions, scheduler, availability, is_shared=_shares_queue(settings, database))
-    outbox, search = WebhookOutbox(database, fetcher, webhook_secrets), _memory_search(settings, database)
+    outbox, search = WebhookOutbox(database, fetcher, webhook_secrets), app_memory.search(settings, database)
     bus.watchers += [outbox.on_event, *gateway.watchers]
     return Application(
         settings=settings,
@@ -185,7 +187,7 @@ def build(
         fetcher=fetcher,
         signer=signer,
         bus=bus,
-        memory=_memory(settings, database, search, reader, fetcher),
+        memory=app_memory.pages(settings, database, search, reader, fetcher),
         peer_events=_peer_events(database, bus, scheduler),
         processes=processes,
         memory_search=search,
@@ -194,10 +196,10 @@ def build(
         oidc=OidcClient(clients.upstream, settings),
         image_inspector=app_drivers.ContainerInspector(drivers.images, settings.scratch_dir),
         deposits=DepositWatcher(clients.upstream, database, settings.tables.get("deposits")),
+        retention=_retention(settings, database),
         workflows=graphs,
-        resources=app_catalog.resources(
-            settings, models, availability, gateway.statuses, (availability.refresh, gateway.refresh)
-        ),
+        web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
+        resources=_resources(settings, models, availability, gateway, web_search),
         config_reloader=ConfigReloader(source, models, gateway),
         gpu=drivers.gpu,
     )
@@ -219,6 +221,17 @@ def _gateway(
     gateway = chat_bootstrap.build(settings, database, media)
     gateway.observe(hooks, database, storage.server_secret(settings.data_dir, "server.key"))
     return gateway
+
+
+def _resources(
+    settings: Settings,
+    models: Catalog,
+    known: EngineAvailability,
+    gateway: GatewayRuntime,
+    web_search: WebSearch,
+) -> InstalledResources:
+    probes = (known.refresh, gateway.refresh)
+    return app_catalog.resources(settings, models, known, gateway.statuses, probes, web_search.engine)
 
 
 def _batch_limits(settings: Settings) -> BatchLimits:
@@ -305,37 +318,6 @@ def _connect(
     predictions.on_cancel = scheduler.cancel
 
 
-def _document_reader(settings: Settings) -> DocumentReader:
-    return ProcessReader(
-        DocumentLimits(
-            file_bytes=settings.document_bytes,
-            pages=settings.document_pages,
-            chars=settings.document_chars,
-            seconds=settings.document_seconds,
-        )
-    )
-
-
-def _memory(
-    settings: Settings,
-    database: Database,
-    search: SearchService,
-    reader: DocumentReader,
-    fetcher: Fetcher,
-) -> MemoryService:
-    allowed = MemoryLimits(
-        page_bytes=settings.memory_page_bytes,
-        import_files=settings.memory_import_files,
-        import_bytes=settings.memory_import_bytes,
-        account_pages=settings.memory_account_pages,
-        account_bytes=settings.memory_account_bytes,
-        plans_enforced=settings.memory_plans == "enforced",
-    )
-    fetch = app_media.document_fetcher(settings, fetcher)
-    documents = DocumentImports(database, allowed, reader, settings.data_dir / "tmp", fetch)
-    return MemoryService(database, allowed, settings.base_url, search, documents)
-
-
 def _vector_stores(
     settings: Settings, database: Database, blobs: BlobStore, reader: DocumentReader
 ) -> VectorStoreParts:
@@ -350,16 +332,6 @@ def _signer_and_secrets(settings: Settings, database: Database) -> tuple[Signer,
     """Return the manifest signer and the webhook secret cipher, which use the server's key."""
     master = storage.server_secret(settings.data_dir, "server.key")
     return Signer(master), WebhookSecrets(database, master)
-
-
-def _memory_search(settings: Settings, database: Database) -> SearchService:
-    """Return the memory's search, which uses MiniLM if `sixfold engines add embeddings` has installed it."""
-    folder = settings.data_dir / "weights" / "embeddings"
-    # Deferred, because importing numpy takes 15 MB of memory.
-    index = import_string.deferred("sixfold.store.search.index:PageIndex")
-    find = import_string.deferred("sixfold.engines.text.minilm:find")
-    cache = IndexCache(database, index, settings.memory_index_bytes)
-    return SearchService(database, cache, lambda: find(folder) if folder.is_dir() else None)
 
 
 @asynccontextmanager
@@ -396,6 +368,7 @@ async def running(product: Application) -> AsyncIterator[Application]:
         if product.peer_events is not None:
             await product.peer_events.stop()
         await product.clients.aclose()
+        await product.connections.key_use.store()
         if product.processes is not None:
             with contextlib.suppress(errors.StoreFailed):
                 await product.processes.keep_metrics()
@@ -409,6 +382,7 @@ def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, Non
     tasks: dict[str, Coroutine[Any, Any, None]] = {
         "availability": _refresh_status(product),
         "connections": product.connections.run(),
+        "key-use": product.connections.key_use.run(),
         "webhooks": product.outbox.run(),
         "vector-stores": product.vector_stores.ingestion.run(),
         "embedding": product.memory_search.run(),
@@ -418,8 +392,20 @@ def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, Non
         "gpu": product.gpu.run(),
     }
     if product.settings.process == 0:
-        tasks |= {"sweep": _sweep(product), "alerts": _alert(product), "deposits": product.deposits.run()}
+        tasks |= {
+            "sweep": _sweep(product),
+            "alerts": _alert(product),
+            "deposits": product.deposits.run(),
+            "retention": product.retention.run(),
+        }
     return tasks
+
+
+def _retention(settings: Settings, database: Database) -> Retention:
+    try:
+        return Retention(database, retention.policy(settings.tables.get("retention", {})))
+    except ValueError as error:
+        raise InvalidSetting(str(error)) from error
 
 
 async def _refresh_status(product: Application) -> None:

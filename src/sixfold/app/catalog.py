@@ -18,6 +18,7 @@ from sixfold.core.catalog import models as catalogs
 from sixfold.core.catalog.hardware import HardwareCatalog
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
+from sixfold.core.gateway.search.service import SearchEngine
 from sixfold.engines import option_validation
 from sixfold.engines.availability import EngineAvailability, Probe
 from sixfold.engines.image.diffusers import folder_models
@@ -166,12 +167,13 @@ def resources(
     known: EngineAvailability,
     chat: Callable[[], Sequence[ServerStatus]],
     probes: Sequence[Refresh] = (),
+    search: SearchEngine | None = None,
 ) -> InstalledResources:
     """Return the report on the installed resources of engines and model servers."""
     kinds = {engine.kind for engine in models.engines().values()}
     comfyui = known.probes.get("comfyui")
     prober = comfyui if isinstance(comfyui, ComfyAvailability) else None
-    return InstalledResources(settings, kinds, prober, chat, probes)
+    return InstalledResources(settings, kinds, prober, chat, probes, search)
 
 
 def _shared_options(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:

@@ -169,7 +169,7 @@ class GpuSharing:
     async def _refresh(self) -> None:
         attached: dict[str, Callable[[GpuAccess | None], None]] = {}
         for gpu in self._gpus:
-            # Where only one program can be a member, it is not asked what it has loaded.
+            # A program that is alone on its GPU is not asked for its loaded models.
             is_shared = not gpu.group.is_default or self._candidates(gpu.group) > 1
             programs = await self._programs(gpu.group) if is_shared else []
             gpu.holders = {program.holder.name: program.holder for program in programs}
@@ -221,8 +221,8 @@ class GpuSharing:
 
     async def _programs(self, group: GpuGroup) -> list[_Program]:
         servers = self.servers.model_servers() if self.servers is not None else ()
-        found = [await self._program(group, server) for server in servers if server.ready]
-        programs = [program for program in found if program is not None]
+        candidates = [await self._program(group, server) for server in servers if server.ready]
+        programs = [program for program in candidates if program is not None]
         for url in self._comfyui.configured or self._comfyui.ready:
             if group.has_server(url):
                 holder = ComfyHolder(_place("ComfyUI", url), ComfyServer(self._client, url, _LIMITS))

@@ -10,9 +10,11 @@ from sixfold import errors, import_string
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
+from sixfold.core.documents import DocumentLimits, DocumentReader
 from sixfold.core.files.files import AccountFiles, FileLimits
 from sixfold.core.media.media import MediaLimits, MediaService
 from sixfold.core.media.ports import BlobStore
+from sixfold.engines.documents.reader import ProcessReader
 from sixfold.engines.image import headers
 from sixfold.engines.video import headers as video_headers
 from sixfold.net.addresses import AllowList
@@ -29,8 +31,8 @@ def open_fetcher(settings: Settings) -> Fetcher:
     return Fetcher(allowed)
 
 
-_thumbnail = import_string.deferred("sixfold.engines.image.thumbnail:make")
-_still = import_string.deferred("sixfold.engines.stills.video:render")
+_thumbnail = import_string.deferred("sixfold.engines.thumbnails.image:make")
+_still = import_string.deferred("sixfold.engines.thumbnails.video:render")
 
 
 def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> MediaService:
@@ -46,6 +48,18 @@ def open_files(settings: Settings, database: Database, blobs: BlobStore) -> Acco
     """Return the files of accounts."""
     limits = FileLimits(settings.files_per_account, settings.file_bytes_per_account)
     return AccountFiles(database, blobs, limits, settings.scratch_dir / "files")
+
+
+def document_reader(settings: Settings) -> DocumentReader:
+    """Return the reader of documents, which runs in a process of its own."""
+    return ProcessReader(
+        DocumentLimits(
+            file_bytes=settings.document_bytes,
+            pages=settings.document_pages,
+            chars=settings.document_chars,
+            seconds=settings.document_seconds,
+        )
+    )
 
 
 def document_fetcher(settings: Settings, fetcher: Fetcher) -> Callable[[str], Awaitable[bytes]]:

@@ -31,7 +31,7 @@ _EVENT, _METRICS_REQUEST, _METRICS_RESPONSE = b"e", b"m", b"r"
 # State changes are not among them: the database announces those.
 _FORWARDED: tuple[type[Any], ...] = (ProgressEvent, LogEvent, NodeStateChanged)
 _METRICS_SECONDS = 2.0
-# How often to look whether a process that has not responded has ended.
+# Seconds between two checks whether a process that does not respond has ended.
 _LOOK_SECONDS = 0.1
 
 
@@ -153,7 +153,7 @@ class MetricsFolder:
         self._folder = folder
 
     def clear(self) -> None:
-        """Delete what a previous run of the server has kept."""
+        """Delete the files of a previous run of the server."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(mode=0o700, parents=True)
 

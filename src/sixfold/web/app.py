@@ -249,7 +249,7 @@ async def _dispatch(
     handler = route.handler(method)
     if handler is None:
         error_format = match.api.format_of(scope["headers"])
-        response = error_format(errors.MethodNotAllowed(), scope["sixfold.request_id"])
+        response = error_format(match.api.wrong_method(scope), scope["sixfold.request_id"])
         response.headers["Allow"] = ", ".join(sorted(route.handlers))
         return response
     rights.declared.set(route.needs(method) or rights.UNDECLARED)

@@ -16,6 +16,7 @@ from starlette.types import Receive
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, connections, keys, limits, rights
+from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.settings import Settings
@@ -54,8 +55,10 @@ class Authenticator:
         origins: TrustedHosts,
         per_account: RequestRates,
         local_token: str | None = None,
+        key_use: KeyUse | None = None,
     ) -> None:
         """Set up the checks; `local_token` identifies the operator and never leaves this process."""
+        self._key_use = KeyUse(database) if key_use is None else key_use
         self._database = database
         self._per_account = per_account
         self._local_token = None if local_token is None else keys.hash_of(local_token)
@@ -107,6 +110,8 @@ class Authenticator:
         """
         principal.require(rights.declared.get())
         await self.count_request(principal)
+        if principal.key_id is not None:
+            self._key_use.note(principal.key_id)
         connections.authenticated.set(principal)
         return principal
 

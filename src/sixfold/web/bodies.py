@@ -15,12 +15,13 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from sixfold import errors
-from sixfold.core import humanize, json_decoding, json_limits
+from sixfold.core import humanize
 from sixfold.core.catalog.inputs import Descriptor
-from sixfold.core.input_budget import InputBudget, Limit
-from sixfold.core.json_limits import JsonLimits
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.input_limits import json_decoding, json_limits
+from sixfold.core.input_limits.budget import InputBudget, Limit
+from sixfold.core.input_limits.json_limits import JsonLimits
 from sixfold.core.provenance.formats.media_types import UNKNOWN
-from sixfold.core.single_thread import PARSER
 from sixfold.web import refusals
 from sixfold.web.multipart import INVALID_FORM, MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
 

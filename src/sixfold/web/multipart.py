@@ -17,7 +17,7 @@ from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.input_limits.budget import InputBudget, Limit
 
 INVALID_FORM = "Invalid form body"
 TYPE = "multipart/form-data"

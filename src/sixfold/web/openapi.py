@@ -13,6 +13,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
+from sixfold.core.accounts import rights
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.inputs import MEDIA_TYPES, Descriptor
 from sixfold.web.responses import ErrorSchema
@@ -136,7 +137,7 @@ class OpenApiDocument:
         schema: Node = {
             "summary": spec.summary,
             "operationId": spec.operation_id or name,
-            "security": [] if access is None or public else [{BEARER: [access.name] if access.bits else []}],
+            "security": [] if access is None or public else [{BEARER: list(rights.names(access.right))}],
             "parameters": [*map(in_path, re.findall(r"{(\w+)}", path)), *spec.parameters],
             "responses": {**failed, **own},
         }

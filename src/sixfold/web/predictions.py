@@ -89,7 +89,7 @@ class PredictionStatus:
 
 
 def status(record: Prediction) -> Status:
-    """Return the state for callers, to whom a prediction that is being canceled is still running."""
+    """Return the state for callers: a prediction that is being canceled counts as running."""
     return "running" if record.state is PredictionState.CANCELING else cast("Status", str(record.state))
 
 

@@ -12,7 +12,7 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from sixfold.core.accounts.rights import Access
-from sixfold.errors import NotFound, SixfoldError
+from sixfold.errors import MethodNotAllowed, NotFound, SixfoldError
 from sixfold.web.raw_asgi import RawHandler
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -69,7 +69,7 @@ class ApiGroup:
 
     It also applies to unknown paths below `prefixes`, and to the exact paths in `reserved`. `variants`
     has the error formats of clients that send a header with this name. `missing` returns the error for an
-    unknown path.
+    unknown path, and `wrong_method` for a path with other methods.
     """
 
     name: str
@@ -80,6 +80,7 @@ class ApiGroup:
     sockets: tuple[SocketRoute, ...] = ()
     variants: Mapping[bytes, ErrorFormat] = field(default_factory=dict[bytes, ErrorFormat])
     missing: Callable[[Scope], SixfoldError] = lambda _scope: NotFound()
+    wrong_method: Callable[[Scope], SixfoldError] = lambda _scope: MethodNotAllowed()
 
     def format_of(self, headers: Iterable[tuple[bytes, bytes]]) -> ErrorFormat:
         """Return the error format of a request with these headers."""

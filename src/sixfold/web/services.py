@@ -20,15 +20,17 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles
-from sixfold.core.gateway.content.log import ContentLog
-from sixfold.core.gateway.document_texts import DocumentTexts
+from sixfold.core.gateway.attachments.document_texts import DocumentTexts
+from sixfold.core.gateway.content_log.storage import ContentLog
+from sixfold.core.gateway.conversations.conversations import ConversationStore
+from sixfold.core.gateway.conversations.response_tasks import AnswerTasks
+from sixfold.core.gateway.conversations.responses import ResponseStore as KeptResponses
 from sixfold.core.gateway.gateway import Gateway
-from sixfold.core.gateway.stored.answers import AnswerTasks
-from sixfold.core.gateway.stored.conversations import ConversationStore
-from sixfold.core.gateway.stored.responses import ResponseStore as KeptResponses
+from sixfold.core.gateway.search.service import WebSearch
 from sixfold.core.gpu.report import GpuReports
 from sixfold.core.media.media import MEDIA_PATH, MediaService
 from sixfold.core.media.ports import BlobStore, OutputFile
+from sixfold.core.memory.facts.service import FactService
 from sixfold.core.memory.service import MemoryService
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
@@ -76,6 +78,7 @@ class WebServices:
     trusted_browsers: TrustedBrowsers
     idempotency: IdempotencyGuard
     memory: MemoryService
+    memory_facts: FactService
     gateway: Gateway
     responses: KeptResponses
     files: AccountFiles
@@ -97,6 +100,7 @@ class WebServices:
     availability: AvailabilitySurvey
     connections: Connections
     gpu: GpuReports
+    web_search: WebSearch
 
     @property
     def content_log(self) -> ContentLog | None:

@@ -111,9 +111,9 @@ class SessionCookies:
             session.principal.require(access)
         except errors.SignInAgain:
             raise errors.SignInAgain(_current_page(request)) from None
-        found = SessionCookie(session.account, token, session.principal, session.person_id)
-        current_session.set(found)
-        return found
+        cookie = SessionCookie(session.account, token, session.principal, session.person_id)
+        current_session.set(cookie)
+        return cookie
 
     async def admitted(self, request: Request) -> SessionCookie | None:
         """Return the session of a request for a page; raise `Forbidden` for an untrusted Host."""

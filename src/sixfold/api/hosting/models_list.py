@@ -285,8 +285,8 @@ class HostedModelList:
         account_id = await self._account(request)
         if account_id is None:
             raise errors.NotFound(f"Template {name} not found")
-        if found := self._services.catalog.found.get(name):
-            entry = _found_template(found, self._services.templates, self._idle_seconds)
+        if model := self._services.catalog.found.get(name):
+            entry = _found_template(model, self._services.templates, self._idle_seconds)
             return responses.json(entry, 200, {"Cache-Control": "private, no-cache"})
         own = await self._services.predictions.custom_models.find(name, account_id)
         return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})

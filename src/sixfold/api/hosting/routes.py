@@ -123,9 +123,9 @@ class PredictionRoutes:
         if "idempotency-key" in request.headers:
             raise errors.BadRequest("An event stream does not support Idempotency-Key; omit it")
         self._services.admission.event_stream(request, prediction.account_id)
-        seen = streaming.last_id(request.headers.get("last-event-id"))
+        last_event = streaming.last_id(request.headers.get("last-event-id"))
         stream = streaming.EventStream(
-            self._services, prediction, self._serializer.serialize_with_position, seen
+            self._services, prediction, self._serializer.serialize_with_position, last_event
         )
         return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
 

@@ -36,12 +36,14 @@ def last_id(header: str | None) -> int:
 class EventStream:
     """The events of one prediction for one client: those after the last one it received, then new ones."""
 
-    def __init__(self, services: WebServices, prediction: Prediction, render: Renderer, seen: int) -> None:
+    def __init__(
+        self, services: WebServices, prediction: Prediction, render: Renderer, last_event: int
+    ) -> None:
         self._predictions = services.predictions
         self._histories = services.event_histories
         self._prediction = prediction
         self._render = render
-        self._seen = seen
+        self._seen = last_event
         self._ended = False
 
     async def frames(self) -> AsyncIterator[bytes]:

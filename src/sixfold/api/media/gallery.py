@@ -85,6 +85,7 @@ class PostSchema(TypedDict):
     content_type: str
     tags: Sequence[str]
     author_user_id: str
+    author_name: str | None
     uploaded_via_api: Literal[True]
     created_at: str
 
@@ -220,6 +221,7 @@ class GalleryRoutes:
             "content_type": row.content_type,
             "tags": row.tags,
             "author_user_id": row.author_id,
+            "author_name": row.author_name,
             "uploaded_via_api": True,
             "created_at": rfc3339(row.created_at),
         }
@@ -246,8 +248,10 @@ def _tags(value: Any) -> tuple[str, ...]:
         return ()
     entries: object = value.split(",") if isinstance(value, str) else value
     texts = cast("list[object]", entries) if isinstance(entries, list) else [None]
-    if not all(isinstance(text, str) for text in texts) or len(texts) > gallery.MAX_TAGS:
-        raise _refused("tags", f"tags: it must have at most {gallery.MAX_TAGS} entries")
+    if not all(isinstance(text, str) for text in texts):
+        raise _refused("tags", "tags: it must be a list of texts, or a text with commas")
+    if len(texts) > gallery.MAX_TAGS:
+        raise _refused("tags", f"tags: it must have at most {gallery.MAX_TAGS} entries (got {len(texts)})")
     folded = [gallery.normalize_tag(cast("str", text)) for text in texts]
     if any(len(tag) > gallery.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
         raise _refused("tags", f"tags: each must be at most {gallery.MAX_TAG_CHARS} characters")

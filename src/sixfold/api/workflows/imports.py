@@ -13,12 +13,12 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.workflows.workflows_list import KIND, WorkflowList
-from sixfold.core import json_limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import now
+from sixfold.core.input_limits import json_limits
 from sixfold.core.provenance.formats import media_types
-from sixfold.core.single_thread import PARSER
 from sixfold.core.workflows import diff, image_metadata, input_inference, model_files, workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import ConvertedGraph

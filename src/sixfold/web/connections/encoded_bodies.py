@@ -75,8 +75,8 @@ def decode(scope: MutableMapping[str, Any], receive: Receive, max_bytes: int) ->
     if encoding in (b"", b"identity"):
         return receive
     if encoding not in _GZIP_NAMES and encoding != b"deflate":
-        shown = encoding[:50].decode("latin-1")
-        raise errors.UnsupportedMedia(f"Content-Encoding must be one of {_SUPPORTED}; got {shown!r}")
+        excerpt = encoding[:50].decode("latin-1")
+        raise errors.UnsupportedMedia(f"Content-Encoding must be one of {_SUPPORTED}; got {excerpt!r}")
     bodies.check_content_length(scope, max_bytes)
     lengths = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
     headers = [header for header in scope["headers"] if header[0] not in lengths]

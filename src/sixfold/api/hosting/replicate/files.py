@@ -58,14 +58,14 @@ class ReplicateFiles:
         if bound and not _ID.fullmatch(bound):
             raise errors.BadRequest("cursor is invalid: use the one in `next`")
         rows = await self._services.database.read(_page(principal.tenant, bound))
-        shown = [self._file(row) for row in rows[:_PAGE]]
+        files = [self._file(row) for row in rows[:_PAGE]]
         more = (
-            f"{self._base_url}{schemas.BASE}/files?{urlencode({'cursor': shown[-1]['id']})}" if shown else ""
+            f"{self._base_url}{schemas.BASE}/files?{urlencode({'cursor': files[-1]['id']})}" if files else ""
         )
         listed: schemas.ReplicateFilesSchema = {
             "next": more if len(rows) > _PAGE else None,
             "previous": None,
-            "results": shown,
+            "results": files,
         }
         return responses.json(listed)
 

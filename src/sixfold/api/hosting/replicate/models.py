@@ -1,6 +1,6 @@
 """Models of the Replicate-compatible API: lists, versions, search and collections.
 
-A model is `sixfold/NAME`, or a public name of Replicate that stands for one.
+A model is `sixfold/NAME`, or a public name of Replicate that is mapped to one.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ReplicateModels:
         await self._enter(request)
         query = requests.query_text(request, "query", _MAX_QUERY_CHARS)
         limit = requests.page_size(request, 20, _MAX_FOUND, _MAX_QUERY_CHARS)
-        found: list[dict[str, Any]] = [
+        documents: list[dict[str, Any]] = [
             {"model": self._render(model), "metadata": {"tags": [], "score": 1.0}}
             for model in self._found(query)[:limit]
         ]
@@ -95,7 +95,7 @@ class ReplicateModels:
         collections = [
             self._collection(task) for task in self._tasks if all(word in task.lower() for word in words)
         ]
-        return responses.json({"query": query, "models": found, "collections": collections, "pages": []})
+        return responses.json({"query": query, "models": documents, "collections": collections, "pages": []})
 
     async def model(self, request: Request) -> Response:
         """Return one model."""

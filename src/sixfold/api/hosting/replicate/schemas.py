@@ -202,7 +202,7 @@ def version_of(model: Model) -> str:
 
 
 def public_version(model: Model, public: PublicModel | None) -> str:
-    """Return the id of the current version of a model, or of a public name that stands for it."""
+    """Return the id of the current version of a model, or of a public name that is mapped to it."""
     if public is None:
         return version_of(model)
     if public.versions:

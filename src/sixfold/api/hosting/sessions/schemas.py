@@ -11,10 +11,11 @@ from urllib.parse import quote
 import msgspec
 
 from sixfold import errors
-from sixfold.core import json_decoding, money
+from sixfold.core import money
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import SECOND_US, rfc3339
+from sixfold.core.input_limits import json_decoding
 from sixfold.core.sessions import connection
 from sixfold.core.sessions.engine import MAX_WAYPOINTS
 from sixfold.core.sessions.repository import OpenedSession, SessionRecord

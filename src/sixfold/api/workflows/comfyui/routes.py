@@ -17,10 +17,10 @@ from sixfold import __version__, errors
 from sixfold.api.workflows.comfyui.files import ComfyFileRoutes
 from sixfold.api.workflows.comfyui.queue import ComfyQueue
 from sixfold.api.workflows.comfyui.websocket import ComfySocket
-from sixfold.core import json_limits
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import CredentialEnded, current
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.input_limits import json_limits
 from sixfold.core.workflows import object_info as workflows_object_info
 from sixfold.core.workflows.documents import listed
 from sixfold.core.workflows.model_files import KINDS
@@ -118,7 +118,7 @@ class ComfyRoutes:
         return Response()
 
     async def interrupt(self, request: Request) -> Response:
-        """Cancel the running prompt, or the one with the given id."""
+        """Cancel the running prompt, or the one with this id."""
         principal = await self._doors.enter(request)
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}

@@ -1,0 +1,85 @@
+"""Builds the memory: its pages, its search, and the chat model that reads facts and answers questions."""
+
+from __future__ import annotations
+
+from sixfold import import_string
+from sixfold.app import media as app_media
+from sixfold.core import ids, money
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.database import Database
+from sixfold.core.documents import DocumentReader
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.memory.facts.ports import ModelPrompt, ModelReply, SpendingLimits
+from sixfold.core.memory.facts.service import FactService
+from sixfold.core.memory.import_export.documents import DocumentImports
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.service import SearchService
+from sixfold.core.memory.service import MemoryService
+from sixfold.net.fetch import Fetcher
+from sixfold.settings import Settings
+
+
+class GatewayChat:
+    """A chat model of the gateway, which holds and charges for each request."""
+
+    def __init__(self, gateway: Gateway, model: str) -> None:
+        self._gateway = gateway
+        self._model = model
+
+    def max_cost(self, prompt: ModelPrompt) -> int:
+        """Return the amount that the gateway would hold, in micro-dollars."""
+        return self._gateway.max_cost(_request(prompt), self._model)
+
+    async def ask(self, principal: Principal, prompt: ModelPrompt) -> ModelReply:
+        """Return the reply; raise what `Gateway.complete_chat` raises."""
+        reply = await self._gateway.complete_chat(
+            principal, ids.new("req"), _request(prompt), self._model, "memory"
+        )
+        text = "" if reply.answer is None else reply.answer.text
+        return ModelReply(text, reply.target, reply.cost)
+
+
+def _request(prompt: ModelPrompt) -> ChatRequest:
+    message = ChatMessage("user", (TextPart(prompt.message),))
+    return ChatRequest((message,), prompt.system, max_tokens=prompt.max_tokens, temperature=0)
+
+
+def facts(settings: Settings, database: Database, memory: MemoryService, gateway: Gateway) -> FactService:
+    """Return the service of `remember` and `answer`, without a model unless one is set."""
+    model = GatewayChat(gateway, settings.memory_model) if settings.memory_model else None
+    amounts = (settings.memory_call_usd, settings.memory_day_usd)
+    limits = SpendingLimits(*(round(amount * money.MICROS_PER_USD) for amount in amounts))
+    return FactService(database, memory, model, limits)
+
+
+def pages(
+    settings: Settings,
+    database: Database,
+    searcher: SearchService,
+    reader: DocumentReader,
+    fetcher: Fetcher,
+) -> MemoryService:
+    """Return the service of pages."""
+    allowed = MemoryLimits(
+        page_bytes=settings.memory_page_bytes,
+        import_files=settings.memory_import_files,
+        import_bytes=settings.memory_import_bytes,
+        account_pages=settings.memory_account_pages,
+        account_bytes=settings.memory_account_bytes,
+        plans_enforced=settings.memory_plans == "enforced",
+    )
+    fetch = app_media.document_fetcher(settings, fetcher)
+    documents = DocumentImports(database, allowed, reader, settings.data_dir / "tmp", fetch)
+    return MemoryService(database, allowed, settings.base_url, searcher, documents)
+
+
+def search(settings: Settings, database: Database) -> SearchService:
+    """Return the memory's search, which uses MiniLM if `sixfold engines add embeddings` has installed it."""
+    folder = settings.data_dir / "weights" / "embeddings"
+    # Deferred, because importing numpy takes 15 MB of memory.
+    index = import_string.deferred("sixfold.store.search.index:PageIndex")
+    find = import_string.deferred("sixfold.engines.text.minilm:find")
+    cache = IndexCache(database, index, settings.memory_index_bytes)
+    return SearchService(database, cache, lambda: find(folder) if folder.is_dir() else None)
