@@ -23,7 +23,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction
-from sixfold.core.gateway.stored import responses as stored_responses
+from sixfold.core.gateway.conversations import responses as stored_responses
 from sixfold.core.media import media
 from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql
@@ -98,6 +98,7 @@ async def load(configured: Settings, account_id: str, busy: threading.Event, sto
     return count
 
 
+@pytest.mark.nightly
 def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> None:
     source, path = at(tmp_path / "source"), tmp_path / "all.tar"
     account_id = asyncio.run(fill(source))
@@ -259,6 +260,7 @@ def test_a_configuration_and_a_server_key_may_wait_in_the_folder(tmp_path: Path,
     assert (target / "server.key").read_bytes() == b"S" * 32
 
 
+@pytest.mark.nightly
 def test_every_cut_is_noticed(tmp_path: Path, whole: Path) -> None:
     data = whole.read_bytes()
     end = data.rstrip(b"\0")
@@ -268,6 +270,7 @@ def test_every_cut_is_noticed(tmp_path: Path, whole: Path) -> None:
         assert "is not a complete backup" in refused(cut, tmp_path / "target"), length
 
 
+@pytest.mark.nightly
 def test_a_changed_byte_is_noticed_wherever_it_lies(tmp_path: Path, whole: Path) -> None:
     data = bytearray(whole.read_bytes())
     changed = tmp_path / "changed.tar"

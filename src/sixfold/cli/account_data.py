@@ -19,7 +19,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
-from sixfold.core.gateway.content.log import ContentLog
+from sixfold.core.gateway.content_log.storage import ContentLog
 from sixfold.core.humanize import size
 from sixfold.settings import Settings
 

@@ -15,7 +15,7 @@ from sixfold.core import clock, money
 from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.keys import NewKey, Scope
+from sixfold.core.accounts.keys import Holder, NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Row, Transaction, now
 
@@ -195,7 +195,9 @@ def create_key(arguments: argparse.Namespace) -> None:
     requested = _names(arguments.rights, "--rights")
     granted = rights.of_names(requested) if requested else None
     configured = database_access.settings_of(arguments)
-    key = database_access.write(configured, _create_key(arguments.email, scope, expires_at, granted))
+    key = database_access.write(
+        configured, _create_key(arguments.email, scope, expires_at, granted, arguments.name or "")
+    )
     if arguments.json:
         put_json({"id": key.id, "api_key": key.api_key})
         return
@@ -204,12 +206,12 @@ def create_key(arguments: argparse.Namespace) -> None:
 
 
 def _create_key(
-    email: str, scope: Scope, expires_at: int | None, granted: Rights | None
+    email: str, scope: Scope, expires_at: int | None, granted: Rights | None, name: str
 ) -> Transaction[NewKey]:
     account = yield from accounts.by_email(email)
     if expires_at is not None and expires_at <= (yield from now()):
         raise errors.BadRequest("--expires must be in the future")
-    return (yield from keys.create(account.id, scope, expires_at, granted=granted))
+    return (yield from keys.create(account.id, scope, expires_at, granted=granted, holder=Holder(name=name)))
 
 
 def list_keys(arguments: argparse.Namespace) -> None:
@@ -226,15 +228,17 @@ def list_keys(arguments: argparse.Namespace) -> None:
     rows = [
         (
             key["id"],
+            key["name"],
             f"…{key['hint']}",
             key["created_at"][:10],
+            (key["used_at"] or "never")[:10],
             _state(key),
             ", ".join(key["rights"]),
             _limits(key),
         )
         for key in records
     ]
-    paint.table(("id", "ends in", "created", "state", "rights", "limits"), rows)
+    paint.table(("id", "name", "ends in", "created", "used", "state", "rights", "limits"), rows)
 
 
 def _keys_of(email: str) -> Transaction[tuple[Row, ...]]:
@@ -246,7 +250,9 @@ def _key_record(row: Row) -> dict[str, Any]:
     scope = keys.scope_of(row)
     record: dict[str, Any] = {
         "id": row["id"],
+        "name": row["name"],
         "created_at": clock.rfc3339(row["created_at"]),
+        "used_at": clock.rfc3339(row["used_at"]),
         "expires_at": clock.rfc3339(row["expires_at"]),
         "revoked_at": clock.rfc3339(row["revoked_at"]),
         "hint": row["hint"],
@@ -318,7 +324,7 @@ def _rate(number: int | None, option: str) -> int | None:
 
 
 def _names(text: str | None, option: str) -> tuple[str, ...]:
-    """Parse a comma-separated list; an empty one, such as an unset variable, would remove the limit."""
+    """Parse a comma-separated list; raises for an empty one, which would remove the limit."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if text is not None and not names:
         raise CommandError(f"{option} is empty; leave it out for a key without that limit")

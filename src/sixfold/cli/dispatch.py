@@ -10,8 +10,18 @@ import sys
 from sixfold import errors, settings
 from sixfold.cli.terminal import CommandError
 
-# Commands, by module, that start worker processes, which need prctl and /proc.
-_LINUX_ONLY = {"server.serve": "serve", "server.worker": "worker", "replay.commands": "replay"}
+# Modules of commands that start worker processes or use a server's data folder: both need calls of Linux.
+_LINUX_ONLY = frozenset(
+    {
+        "database.commands",
+        "database.move",
+        "database.upgrade",
+        "doctor.commands",
+        "replay.commands",
+        "server.serve",
+        "server.worker",
+    }
+)
 # The exit status that shells use for a program that ended by Control-C.
 _INTERRUPTED = 130
 
@@ -21,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     module, _, function = str(arguments.target).partition(":")
     if module in _LINUX_ONLY and sys.platform != "linux":
         return _fail(
-            f"`sixfold {_LINUX_ONLY[module]}` requires Linux (this is {sys.platform}): use WSL 2, a virtual "
+            f"`sixfold {arguments.command}` requires Linux (this is {sys.platform}): use WSL 2, a virtual "
             "machine or the container image. Commands that only call a server work here with --api-url"
         )
     try:

@@ -9,7 +9,8 @@ import argparse
 import sys
 from typing import Any
 
-from sixfold.cli import policy_parser
+from sixfold.cli.database import parser as database_parser
+from sixfold.cli.gateway import parser as gateway_parser
 from sixfold.cli.imports import parser as imports_parser
 from sixfold.cli.memory import parser as memory_parser
 from sixfold.cli.organizations import parser as organizations_parser
@@ -29,9 +30,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay, _mcp)
-    for add in (*serving, _model, _space, _account, _key, _provider, _ledger, _upkeep, _backup, _completion):
+    for add in (*serving, _model, _space, _account, _key, _provider, _ledger, _upkeep, _completion):
         add(commands)
-    for module in (policy_parser, imports_parser, organizations_parser):
+    for module in (database_parser, gateway_parser, imports_parser, organizations_parser):
         module.add(commands, _group, _report)
     return parser
 
@@ -311,6 +312,7 @@ def _key(commands: Group) -> None:
     create.add_argument("--budget-month", metavar="USD", help="spending limit per month")
     create.add_argument("--rpm", type=int, metavar="N", help="maximum requests per minute")
     create.add_argument("--tpm", type=int, metavar="N", help="maximum tokens per minute")
+    create.add_argument("--name", help="what the key is for, such as laptop")
     create.add_argument("--expires", metavar="DATE", help="last day or time of validity: 2027-01-31[T12:00Z]")
     listing = _report(
         group, "list", "accounts:list_keys", "list the keys of an account, without their secrets"
@@ -444,9 +446,6 @@ def _upkeep(commands: Group) -> None:
     )
     listing.add_argument("--all", action="store_true", help="list every engine and what it needs")
     _weights(engines)
-    migrate = _report(commands, "migrate", "database.commands:migrate", "migrate the database to a schema")
-    migrate.add_argument("--to", type=int, metavar="N", help="the schema version (default: the newest)")
-    migrate.add_argument("--drop", action="store_true", help="allow a downgrade that deletes data")
 
 
 def _weights(engines: Group) -> None:
@@ -468,26 +467,6 @@ def _weights(engines: Group) -> None:
     remove = _report(engines, "remove", "engines.commands:remove", "delete installed weights")
     remove.add_argument("family", metavar="FAMILY")
     remove.add_argument("name", metavar="NAME", help="as `engines list` shows it")
-
-
-def _backup(commands: Group) -> None:
-    backup = _report(
-        commands,
-        "backup",
-        "database.commands:backup",
-        "write all data to one file, also while the server runs",
-        "server.key, local.key, sixfold.toml and the keys of providers are not included.",
-    )
-    backup.add_argument("file", metavar="FILE")
-    restore = _report(
-        commands,
-        "restore",
-        "database.commands:restore",
-        "restore a backup into an empty data folder",
-        "The folder stays empty until all data is restored and its hashes are verified.",
-    )
-    restore.add_argument("file", metavar="FILE")
-    restore.add_argument("--verify", action="store_true", help="compare every row and file again afterwards")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """An MCP server on standard input and output that forwards messages to a server's POST /mcp.
 
-Each message is one line; standard output has nothing but messages. Requests run concurrently. While a server
+Each message is one line; standard output has only messages. Requests run concurrently. While a server
 restarts, requests that it cannot have received are retried; for those that it may have started the response
 is an error that says so.
 """

@@ -58,7 +58,7 @@ class TerminalStyle:
         return "".join(self.hue(number, "●") for number in HUES)
 
     def width(self) -> int:
-        """Return the width of the terminal in columns; 80 where there is no terminal."""
+        """Return the width of the terminal in columns; 80 without a terminal."""
         return shutil.get_terminal_size((80, 24)).columns if self.is_terminal else 80
 
     def line(self, text: str = "") -> None:
@@ -106,7 +106,7 @@ def _columns(text: str) -> int:
 
 
 class Spinner:
-    """A progress line on standard error that redraws itself; writes nothing where there is no terminal."""
+    """A progress line on standard error that redraws itself; writes nothing without a terminal."""
 
     _CELLS, _EVERY_SECONDS = 28, 0.1
 

@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sixfold.cli import dispatch
+from sixfold.cli.main import build_parser
 from tests.api.app_fixture import running_app
 from tests.architecture import source
 from tests.mcp.loopback import served
 
-# What another system lacks, before anything of Sixfold is imported.
-PROGRAM = """
-import sys
-for name in ("fcntl", "uvloop", "resource", "pwd", "grp", "termios"):
+# What another system lacks. The standard library has its own variants of these, so it is imported before.
+HIDE = """
+import asyncio, importlib, os, select, signal, socket, subprocess, sys, tempfile, uuid
+for name in ("fcntl", "uvloop", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"):
     sys.modules[name] = None
+lacking = {
+    os: "fork forkpty register_at_fork sched_getaffinity getuid geteuid setsid killpg pread pwrite "
+        "pidfd_open memfd_create posix_fadvise copy_file_range sendfile statvfs getloadavg waitid",
+    signal: "SIGCHLD SIGHUP SIGUSR1 SIGUSR2 SIGKILL SIGALRM pthread_sigmask setitimer",
+    select: "epoll poll",
+    socket: "AF_UNIX SO_PEERCRED SO_REUSEPORT",
+}
+for module, names in lacking.items():
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
 sys.platform = sys.argv.pop(1)
-from sixfold.cli.main import main
-sys.exit(main(sys.argv[1:]))
 """
+PROGRAM = f"{HIDE}\nfrom sixfold.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+# Prints the modules of commands that cannot be imported without what is hidden.
+IMPORTS = (
+    f"{HIDE}\n"
+    + """
+import sixfold, sixfold.client
+assert sixfold.Client is sixfold.client.Client
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(f"sixfold.cli.{name}")
+    except (ImportError, AttributeError) as error:
+        print(name, error)
+"""
+)
 
 
-def on(system: str, folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def on(
+    system: str, folder: Path, *words: str, program: str = PROGRAM, **environ: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, system, *words],
+        [sys.executable, "-c", program, system, *words],
         env={"PATH": os.defpath, "LANG": "C.UTF-8", **environ},
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -39,8 +68,26 @@ def on(system: str, folder: Path, *words: str, **environ: str) -> subprocess.Com
     )
 
 
+def targets(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the module of each command below a parser."""
+    if parser.get_default("target"):
+        yield parser.get_default("target").partition(":")[0]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from targets(below)
+
+
+def test_every_other_command_and_the_client_can_be_imported(tmp_path: Path) -> None:
+    modules = sorted(set(targets(build_parser())) - dispatch._LINUX_ONLY)
+    assert {"client", "run", "mcp"} & set(modules)
+    done = on("win32", tmp_path, *modules, program=IMPORTS)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 @pytest.mark.parametrize(
-    ("system", "command"), [("darwin", "serve"), ("win32", "serve"), ("darwin", "worker")]
+    ("system", "command"),
+    [("darwin", "serve"), ("win32", "serve"), ("darwin", "worker"), ("win32", "doctor"), ("darwin", "move")],
 )
 def test_server_requires_linux_before_creating_files(tmp_path: Path, system: str, command: str) -> None:
     done = on(system, tmp_path, command)
@@ -59,9 +106,10 @@ def test_help_is_there_on_every_system(tmp_path: Path, words: tuple[str, ...]) -
     assert "sixfold" in done.stdout
 
 
-@pytest.mark.slow  # five programs
+@pytest.mark.slow  # six programs
 async def test_clients_of_a_server_elsewhere_work(tmp_path: Path) -> None:
     commands = [("run", "--list"), ("predictions",), ("workflow", "list"), ("memory", "list"), ("mcp",)]
+    commands.append(("run", "ra1", "prompt=a lake"))
     async with running_app(tmp_path / "data") as app, served(app.asgi) as url:
         key = {"SIXFOLD_API_KEY": app.key}
         runs = [

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
-
-import blake3
 
 from sixfold.app import storage
 from sixfold.cli import database_access, server_lock
+from sixfold.cli.database.verification import compare_rows, hash_of
 from sixfold.cli.terminal import CommandError
 from sixfold.core.accounts import ledger_queries
 from sixfold.core.media.ports import BlobStore
@@ -195,28 +192,12 @@ async def _verify(
     """Read the backup again and compare every row and file with the restored data."""
     with archive.opened(file) as backup, loader.snapshot() as snapshot:
         for table, rows in backup.tables():
-            restored = snapshot.rows(table.name)
-            order = _column_order(table.columns, dict(snapshot.tables())[table.name])
-            for before, after in zip_longest(rows, restored):
-                same = before is not None and after is not None and [before[i] for i in order] == list(after)
-                result.drift += not same
+            expected = map(loader.stored, rows)
+            result.drift += compare_rows(table.name, table.columns, expected, snapshot).differing
         for stored in backup.files():
             for _ in stored.pieces():
                 pass
-            result.drift += await _hash(stores[stored.folder], stored.key) != stored.blake3
+            result.drift += await hash_of(stores[stored.folder], stored.key) != stored.blake3
         for key, _expires_at in snapshot.blobs():
             result.missing_blobs += await stores["store"].stat(key) is None
     result.verified = True
-
-
-def _column_order(theirs: tuple[str, ...], ours: tuple[str, ...]) -> list[int]:
-    return [theirs.index(column) for column in ours]
-
-
-async def _hash(store: BlobStore, key: str) -> str:
-    digest = blake3.blake3()
-    with contextlib.suppress(KeyError):
-        async for piece in store.stream(key):
-            digest.update(piece)
-        return digest.hexdigest()
-    return ""

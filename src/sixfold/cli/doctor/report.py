@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.app import media as app_media
+from sixfold.app import search as app_search
 from sixfold.cli.client import SOCKET, KeyRefused, ServerClient, read_key
 from sixfold.cli.server_lock import RunningServer
 from sixfold.cli.terminal import CommandError
@@ -112,11 +113,16 @@ async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
     clients = HttpClients(app_media.open_fetcher(configured))
     known = app_catalog.availability(configured, catalog, clients, seconds=PROBE_SECONDS)
     try:
-        (ready, servers), _ = await asyncio.gather(chat.look(configured, PROBE_SECONDS), known.refresh())
+        search = app_search.engine(configured, clients)
+        probe_search = search.probe() if search is not None else asyncio.sleep(0)
+        (ready, servers), *_ = await asyncio.gather(
+            chat.look(configured, PROBE_SECONDS), known.refresh(), probe_search
+        )
     finally:
         await clients.aclose()
     known.status_sources |= {name: lambda standing=standing: standing for name, standing in ready.items()}
-    resources = await app_catalog.resources(configured, catalog, known, lambda: servers).resources()
+    installed = app_catalog.resources(configured, catalog, known, lambda: servers, search=search)
+    resources = await installed.resources()
     return dict(
         availability.report(catalog, SelectionPolicy(configured.previews_allowed, status_of=known), resources)
     )

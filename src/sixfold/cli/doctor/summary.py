@@ -124,8 +124,8 @@ def unlocking_commands(
     result = {command: tasks[command] for command in ordered}
     if providers:
         names = list(providers)
-        shown = names if len(names) <= _NAMED_PROVIDERS else [*names[:_NAMED_PROVIDERS], "…"]
-        command = f"sixfold provider set {'|'.join(shown)}"
+        listed = names if len(names) <= _NAMED_PROVIDERS else [*names[:_NAMED_PROVIDERS], "…"]
+        command = f"sixfold provider set {'|'.join(listed)}"
         result[command] = _task_names(set().union(*providers.values()), unserved)
     return result
 

@@ -213,8 +213,8 @@ def _select_hub_files(
         )
     if not matches(folder / index.path, index):
         hub.fetch(tree, index, folder / index.path)
-    chosen = layout.pipeline_files(by_path, sources.read_json(folder / index.path), variant)
-    return [by_path[path] for path in chosen]
+    selected = layout.pipeline_files(by_path, sources.read_json(folder / index.path), variant)
+    return [by_path[path] for path in selected]
 
 
 def _require_space(needed: int, weight_store: WeightStore) -> None:
@@ -250,14 +250,14 @@ def _select_files(source: Path, request: _InstallRequest) -> list[tuple[Path, st
     names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
     variant = str(request.row.get("variant", ""))
     if request.role in _FILES:
-        chosen = [name for name in names if name.endswith(_FILES[request.role])]
+        selected = [name for name in names if name.endswith(_FILES[request.role])]
     elif request.role == "pipeline":
         sources.check(source)
         variant = variant or sources.variant(source) or ""
-        chosen = layout.pipeline_files(names, sources.read_json(source / sources.INDEX), variant)
+        selected = layout.pipeline_files(names, sources.read_json(source / sources.INDEX), variant)
     else:
-        chosen = layout.model_files(names, variant)
-    return [(source / name, name) for name in chosen]
+        selected = layout.model_files(names, variant)
+    return [(source / name, name) for name in selected]
 
 
 def _small_files(folder: Path) -> list[str]:

@@ -46,7 +46,7 @@ _FAMILIES = (
     (re.compile(r"gemini\b"), "gemini"),
     (re.compile(r"(mistral|codestral|ministral|magistral|pixtral)\b"), "mistral"),
 )
-# What the path of a server's URL ends with here.
+# The path at which a server's URL must end.
 _PATHS = {
     "azure": "/openai/v1",
     **dict.fromkeys((*LOCAL_KINDS, _COMPATIBLE), "/v1"),
@@ -93,7 +93,7 @@ class Omission:
 
 @dataclass(slots=True)
 class ConvertedConfig:
-    """Tables for `sixfold.toml`, the variables that they read, and what was not taken over."""
+    """Tables for `sixfold.toml`, the variables that they read, and the rows that were not converted."""
 
     settings: dict[str, int | float] = field(default_factory=dict[str, int | float])
     servers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
@@ -196,7 +196,7 @@ def _deployment(
 
 
 def _kind(model: str, provider: str, *, has_url: bool) -> tuple[str, str]:
-    """Return the kind of server and the model's name at it; an empty kind if there is none."""
+    """Return the kind of server and the model's name on it; an empty kind if none fits."""
     prefix, slash, rest = model.partition("/")
     if provider:
         return _KINDS.get(provider, ""), rest if slash and prefix == provider else model
@@ -228,11 +228,11 @@ def _server(kind: str, parameters: Mapping[str, Any], place: str, converted: Con
         row["api_key"] = key
     if row == {"kind": kind}:
         return kind
-    taken = {**converted.present, **converted.servers}
-    for name, known in taken.items():
+    names = {**converted.present, **converted.servers}
+    for name, known in names.items():
         if {**known, "models": None} == {**row, "models": None}:
             return name
-    name = _unused(_slug(kind, url), taken)
+    name = _unused(_slug(kind, url), names)
     # Deployments of Azure are not listed by it.
     converted.servers[name] = {**row, "models": []} if kind == "azure" else row
     return name
@@ -265,8 +265,8 @@ def _url(kind: str, parameters: Mapping[str, Any], place: str, converted: Conver
 
 
 def _variable(value: Any) -> str:
-    found = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
-    return found[1] if found else ""
+    match = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    return match[1] if match else ""
 
 
 def _slug(kind: str, url: str) -> str:
@@ -276,9 +276,9 @@ def _slug(kind: str, url: str) -> str:
     return _SLUG.sub("-", f"{kind}-{label}" if label else kind).strip("-")
 
 
-def _unused(name: str, taken: Mapping[str, Any]) -> str:
+def _unused(name: str, names: Mapping[str, Any]) -> str:
     number, candidate = 1, name if name not in CHAT_PROVIDERS and name not in LOCAL_KINDS else f"{name}-1"
-    while candidate in taken:
+    while candidate in names:
         number += 1
         candidate = f"{name}-{number}"
     return candidate
@@ -355,16 +355,16 @@ def _plain(number: float) -> int | float:
 
 
 def _fallbacks(config: Mapping[str, Any], converted: ConvertedConfig) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    fallbacks: dict[str, list[str]] = {}
     for section in ("litellm_settings", "router_settings"):
         settings = _table(config.get(section) or {}, section)
         for index, row in enumerate(_list(settings.get("fallbacks"), f"{section}.fallbacks")):
             for name, groups in _table(row, f"{section}.fallbacks[{index}]").items():
-                found[name] = [str(group) for group in _list(groups, f"{section}.fallbacks[{index}]")]
+                fallbacks[name] = [str(group) for group in _list(groups, f"{section}.fallbacks[{index}]")]
         everywhere = settings.get("default_fallbacks")
         if everywhere:
             converted.omit(f"{section}.default_fallbacks", "add its targets to each alias that needs them")
-    return found
+    return fallbacks
 
 
 def _add_settings(config: Mapping[str, Any], converted: ConvertedConfig) -> None:

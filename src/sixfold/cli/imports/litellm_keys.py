@@ -19,7 +19,7 @@ from sixfold.core.accounts.keys import Scope
 
 MAX_KEYS = 10_000
 _MAX_USD = 10**9
-# Names that stand for every model.
+# Names that mean every model.
 _ALL_MODELS = frozenset({"all-proxy-models", "all-team-models", "*"})
 _DURATION = re.compile(r"(\d{1,6})(s|m|h|d|w|mo)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400}
@@ -37,7 +37,7 @@ class ConvertedKey:
 
 
 def convert(document: Any, models: Collection[str], now: int) -> tuple[list[ConvertedKey], list[Omission]]:
-    """Return the keys that are valid at `now` (epoch in µs), and what was not taken over.
+    """Return the keys that are valid at `now` (epoch in µs), and the keys that were not converted.
 
     `models` are the names that this server has; a key limited to others only gets no access, so it is left
     out. Raises `UnreadableConfig`.
@@ -109,8 +109,8 @@ def _budgets(name: str, row: dict[str, Any], omitted: list[Omission]) -> tuple[i
         raise UnreadableConfig(f"max_budget of {name} is not an amount: {str(row['max_budget'])[:50]!r}")
     micros = int(amount * money.MICROS_PER_USD)
     duration = str(row.get("budget_duration") or "")
-    found = _DURATION.fullmatch(duration)
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else None
+    match = _DURATION.fullmatch(duration)
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else None
     if seconds in (_DAY, _SECONDS["mo"], 31 * _DAY):
         return (micros, None) if seconds == _DAY else (None, micros)
     if seconds is not None and seconds < _SECONDS["mo"]:

@@ -6,6 +6,14 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+_CHATS = {
+    "chatgpt": "store the chats of a ChatGPT export as chats of an account",
+    "openwebui": "store the users and chats of Open WebUI as accounts and chats",
+}
+_FILES = {
+    "chatgpt": "the zip archive of the export, or its conversations.json",
+    "openwebui": "webui.db, or the export of all chats as JSON",
+}
 # argparse's class for a set of commands is private.
 Group = Any
 
@@ -16,7 +24,7 @@ def add(
     command: Callable[..., argparse.ArgumentParser],
 ) -> None:
     """Add the group `import` with its commands."""
-    group = new_group(commands, "import", "take over the configuration of other programs")
+    group = new_group(commands, "import", "take over configuration and chats of other programs")
     litellm = command(
         group,
         "litellm",
@@ -31,4 +39,21 @@ def add(
         help="the response of LiteLLM's /key/list?return_full_object=true: create a key for each",
     )
     litellm.add_argument("--account", metavar="EMAIL", help="the account of the new keys")
+    for name, text in _CHATS.items():
+        chats = command(
+            group,
+            name,
+            f"imports.chat_commands:import_{name}",
+            text,
+            "It prints what the file has and what is not imported; --write stores the chats. A second run"
+            " adds nothing that the first one has added.",
+        )
+        chats.add_argument("file", metavar="FILE", help=_FILES[name])
+        chats.add_argument(
+            "--account",
+            metavar="EMAIL",
+            required=name == "chatgpt",
+            help="the account of chats without a user",
+        )
+        chats.add_argument("--write", action="store_true", help="create the accounts and chats")
     litellm.add_argument("--write", action="store_true", help="change sixfold.toml and create the keys")

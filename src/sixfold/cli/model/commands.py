@@ -38,8 +38,8 @@ def add(arguments: argparse.Namespace) -> None:
         _add_file(arguments, source)
     elif source.exists():
         kind = "folder" if source.is_dir() else source.suffix.lower()
-        meant = _ELSEWHERE.get(kind, "`model add` accepts FILE.py or the name of an image")
-        raise CommandError(f"{source.name} is not a Python file: {meant}")
+        hint = _ELSEWHERE.get(kind, "`model add` accepts FILE.py or the name of an image")
+        raise CommandError(f"{source.name} is not a Python file: {hint}")
     else:
         _add_image(arguments)
 

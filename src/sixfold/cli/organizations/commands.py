@@ -229,24 +229,27 @@ def _team_id(account_id: str, name: str | None) -> Transaction[str | None]:
 
 def _budgets(arguments: argparse.Namespace) -> dict[str, int | None]:
     """Return the budgets that are named, in micro-dollars; `none` removes one."""
-    found: dict[str, int | None] = {}
+    budgets: dict[str, int | None] = {}
     for name in ("budget_day", "budget_month"):
         text = getattr(arguments, name)
         if text is None:
             continue
         try:
-            found[name] = None if text == "none" else money.parse_usd(text)
+            budgets[name] = None if text == "none" else money.parse_usd(text)
         except ValueError as error:
             raise CommandError(f"--{name.replace('_', '-')}: {error}") from None
-        if not 0 <= (found[name] or 0) <= organizations.MAX_BUDGET:
+        if not 0 <= (budgets[name] or 0) <= organizations.MAX_BUDGET:
             raise CommandError(f"--{name.replace('_', '-')}: {text} USD is not a valid budget")
-    return found
+    return budgets
 
 
 def _record(organization: str) -> Transaction[dict[str, Any]]:
     account = yield from accounts.by_email(organization)
-    found, own_teams = (yield from members.of_account(account.id)), (yield from teams.of_account(account.id))
-    ids = [account.id, *(each.id for each in found), *(each.id for each in own_teams)]
+    member_rows, own_teams = (
+        (yield from members.of_account(account.id)),
+        (yield from teams.of_account(account.id)),
+    )
+    ids = [account.id, *(each.id for each in member_rows), *(each.id for each in own_teams)]
     spent = yield from limits.spent_now(ids)
     owner = [{"id": account.id, "email": account.email, "role": "owner", "team": None}]
     return {
@@ -263,7 +266,7 @@ def _record(organization: str) -> Transaction[dict[str, Any]]:
                 "team": each.team,
                 **_budget_record(each, spent[each.id]),
             }
-            for each in found
+            for each in member_rows
         ],
         "teams": [
             {

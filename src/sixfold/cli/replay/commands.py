@@ -51,7 +51,7 @@ _EDITED = "it was edited after it was generated"
 class ReplayPlan:
     """The run to repeat: the model, its engine, the engine's inputs and the names of its media inputs.
 
-    `beside` has the graph, where the request contained one.
+    `beside` has the graph, if the request contained one.
     """
 
     model: Model

@@ -1,4 +1,4 @@
-"""The start banner: address, account, a command to paste, and what was found on this machine."""
+"""The start banner: address, account, a command to paste, and the resources of this machine."""
 
 from __future__ import annotations
 

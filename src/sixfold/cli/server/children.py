@@ -28,7 +28,7 @@ _STABLE_SECONDS = 60
 
 
 class ProcessOptions(msgspec.Struct):
-    """What a process needs besides the environment; `overrides` are those of the command line."""
+    """Options of a process in addition to its environment; `overrides` are those of the command line."""
 
     number: int
     port: int

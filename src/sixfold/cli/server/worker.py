@@ -21,7 +21,7 @@ from sixfold.web import logs
 
 def work(arguments: argparse.Namespace) -> int:
     """Run `worker`: run queued predictions until a signal ends it."""
-    # The number of processes is that of `serve`, whose environment or file this command may share.
+    # `processes` is a setting of `serve`, whose environment or file this command may share.
     configured = settings.load(data_dir=arguments.data_dir, workers=arguments.workers, processes=1)
     logs.configure(configured.log_level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -347,8 +347,8 @@ class FolderSync:
 
     def _path_for(self, slug: str, origin: str) -> str:
         """Return the file path for a page: its original path if that is free, or one made from its slug."""
-        taken = {known.path for known in self._known.values()}
-        free = self._fits(origin, slug) and origin not in taken
+        used_paths = {known.path for known in self._known.values()}
+        free = self._fits(origin, slug) and origin not in used_paths
         return origin if free else paths.file(slug, self._outliner)
 
     def _fits(self, path: str, slug: str) -> bool:
@@ -481,7 +481,7 @@ def _pages(folder: Path) -> Iterator[str]:
 
 
 def _is_pages(path: str) -> bool:
-    """Return whether a relative path is that of a page: markdown, not hidden, not a conflict copy."""
+    """Return whether a relative path belongs to a page: markdown, not hidden, not a conflict copy."""
     parts = path.split("/")
     plain = is_page(path) and CONFLICT not in path and "\\" not in path and "\0" not in path
     return plain and not any(part.startswith(".") or not part for part in parts)

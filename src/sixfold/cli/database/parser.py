@@ -1,0 +1,55 @@
+"""The argument parser of the database commands, separate from them so that help needs no imports."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+# argparse's class for a set of commands is private.
+Group = Any
+
+
+def add(
+    commands: Group,
+    _new_group: Callable[[Group, str, str], Group],
+    command: Callable[..., argparse.ArgumentParser],
+) -> None:
+    """Add `migrate`, `upgrade`, `backup`, `restore` and `move`."""
+    migrate = command(commands, "migrate", "database.commands:migrate", "migrate the database to a schema")
+    migrate.add_argument("--to", type=int, metavar="N", help="the schema version (default: the newest)")
+    migrate.add_argument("--drop", action="store_true", help="allow a downgrade that deletes data")
+    upgrade = command(
+        commands,
+        "upgrade",
+        "database.upgrade:upgrade",
+        "upgrade the data to this version, or show what that would do",
+        "`serve` upgrades too; this command refuses if the data is damaged or the disk too full.",
+    )
+    upgrade.add_argument(
+        "--check", action="store_true", help="change nothing; the status is 1 if something blocks the upgrade"
+    )
+    backup = command(
+        commands,
+        "backup",
+        "database.commands:backup",
+        "write all data to one file, also while the server runs",
+        "server.key, local.key, sixfold.toml and the keys of providers are not included.",
+    )
+    backup.add_argument("file", metavar="FILE")
+    restore = command(
+        commands,
+        "restore",
+        "database.commands:restore",
+        "restore a backup into an empty data folder",
+        "The folder stays empty until all data is restored and its hashes are verified.",
+    )
+    restore.add_argument("file", metavar="FILE")
+    restore.add_argument("--verify", action="store_true", help="compare every row and file again afterwards")
+    command(
+        commands,
+        "move",
+        "database.move:move",
+        "move the SQLite database and the files to those that the settings name",
+        "Stop the server first. After an interruption, run the same command again.",
+    )

@@ -1,0 +1,134 @@
+"""`upgrade`: report what migrating the database to this version would do, and do it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sixfold import __version__
+from sixfold.app import storage
+from sixfold.cli import database_access, server_lock
+from sixfold.cli.terminal import TerminalStyle, put_json
+from sixfold.core.humanize import size
+from sixfold.settings import Settings
+from sixfold.store import sql
+from sixfold.store.admin import DatabaseAdmin
+from sixfold.store.sql import Migration, SchemaMismatch
+
+# A migration writes at most every page of a SQLite file to its log, and adds columns and indexes to the file.
+_SPACE_FACTOR, _SPACE_BYTES = 2, 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradePlan:
+    """What an upgrade would do; `free_bytes` is None where the database is on another machine."""
+
+    schema: int
+    latest: int
+    migrations: tuple[Migration, ...]
+    database_bytes: int
+    needed_bytes: int
+    free_bytes: int | None
+    blockers: tuple[str, ...]
+
+
+def upgrade(arguments: argparse.Namespace) -> int:
+    """Run `upgrade`; return 1 if something blocks it. With `--check` nothing is changed."""
+    configured = database_access.settings_of(arguments)
+    database_access.require_data(configured)
+    admin = storage.open_keeper(configured)
+    with database_access.understood():
+        plan = plan_of(admin, configured)
+        upgrades = bool(plan.migrations) and not plan.blockers and not arguments.check
+        if upgrades:
+            _migrate(admin, configured)
+    if arguments.json:
+        put_json(_document(plan, upgraded=upgrades))
+    else:
+        _print(plan, admin, configured, upgraded=upgrades)
+    for blocker in plan.blockers:
+        sys.stderr.write(f"sixfold: {blocker}\n")
+    return 1 if plan.blockers else 0
+
+
+def plan_of(admin: DatabaseAdmin, configured: Settings) -> UpgradePlan:
+    """Return what an upgrade would do; reads all pages of a SQLite file to find damaged ones."""
+    health, used = admin.health(), admin.bytes_used()
+    migrations = tuple(step for step in sql.migrations(admin.dialect) if step.number > health.schema)
+    needed = used * _SPACE_FACTOR + _SPACE_BYTES if migrations and not configured.on_postgres else 0
+    free = None if configured.on_postgres else shutil.disk_usage(configured.data_dir).free
+    blockers = [*_schema_blockers(admin.dialect, health.schema), *health.faults]
+    if not configured.on_postgres:
+        blockers += _folder_blockers(configured, needed, free or 0)
+    return UpgradePlan(
+        health.schema, sql.latest(admin.dialect), migrations, used, needed, free, tuple(blockers)
+    )
+
+
+def _schema_blockers(dialect: str, schema: int) -> Iterator[str]:
+    try:
+        sql.check_known(dialect, schema)
+    except SchemaMismatch as mismatch:
+        yield str(mismatch)
+
+
+def _folder_blockers(configured: Settings, needed: int, free: int) -> Iterator[str]:
+    """Yield what blocks a SQLite file; servers of PostgreSQL are replaced one by one."""
+    running = server_lock.running(configured.data_dir)
+    if running is not None:
+        yield f"A server (process {running.pid}) uses {configured.data_dir}: stop it before the upgrade"
+    if not os.access(configured.data_dir, os.W_OK):
+        yield f"{configured.data_dir} is not writable: run the command as the user that owns it"
+    if needed > free:
+        yield f"{configured.data_dir} has {size(free)} free, but the upgrade needs up to {size(needed)}"
+
+
+def _migrate(admin: DatabaseAdmin, configured: Settings) -> None:
+    if configured.on_postgres:
+        admin.migrate(sql.latest(admin.dialect))
+        return
+    with server_lock.hold(configured.data_dir):
+        admin.migrate(sql.latest(admin.dialect))
+
+
+def _document(plan: UpgradePlan, *, upgraded: bool) -> dict[str, object]:
+    migrations = [
+        {"number": step.number, "name": step.name, "description": step.description}
+        for step in plan.migrations
+    ]
+    return {
+        "version": __version__,
+        "schema": plan.schema,
+        "latest": plan.latest,
+        "migrations": migrations,
+        "database_bytes": plan.database_bytes,
+        "needed_bytes": plan.needed_bytes,
+        "free_bytes": plan.free_bytes,
+        "blockers": list(plan.blockers),
+        "upgraded": upgraded,
+    }
+
+
+def _print(plan: UpgradePlan, admin: DatabaseAdmin, configured: Settings, *, upgraded: bool) -> None:
+    paint = TerminalStyle()
+    database = f"{admin.place}, {size(plan.database_bytes)}"
+    if not plan.migrations:
+        paint.rows([("database", database), ("schema", f"{plan.schema}, which this version uses")])
+        return
+    count = len(plan.migrations)
+    change = f"schema {plan.schema} to {plan.latest} by {count} migration{'s' * (count > 1)}"
+    rows = [("database", database), ("upgraded" if upgraded else "upgrade", paint.bold(change))]
+    if plan.free_bytes is not None:
+        rows.append(("disk space", f"up to {size(plan.needed_bytes)} needed, {size(plan.free_bytes)} free"))
+    if not upgraded:
+        rows.append(("before it", f"run `sixfold backup FILE` and copy server.key of {configured.data_dir}"))
+    paint.rows(rows)
+    paint.line()
+    paint.table(
+        ("schema", "what the migration does"),
+        [(str(step.number), step.description) for step in plan.migrations],
+    )

@@ -1,0 +1,111 @@
+"""`import chatgpt` and `import openwebui`: chats of other programs as chats of accounts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sixfold import errors
+from sixfold.cli import database_access
+from sixfold.cli.imports import chatgpt, openwebui
+from sixfold.cli.imports.chat_files import ReadExport, UnreadableExport
+from sixfold.cli.imports.litellm import Omission
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Transaction
+from sixfold.core.gateway import policy as policies
+from sixfold.core.gateway.conversations import imports
+from sixfold.core.gateway.conversations.imports import ImportedChat
+from sixfold.core.gateway.policy import GatewayPolicy
+
+# Chats of one transaction.
+_BATCH = 50
+_Chats = Sequence[tuple[str, ImportedChat]]
+
+
+def import_chatgpt(arguments: argparse.Namespace) -> None:
+    """Run `import chatgpt`."""
+    _run(arguments, _read(chatgpt.read, arguments.file), arguments.account)
+
+
+def import_openwebui(arguments: argparse.Namespace) -> None:
+    """Run `import openwebui`."""
+    export = _read(openwebui.read, arguments.file)
+    if not export.users and not arguments.account:
+        raise CommandError("An export of chats has no users: add --account EMAIL, the account of the chats")
+    _run(arguments, export, arguments.account)
+
+
+def _read(read: Any, file: str) -> ReadExport:
+    try:
+        return read(Path(file))
+    except UnreadableExport as error:
+        raise CommandError(str(error)) from error
+
+
+def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None) -> None:
+    chats = [(email or account or "", chat) for email, chat in export.chats]
+    created: list[str] = []
+    known = added = 0
+    if arguments.write:
+        configured = database_access.settings_of(arguments)
+        policy = policies.parse(configured.tables.get("gateway", {}))
+        created = database_access.write(configured, _create_accounts(export))
+        for start in range(0, len(chats), _BATCH):
+            batch = _store(policy, chats[start : start + _BATCH], export)
+            new, before = database_access.write(configured, batch)
+            added, known = added + new, known + before
+    counts = {"accounts": len(created), "chats": added, "imported_before": known}
+    if arguments.json:
+        rows = [{"setting": row.setting, "reason": row.reason} for row in export.omitted]
+        found = {"users": export.users, "found": len(chats)}
+        put_json({**found, **counts, "written": bool(arguments.write), "not_imported": rows})
+        return
+    paint = TerminalStyle()
+    found_rows = [("users in the file", f"{len(export.users):,}"), ("chats in the file", f"{len(chats):,}")]
+    new_rows = [
+        ("new accounts", f"{len(created):,}"),
+        ("new chats", f"{added:,}"),
+        ("imported before", f"{known:,}"),
+    ]
+    paint.rows([*found_rows, *(new_rows if arguments.write else ())])
+    if export.omitted:
+        paint.line()
+        paint.table(("not imported", "reason"), [(row.setting, row.reason) for row in export.omitted])
+    if not arguments.write:
+        paint.line()
+        paint.paragraph("Nothing was changed. Add --write to create the accounts and chats.")
+
+
+def _create_accounts(export: ReadExport) -> Transaction[list[str]]:
+    """Create the accounts of the users that have none, without credit."""
+    created: list[str] = []
+    for email in export.users:
+        try:
+            yield from accounts.create(email)
+        except errors.Conflict:
+            continue
+        except errors.BadRequest as error:
+            export.omit(email, error.message)
+            continue
+        created.append(email)
+    return created
+
+
+def _store(policy: GatewayPolicy, chats: _Chats, export: ReadExport) -> Transaction[tuple[int, int]]:
+    """Store chats; return how many were new and how many were imported before."""
+    omitted: list[Omission] = []
+    new = known = 0
+    for email, chat in chats:
+        try:
+            account = yield from accounts.by_email(email)
+            is_new = yield from imports.store(policy, Tenant(account.id), chat)
+        except (errors.TooLarge, errors.NotFound) as error:
+            omitted.append(Omission(chat.title[:100], error.message))
+            continue
+        new, known = new + is_new, known + (not is_new)
+    export.omitted += omitted
+    return new, known

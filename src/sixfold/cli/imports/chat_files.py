@@ -1,0 +1,80 @@
+"""What the imports of chats share: their result, and limits for files of other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
+
+import msgspec
+
+from sixfold.cli.imports.litellm import Omission
+from sixfold.core.gateway.conversations.imports import ImportedChat, ImportedMessage
+
+# The most bytes of JSON of an import, of one chat, and the most chats.
+MAX_BYTES, MAX_CHAT_BYTES, MAX_CHATS = 512 * 2**20, 32 * 2**20, 100_000
+_rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class UnreadableExport(Exception):
+    """An export cannot be read; the message is one sentence."""
+
+
+@dataclass
+class ReadExport:
+    """What an export has: chats with the e-mail address of their user or none, and what is left out."""
+
+    chats: list[tuple[str, ImportedChat]] = field(default_factory=list[tuple[str, ImportedChat]])
+    users: list[str] = field(default_factory=list[str])
+    omitted: list[Omission] = field(default_factory=list[Omission])
+
+    def omit(self, name: str, reason: str) -> None:
+        """Note what is not imported."""
+        self.omitted.append(Omission(name[:100], reason))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file; raises `UnreadableExport` above the limit."""
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise UnreadableExport(f"{path.name} has more than {MAX_BYTES // 2**20} MiB")
+    return content
+
+
+def each_chat(name: str, content: bytes, export: ReadExport, add: Callable[[bytes], None]) -> None:
+    """Call `add` with the JSON of each chat of a list; a chat that it cannot decode is left out."""
+    try:
+        rows = _rows(content)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise UnreadableExport(f"{name} is not a JSON array of chats: {error}") from None
+    for number, row in enumerate(rows, 1):
+        label = f"chat {number} of {name}"
+        if len(export.chats) >= MAX_CHATS:
+            export.omit(f"{len(rows) - number + 1} chats", f"an import has at most {MAX_CHATS:,} chats")
+            return
+        if len(bytes(row)) > MAX_CHAT_BYTES:
+            export.omit(label, f"it has more than {MAX_CHAT_BYTES // 2**20} MiB")
+            continue
+        try:
+            add(bytes(row))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            export.omit(label, f"it is not a chat: {str(error)[:200]}")
+
+
+def path_to(parents: Mapping[str, str | None], last: str | None) -> list[str]:
+    """Return the ids of the messages up to the last one, oldest first; a circle ends the path."""
+    paths: dict[str, None] = {}
+    current = last
+    while current is not None and current in parents and current not in paths:
+        paths[current] = None
+        current = parents[current]
+    return list(reversed(paths))
+
+
+def message(role: str, text: str) -> ImportedMessage | None:
+    """Return a message of a person or a model with a text, or None."""
+    if role not in ("user", "assistant") or not text.strip():
+        return None
+    return ImportedMessage(cast('Literal["user", "assistant"]', role), text)

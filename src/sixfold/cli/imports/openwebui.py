@@ -1,0 +1,134 @@
+"""Reads chats and users of Open WebUI: its SQLite file `webui.db`, or its export of chats as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from sixfold.cli.imports import chat_files
+from sixfold.cli.imports.chat_files import MAX_BYTES, MAX_CHAT_BYTES, MAX_CHATS, ReadExport, UnreadableExport
+from sixfold.core.gateway.conversations.imports import ImportedChat
+
+_MAGIC = b"SQLite format 3\0"
+_DOCUMENTS = "add the files with `sixfold memory import FOLDER`"
+
+
+class _Message(msgspec.Struct, rename={"parent": "parentId"}):
+    role: str = ""
+    content: Any = None
+    parent: str | None = None
+    files: list[Any] | None = None
+
+
+class _History(msgspec.Struct, rename={"current": "currentId"}):
+    messages: dict[str, _Message]
+    current: str | None = None
+
+
+class _Body(msgspec.Struct):
+    history: _History | None = None
+
+
+class _Row(msgspec.Struct):
+    id: str
+    chat: _Body
+    title: str | None = None
+
+
+_decode_row = msgspec.json.Decoder(_Row).decode
+_decode_body = msgspec.json.Decoder(_Body).decode
+
+
+def read(path: Path) -> ReadExport:
+    """Return the users and chats of a database or an export; raises `UnreadableExport`."""
+    with path.open("rb") as file:
+        is_database = file.read(len(_MAGIC)) == _MAGIC
+    export = ReadExport()
+    if is_database:
+        _read_database(path, export)
+        return export
+
+    def add(row: bytes) -> None:
+        _add(_decode_row(row), "", export)
+
+    chat_files.each_chat(path.name, chat_files.read_bytes(path), export, add)
+    return export
+
+
+def _read_database(path: Path, export: ReadExport) -> None:
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CHAT_BYTES)
+            # Views and triggers of the file must not call functions.
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA query_only = ON")
+            users = _users(connection, export)
+            _read_chats(connection, users, export)
+            _count_documents(connection, export)
+    except (sqlite3.Error, UnicodeError) as error:
+        raise UnreadableExport(f"{path.name} is not a database of Open WebUI: {error}") from None
+
+
+def _users(connection: sqlite3.Connection, export: ReadExport) -> dict[str, str]:
+    users: dict[str, str] = {}
+    for user_id, email, role in connection.execute("SELECT id, email, role FROM user LIMIT ?", (MAX_CHATS,)):
+        if role == "pending":
+            export.omit(str(email), "the user is pending: nobody has accepted the registration")
+        else:
+            users[str(user_id)] = str(email).strip().lower()
+    export.users = sorted(set(users.values()))
+    return users
+
+
+def _read_chats(connection: sqlite3.Connection, users: dict[str, str], export: ReadExport) -> None:
+    size = 0
+    rows = connection.execute(
+        "SELECT id, user_id, title, chat FROM chat ORDER BY created_at LIMIT ?", (MAX_CHATS,)
+    )
+    for chat_id, user_id, title, body in rows:
+        name = str(title or chat_id)
+        email = users.get(str(user_id))
+        if email is None:
+            export.omit(name, "its user is not imported")
+            continue
+        raw = body.encode() if isinstance(body, str) else bytes(body or b"")
+        size += len(raw)
+        if size > MAX_BYTES:
+            raise UnreadableExport(f"The database has more than {MAX_BYTES // 2**20} MiB of chats")
+        try:
+            _add(_Row(str(chat_id), _decode_body(raw), name), email, export)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            export.omit(name, f"it is not a chat: {str(error)[:200]}")
+
+
+def _count_documents(connection: sqlite3.Connection, export: ReadExport) -> None:
+    for table in ("file", "knowledge", "document"):
+        with contextlib.suppress(sqlite3.OperationalError):
+            count = connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]  # noqa: S608 - a constant
+            if count:
+                export.omit(f"{count:,} rows of {table}", _DOCUMENTS)
+
+
+def _add(row: _Row, email: str, export: ReadExport) -> None:
+    """Add the branch of a chat that ends in its current message."""
+    title = (row.title or "Chat").strip() or "Chat"
+    history = row.chat.history
+    if history is None:
+        export.omit(title, "it has no history of messages")
+        return
+    path = chat_files.path_to({key: each.parent for key, each in history.messages.items()}, history.current)
+    branch = [history.messages[key] for key in path]
+    texts = [(each.role, each.content if isinstance(each.content, str) else "") for each in branch]
+    messages = tuple(found for role, text in texts if (found := chat_files.message(role, text)) is not None)
+    if files := sum(len(each.files or ()) for each in branch):
+        export.omit(title, f"{files} attached files of this chat")
+    if not messages:
+        export.omit(title, "it has no text of a person or a model")
+        return
+    export.chats.append((email, ImportedChat(f"openwebui:{row.id}", title, messages)))

@@ -1,0 +1,104 @@
+"""`sixfold upgrade`: what it would do, what blocks it, and that a check changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from sixfold.cli import server_lock
+from sixfold.store import sql
+from tests.harness import backends, databases, old_data, postgres
+from tests.unit.cli.conftest import Commands
+
+OLD = 30
+
+
+@pytest.fixture
+def sixfold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
+    old_data.make(tmp_path, "sqlite", OLD)
+    return Commands(tmp_path, capsys)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file, without the log that SQLite makes for a reader."""
+    files = (
+        path for path in folder.rglob("*") if path.is_file() and path.suffix not in {".db-wal", ".db-shm"}
+    )
+    return {str(path): path.read_bytes() for path in files}
+
+
+def test_check_describes_an_upgrade_and_changes_nothing(sixfold: Commands) -> None:
+    before = content(sixfold.folder)
+    plan = sixfold.ok("upgrade", "--check")
+    pending = [step for step in sql.migrations("sqlite") if step.number > OLD]
+    assert (plan["schema"], plan["latest"], plan["upgraded"]) == (OLD, sql.latest("sqlite"), False)
+    assert [row["number"] for row in plan["migrations"]] == [step.number for step in pending]
+    assert plan["needed_bytes"] > plan["database_bytes"] > 0
+    assert plan["free_bytes"] > plan["needed_bytes"]
+    assert plan["blockers"] == []
+    text = sixfold("upgrade", "--check").out
+    assert f"schema {OLD} to {sql.latest('sqlite')}" in text
+    assert "sixfold backup" in text
+    assert pending[0].description in text
+    assert content(sixfold.folder) == before
+
+
+def test_an_upgrade_migrates_once(sixfold: Commands) -> None:
+    assert sixfold.ok("upgrade")["upgraded"] is True
+    again = sixfold.ok("upgrade")
+    assert (again["schema"], again["migrations"], again["needed_bytes"]) == (sql.latest("sqlite"), [], 0)
+    assert again["upgraded"] is False
+    assert sixfold.ok("ledger", "verify")["ok"] is True
+
+
+@pytest.mark.parametrize("words", [("upgrade", "--check"), ("upgrade",)], ids=" ".join)
+def test_a_running_server_blocks_it(sixfold: Commands, words: tuple[str, ...]) -> None:
+    with server_lock.hold(sixfold.folder):
+        done = sixfold(*words)
+    assert done.status == 1
+    assert "stop it before the upgrade" in done.err
+    assert databases.keeper("", sixfold.folder).schema() == OLD
+
+
+@pytest.mark.parametrize(
+    ("statement", "blocker"),
+    [
+        ("DELETE FROM account WHERE id = 'acct_old'", "refers to a missing row of account"),
+        ("PRAGMA user_version=999", "upgrade Sixfold"),
+    ],
+)
+def test_damage_and_a_newer_schema_block_it(sixfold: Commands, statement: str, blocker: str) -> None:
+    connection = sqlite3.connect(sixfold.folder / databases.FILE)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+    done = sixfold("upgrade", "--json")
+    assert done.status == 1
+    assert blocker in done.json["blockers"][0]
+    assert blocker in done.err
+
+
+def test_every_migration_has_a_sentence_for_operators() -> None:
+    for dialect in backends.DATABASES:
+        for step in sql.migrations(dialect):
+            assert step.description.endswith("."), (
+                f"{dialect} {step.number}_{step.name}: begin with a sentence"
+            )
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
+def test_on_postgresql_servers_may_run_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_data.make(tmp_path, "postgres", OLD)
+    monkeypatch.setenv("SIXFOLD_DATABASE_URL", backends.database_url(tmp_path))
+    sixfold = Commands(tmp_path, capsys)
+    with server_lock.hold(tmp_path):
+        plan = sixfold.ok("upgrade", "--check")
+        assert (plan["schema"], plan["free_bytes"], plan["blockers"]) == (OLD, None, [])
+        assert plan["database_bytes"] > 0
+        assert sixfold.ok("upgrade")["upgraded"] is True
+    assert sixfold.ok("upgrade")["schema"] == sql.latest("postgres")
