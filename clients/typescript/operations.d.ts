@@ -3,6 +3,7 @@
 export interface PlatformSchemas {
   "Acceptance": { "token": string };
   "Account": { "account_id": string; "balance_usd": string; "credits": number; "email": string; "held_usd": string; "plan": string; "webhook_secret": string | null };
+  "AccountInvitation": { "email": string; "credit_usd"?: string | number | null };
   "Alert": { "created_at": string; "error": string | null; "id": string; "key": string | null; "period": "day" | "month"; "sent_for": string | null; "spent_usd": string; "threshold_usd": string; "url": string };
   "Alerts": { "alerts": Array<PlatformSchemas["Alert"]> };
   "Budget": { "budget_day_usd": string | null; "budget_month_usd": string | null; "spent_day_usd": string; "spent_month_usd": string };
@@ -12,6 +13,11 @@ export interface PlatformSchemas {
   "ClosedAccount": { "account_id": string; "erased_at": string };
   "Confirmation": { "confirm": string };
   "ContentLogging": { "days": number; "enabled": boolean };
+  "CreatedShare": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "title": string; "url": string; "views": number };
+  "CreditRequest": { "amount_usd": string | number; "reason": string };
+  "Customer": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "plan": string; "suspended_at": string | null; "used_at"?: string | null };
+  "CustomerChanges": { "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
+  "Customers": { "accounts": Array<PlatformSchemas["Customer"]>; "next_cursor": string | null };
   "Engine": { "detail": string; "engine": string; "kind": string; "models": Array<string>; "quality": "full" | "preview" | null; "ready": boolean; "unlock": string; "version": string };
   "Engines": { "engines": Array<PlatformSchemas["Engine"]>; "found": Array<PlatformSchemas["Resource"]>; "gpus": Array<PlatformSchemas["Gpu"]>; "models": Array<PlatformSchemas["ServedModel"]>; "version": string; "warnings": Array<string> };
   "Error": { "code": string; "error": string; "errors"?: Array<PlatformSchemas["InputProblem"]>; "request_id": string; "status": number };
@@ -25,6 +31,7 @@ export interface PlatformSchemas {
   "InputProblem": { "input": string; "message": string };
   "Invitation": { "created_at": string; "email": string; "expires_at": string; "id": string; "invited_by": string; "role": "admin" | "member" | "owner"; "team": string | null; "team_id": string | null };
   "InvitationRequest": { "email"?: string; "role"?: string; "team_id"?: string | null; "days"?: number };
+  "Invited": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "plan": string; "suspended_at": string | null; "url": string; "used_at"?: string | null };
   "Ledger": { "entries": Array<PlatformSchemas["LedgerEntry"]>; "next_cursor": string | null };
   "LedgerEntry": { "amount_usd": string; "charge": PlatformSchemas["Charge"] | null; "created_at": string; "description": string; "id": string; "kind": string; "request_id": string | null };
   "LoggedCall": { "created_at": string; "endpoint": string; "expires_at": string; "id": string; "key": string | null; "model": string };
@@ -37,6 +44,10 @@ export interface PlatformSchemas {
   "NewInvitation": { "created_at": string; "email": string; "expires_at": string; "id": string; "invited_by": string; "role": "admin" | "member" | "owner"; "team": string | null; "team_id": string | null; "token": string; "url": string };
   "NewOrganization": { "name": string };
   "NewOrganizationKey": { "api_key": string; "id": string };
+  "NewShare": { "expires_in"?: number | null; "id": string; "include_inputs"?: boolean; "kind": "chat" | "page" | "run" | "workflow"; "public"?: boolean };
+  "OperatorAction": { "action": string; "actor": string; "after": string | null; "before": string | null; "created_at": string | null; "id": string; "target": string };
+  "OperatorActions": { "actions": Array<PlatformSchemas["OperatorAction"]>; "next_cursor": string | null };
+  "OperatorReason": { "reason"?: string };
   "Organization": { "budget": PlatformSchemas["Budget"] | null; "member_id": string | null; "members": number; "name": string; "organization_id": string; "role": "admin" | "member" | "owner" };
   "OrganizationChanges": { "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
   "OrganizationChoice": { "member_id": string | null; "name": string; "organization_id": string; "role": "admin" | "member" | "owner" };
@@ -51,6 +62,8 @@ export interface PlatformSchemas {
   "Received": { "received": boolean };
   "Resource": { "found": string | null; "how": string; "kind": string; "models": Array<string>; "name": string; "state": "absent" | "found" | "slow"; "unlocks": string; "url": string; "used": boolean };
   "ServedModel": { "detail": string; "engine": string | null; "full_for": string; "model": string; "quality": "full" | "preview" | null; "title": string; "unlock": string };
+  "Share": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "title": string; "views": number };
+  "Shares": { "shares": Array<PlatformSchemas["Share"]>; "next_cursor": string | null };
   "Status": { "status": "ok" };
   "Team": { "budget": PlatformSchemas["Budget"]; "created_at": string; "id": string; "members": number; "name": string };
   "TeamChanges": { "name"?: string; "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
@@ -74,7 +87,7 @@ export interface MediaSchemas {
   "MediaError": { "error": string; "status": number };
   "NewCharacter": { "avatar_file_name": string | null; "id": string; "uploaded_via_api": true; "url_name": string };
   "NewPost": { "author_user_id": string; "id": string; "media_url": string; "post_id": string; "uploaded_via_api": true };
-  "Post": { "author_user_id": string; "content_type": string; "created_at": string; "id": string; "media_url": string; "tags": Array<string>; "text": string; "uploaded_via_api": true };
+  "Post": { "author_name": string | null; "author_user_id": string; "content_type": string; "created_at": string; "id": string; "media_url": string; "tags": Array<string>; "text": string; "uploaded_via_api": true };
   "Posts": { "posts": Array<MediaSchemas["Post"]>; "next_cursor": string | null };
   "QueuedJob": { "job_id": string; "status": "in_progress"; "status_url": string };
   "Ra1Failure": { "error": string; "success": false };
@@ -123,36 +136,45 @@ export interface HostingSchemas {
 }
 
 export interface MemorySchemas {
+  "Answered": { "cost_usd": string; "dropped": Array<MemorySchemas["DroppedFact"]>; "known": boolean; "model": string; "sentences": Array<MemorySchemas["CitedSentence"]>; "sources": Array<MemorySchemas["ContextSource"]>; "text": string };
   "Backlink": { "context": string; "evidence": string | null; "from": string; "origin": "confirmed" | "explicit" | "inferred"; "title": string; "type": string };
   "Backlinks": { "backlinks": Array<MemorySchemas["Backlink"]>; "next_cursor": string | null };
   "Change": { "diff": string; "fields": Record<string, unknown>; "from": number; "slug": string; "to": number; "truncated": boolean };
+  "CitedSentence": { "sources": Array<number>; "text": string };
   "Collections": { "collections": Array<MemorySchemas["Count"]>; "next_cursor": string | null };
   "Context": { "left_out": number; "mode": "auto" | "hybrid" | "lexical" | "semantic"; "sources": Array<MemorySchemas["ContextSource"]>; "text": string; "tokens": number };
   "ContextSource": { "citation"?: string; "id": string; "number": number; "score": number; "slug": string; "title": string; "updated_at": string; "url": string };
   "Count": { "count": number; "name": string };
   "Deleted": { "slug": string; "deleted": boolean; "version": number };
   "DocumentResult": { "changed": boolean; "parts": number; "path": string; "slug": string; "title": string };
+  "DroppedFact": { "reason": string; "statement": string };
   "Edge": { "from": string; "to": string; "type": string };
   "Error": { "code": string; "error": string; "errors"?: Array<MemorySchemas["InputProblem"]>; "request_id": string; "status": number };
   "Found": { "mode": "auto" | "hybrid" | "lexical" | "semantic"; "results": Array<MemorySchemas["Hit"]>; "took_ms": number };
   "Hit": { "citation"?: string; "collections": Array<string>; "explain"?: Record<string, unknown>; "id": string; "score": number; "slug": string; "snippet": string; "tags": Array<string>; "title": string; "type": string; "updated_at": string; "url": string };
   "ImportProblem": { "error": string; "path": string };
-  "Imported": { "created": number; "errors": Array<MemorySchemas["ImportProblem"]>; "skipped": number; "updated": number };
-  "ImportedDocuments": { "created": number; "documents": Array<MemorySchemas["DocumentResult"]>; "errors": Array<MemorySchemas["ImportProblem"]>; "skipped": number; "updated": number };
+  "Imported": { "created": number; "errors": Array<MemorySchemas["ImportProblem"]>; "left_out": Array<string>; "skipped": number; "updated": number };
+  "ImportedDocuments": { "created": number; "documents": Array<MemorySchemas["DocumentResult"]>; "errors": Array<MemorySchemas["ImportProblem"]>; "left_out": Array<string>; "skipped": number; "updated": number };
   "InputProblem": { "input": string; "message": string };
   "Link": { "context": string; "evidence": string | null; "origin": "confirmed" | "explicit" | "inferred"; "resolved": boolean; "to": string; "type": string };
   "Links": { "links": Array<MemorySchemas["Link"]>; "next_cursor": string | null };
+  "MemoryBatch": { "batch": string; "cost_usd": string; "created_at": string; "created_by": string; "folder": string; "source": string; "state": string };
+  "MemoryBatches": { "batches": Array<MemorySchemas["MemoryBatch"]>; "next_cursor": string | null };
   "Node": { "depth": number; "slug": string; "title": string };
   "Page": { "backlinks": Array<MemorySchemas["Backlink"]>; "body": string; "collections": Array<string>; "created_at": string; "created_by": string; "id": string; "links": Array<MemorySchemas["Link"]>; "slug": string; "tags": Array<string>; "timeline": Array<MemorySchemas["TimelineEntry"]>; "title": string; "type": string; "updated_at": string; "url": string; "version": number };
   "PageOfList": { "collections": Array<string>; "created_at": string; "created_by": string; "id": string; "slug": string; "tags": Array<string>; "title": string; "type": string; "updated_at": string; "url": string; "version": number };
   "PageTags": { "tags": Array<string>; "next_cursor": string | null };
   "PageVersion": { "body": string; "collections": Array<string>; "created_at": string; "created_by": string; "id": string; "slug": string; "tags": Array<string>; "title": string; "type": string; "updated_at": string; "url": string; "version": number };
   "Pages": { "pages": Array<MemorySchemas["PageOfList"]>; "next_cursor": string | null };
+  "Remembered": { "added": Array<MemorySchemas["RememberedFact"]>; "batch": string; "chars": number; "cost_usd": string; "dropped": Array<MemorySchemas["DroppedFact"]>; "folder": string; "known": number; "model": string; "pages": Array<string>; "read_chars": number; "stopped": string | null; "superseded": Array<MemorySchemas["SupersededFact"]>; "uncompared": number; "unreadable_replies": number };
+  "RememberedFact": { "date": string; "quote": string; "slug": string; "statement": string };
+  "SupersededFact": { "slug": string; "statement": string; "until": string };
   "Tags": { "tags": Array<MemorySchemas["Count"]>; "next_cursor": string | null };
   "Timeline": { "timeline": Array<MemorySchemas["TimelineEntry"]>; "next_cursor": string | null };
   "TimelineEntry": { "created_at": string; "date": string; "detail": string; "source": string; "summary": string };
   "Types": { "types": Array<MemorySchemas["Count"]>; "next_cursor": string | null };
-  "Version": { "chars": number; "collections": Array<string>; "created_at": string; "created_by": string; "ended_at": string | null; "operation": string; "slug": string; "tags": Array<string>; "title": string; "type": string; "version": number };
+  "Undone": { "batch": string; "deleted": Array<string>; "restored": Array<string> };
+  "Version": { "chars": number; "collections": Array<string>; "created_at": string; "created_by": string; "ended_at": string | null; "on_behalf_of": string | null; "operation": string; "slug": string; "tags": Array<string>; "title": string; "type": string; "version": number };
   "Versions": { "versions": Array<MemorySchemas["Version"]>; "next_cursor": string | null };
   "Walk": { "edges": Array<MemorySchemas["Edge"]>; "nodes": Array<MemorySchemas["Node"]>; "truncated": boolean };
 }
@@ -183,6 +205,9 @@ export interface Operations {
   "POST /api/uploads": { body: FormData | Blob; response: PlatformSchemas["Upload"] };
   "GET /media/{name}": { path: { "name": string }; query?: { "w"?: 160 | 320 | 480 | 960 }; response: Response };
   "GET /uploads/{path}": { path: { "path": string }; response: Response };
+  "GET /api/shares": { query?: { "limit"?: number; "cursor"?: string }; response: PlatformSchemas["Shares"] };
+  "POST /api/shares": { body: PlatformSchemas["NewShare"]; response: PlatformSchemas["CreatedShare"] };
+  "DELETE /api/shares/{share_id}": { path: { "share_id": string }; response: Response };
   "GET /api/account": { response: PlatformSchemas["Account"] };
   "DELETE /api/account": { body: PlatformSchemas["Confirmation"]; response: PlatformSchemas["ClosedAccount"] };
   "GET /api/account/export": { response: Response };
@@ -222,6 +247,14 @@ export interface Operations {
   "GET /api/organization/keys": { response: PlatformSchemas["OrganizationKeys"] };
   "POST /api/organization/keys": { body: PlatformSchemas["OrganizationKeyRequest"]; response: PlatformSchemas["NewOrganizationKey"] };
   "DELETE /api/organization/keys/{key_id}": { path: { "key_id": string }; response: Response };
+  "GET /api/operator/accounts": { response: PlatformSchemas["Customers"] };
+  "POST /api/operator/accounts": { body: PlatformSchemas["AccountInvitation"]; response: PlatformSchemas["Invited"] };
+  "GET /api/operator/accounts/{account_id}": { path: { "account_id": string }; response: PlatformSchemas["Customer"] };
+  "PATCH /api/operator/accounts/{account_id}": { path: { "account_id": string }; body: PlatformSchemas["CustomerChanges"]; response: PlatformSchemas["Customer"] };
+  "POST /api/operator/accounts/{account_id}/credit": { path: { "account_id": string }; body: PlatformSchemas["CreditRequest"]; response: PlatformSchemas["Customer"] };
+  "POST /api/operator/accounts/{account_id}/suspend": { path: { "account_id": string }; body: PlatformSchemas["OperatorReason"]; response: PlatformSchemas["Customer"] };
+  "POST /api/operator/accounts/{account_id}/resume": { path: { "account_id": string }; body: PlatformSchemas["OperatorReason"]; response: PlatformSchemas["Customer"] };
+  "GET /api/operator/actions": { response: PlatformSchemas["OperatorActions"] };
   "GET /livez": { response: PlatformSchemas["Status"] };
   "GET /readyz": { response: PlatformSchemas["Status"] };
   "GET /api/engines": { query?: { "refresh"?: boolean }; response: PlatformSchemas["Engines"] };
@@ -233,8 +266,8 @@ export interface Operations {
   "POST /api/anime-art-generator": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "prompt": string; "size"?: "square_hd" | "landscape_4_3" | "portrait_4_3" | "landscape_16_9" | "portrait_16_9"; "num_images"?: number; "seed"?: number; "enable_safety_checker"?: boolean }; response: MediaSchemas["QueuedJob"] | MediaSchemas["ImageList"] };
   "POST /api/photoreal": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "prompt": string; "aspect_ratio"?: "1:1" | "16:9" | "9:16" | "4:3" | "3:4" | "3:2" | "2:3"; "resolution"?: "1K" | "2K" | "4K"; "seed"?: number; "enable_safety_checker"?: boolean }; response: MediaSchemas["QueuedJob"] | MediaSchemas["ImageResult"] };
   "POST /api/smart-resize": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "image_url": string; "target_sizes": Array<string | { "width": number; "height": number }> }; response: MediaSchemas["QueuedJob"] | MediaSchemas["ResizeResult"] };
-  "POST /api/remove-background": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "image_url": string }; response: MediaSchemas["QueuedJob"] | MediaSchemas["CutOutResult"] };
-  "POST /alt/api/remove-background": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "image_url": string }; response: MediaSchemas["QueuedJob"] | MediaSchemas["CutOutResult"] };
+  "POST /api/remove-background": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "image_url": string; "box"?: Array<number> | string; "points"?: Array<number> | string; "mask"?: string }; response: MediaSchemas["QueuedJob"] | MediaSchemas["CutOutResult"] };
+  "POST /alt/api/remove-background": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "image_url": string; "box"?: Array<number> | string; "points"?: Array<number> | string; "mask"?: string }; response: MediaSchemas["QueuedJob"] | MediaSchemas["CutOutResult"] };
   "POST /api/video-a": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "image_url": string; "prompt": string; "negative_prompt"?: string; "num_frames"?: number; "frames_per_second"?: number; "resolution"?: "480p" | "580p" | "720p"; "aspect_ratio"?: "auto" | "16:9" | "9:16" | "1:1"; "seed"?: number; "num_inference_steps"?: number; "guidance_scale"?: number; "enable_safety_checker"?: boolean; "interpolator_model"?: "none" | "film" | "rife"; "num_interpolated_frames"?: number }; response: MediaSchemas["QueuedJob"] | MediaSchemas["AnimationResult"] };
   "POST /api/video-b": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "image_url": string; "prompt"?: string; "seed"?: number }; response: MediaSchemas["QueuedJob"] | MediaSchemas["VideoUrlResult"] };
   "POST /api/video-c": { body: { "api_key"?: string; "response_mode"?: "inline" | "polling"; "prompt": string; "image_url"?: string; "duration"?: number; "resolution"?: "720p" | "1080p"; "seed"?: number }; response: MediaSchemas["QueuedJob"] | MediaSchemas["VideoResult"] };
@@ -285,6 +318,10 @@ export interface Operations {
   "DELETE /api/pages/{slug}": { path: { "slug": string }; response: MemorySchemas["Deleted"] };
   "POST /api/versions/{slug}": { path: { "slug": string }; body: { "version": number; "if_version"?: number }; response: MemorySchemas["Page"] };
   "GET /api/versions/{slug}": { path: { "slug": string }; query?: { "version"?: number; "from"?: number; "to"?: number; "limit"?: number; "cursor"?: string }; response: MemorySchemas["Versions"] | MemorySchemas["PageVersion"] | MemorySchemas["Change"] };
+  "POST /api/remember": { body: { "text"?: string; "messages"?: Array<Record<string, unknown>>; "folder"?: string; "source"?: string; "date"?: string; "collections"?: Array<string>; "max_usd"?: string }; response: MemorySchemas["Remembered"] };
+  "GET /api/remember": { query?: { "limit"?: number; "cursor"?: string }; response: MemorySchemas["MemoryBatches"] };
+  "POST /api/remember/undo": { body: { "batch": string }; response: MemorySchemas["Undone"] };
+  "POST /api/answer": { body: { "question": string; "tokens"?: number; "types"?: Array<string>; "tags"?: Array<string>; "collections"?: Array<string>; "mode"?: "auto" | "lexical" | "semantic" | "hybrid" }; response: MemorySchemas["Answered"] };
   "GET /api/links/{slug}": { path: { "slug": string }; query?: { "as_of"?: string }; response: MemorySchemas["Links"] };
   "POST /api/links/{slug}": { path: { "slug": string }; body: { "to": string; "type"?: string; "context"?: string; "if_version"?: number; "action"?: "add" | "confirm" | "dismiss" }; response: MemorySchemas["Links"] };
   "DELETE /api/links/{slug}": { path: { "slug": string }; query: { "to": string; "type"?: string; "if_version"?: number }; response: MemorySchemas["Links"] };
@@ -300,7 +337,7 @@ export interface Operations {
   "GET /api/types": { query?: { "limit"?: number; "cursor"?: string }; response: MemorySchemas["Types"] };
   "POST /api/import": { body: FormData | Blob; response: MemorySchemas["Imported"] };
   "POST /api/documents": { query?: { "name"?: string; "folder"?: string; "tags"?: Array<string>; "collections"?: Array<string> }; body: FormData | Blob; response: MemorySchemas["ImportedDocuments"] };
-  "GET /api/export": { response: Response };
+  "GET /api/export": { query?: { "format"?: "markdown" | "logseq" }; response: Response };
   "GET /api/graph/spaces": { query?: { "limit"?: number; "cursor"?: string }; response: WorkflowsSchemas["Workflows"] };
   "POST /api/graph/spaces": { query?: { "name"?: string }; body: WorkflowsSchemas["Graph"] | FormData | Blob; response: WorkflowsSchemas["OneWorkflow"] };
   "GET /api/graph/spaces/{slug}": { path: { "slug": string }; response: WorkflowsSchemas["OneWorkflow"] };

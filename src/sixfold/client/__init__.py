@@ -8,7 +8,7 @@
         client.memory.search("Who works at Acme?")
 
 `AsyncClient` has the same methods as coroutines. For chat, images and speech of the gateway, use the official
-clients of OpenAI, Anthropic or Ollama.
+clients of OpenAI, Anthropic or Ollama. `sixfold.clients` is internal: the server's clients of model servers.
 """
 
 from sixfold.client.async_client import AsyncClient

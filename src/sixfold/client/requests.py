@@ -108,9 +108,9 @@ def is_own(url: str, server: str) -> bool:
 
 def file_part(source: FileInput, name: str | None = None) -> tuple[str, IO[bytes] | bytes, str]:
     """Return the name, content and media type of a file to upload; the caller closes what is opened here."""
-    found = name or Path(str(getattr(source, "name", ""))).name
-    kind = mimetypes.guess_type(found)[0] or "application/octet-stream"
-    return found or "file", source.open("rb") if isinstance(source, Path) else source, kind
+    file_name = name or Path(str(getattr(source, "name", ""))).name
+    kind = mimetypes.guess_type(file_name)[0] or "application/octet-stream"
+    return file_name or "file", source.open("rb") if isinstance(source, Path) else source, kind
 
 
 def is_file(value: object) -> bool:

@@ -127,6 +127,7 @@ class NewPost(TypedDict):
 class Post(TypedDict):
     """A public post."""
 
+    author_name: str | None
     author_user_id: str
     content_type: str
     created_at: str

@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
+class Answered(TypedDict):
+    """An answer; with `known` false, the memory has none and `text` says so."""
+
+    cost_usd: str
+    dropped: list[DroppedFact]
+    known: bool
+    model: str
+    sentences: list[CitedSentence]
+    sources: list[ContextSource]
+    text: str
+
+
 class Backlink(TypedDict):
     """The object Backlink."""
 
@@ -32,6 +44,13 @@ class Change(TypedDict):
     truncated: bool
 
 
+class CitedSentence(TypedDict):
+    """A sentence of an answer; `sources` are numbers of the answer's sources."""
+
+    sources: list[int]
+    text: str
+
+
 class Collections(TypedDict):
     """The object Collections."""
 
@@ -40,7 +59,7 @@ class Collections(TypedDict):
 
 
 class Context(TypedDict):
-    """A context: the text for a model, its estimated tokens, its pages, and how many matches had no room."""
+    """A context: the text for a model, its estimated tokens, its pages, and how many matches are left out."""
 
     left_out: int
     mode: Literal["auto", "hybrid", "lexical", "semantic"]
@@ -87,6 +106,13 @@ class DocumentResult(TypedDict):
     title: str
 
 
+class DroppedFact(TypedDict):
+    """A part of the model's reply that was not used, and why."""
+
+    reason: str
+    statement: str
+
+
 class Edge(TypedDict):
     """The object Edge."""
 
@@ -127,10 +153,11 @@ class ImportProblem(TypedDict):
 
 
 class Imported(TypedDict):
-    """The result of an import."""
+    """The result of an import; `left_out` are the first 100 skipped files that are no pages."""
 
     created: int
     errors: list[ImportProblem]
+    left_out: list[str]
     skipped: int
     updated: int
 
@@ -141,6 +168,7 @@ class ImportedDocuments(TypedDict):
     created: int
     documents: list[DocumentResult]
     errors: list[ImportProblem]
+    left_out: list[str]
     skipped: int
     updated: int
 
@@ -160,6 +188,25 @@ class Links(TypedDict):
     """The object Links."""
 
     links: list[Link]
+    next_cursor: str | None
+
+
+class MemoryBatch(TypedDict):
+    """A request of `remember`: its state, `running`, `done` or `undone`, and its cost."""
+
+    batch: str
+    cost_usd: str
+    created_at: str
+    created_by: str
+    folder: str
+    source: str
+    state: str
+
+
+class MemoryBatches(TypedDict):
+    """The object MemoryBatches."""
+
+    batches: list[MemoryBatch]
     next_cursor: str | None
 
 
@@ -238,6 +285,42 @@ class Pages(TypedDict):
     next_cursor: str | None
 
 
+class Remembered(TypedDict):
+    """The result of `remember`; `stopped` is null if the whole source was read."""
+
+    added: list[RememberedFact]
+    batch: str
+    chars: int
+    cost_usd: str
+    dropped: list[DroppedFact]
+    folder: str
+    known: int
+    model: str
+    pages: list[str]
+    read_chars: int
+    stopped: str | None
+    superseded: list[SupersededFact]
+    uncompared: int
+    unreadable_replies: int
+
+
+class RememberedFact(TypedDict):
+    """A fact that was written: its page, its date, and the sentence of the source."""
+
+    date: str
+    quote: str
+    slug: str
+    statement: str
+
+
+class SupersededFact(TypedDict):
+    """A fact that is among the earlier ones of its page now, and until when it held."""
+
+    slug: str
+    statement: str
+    until: str
+
+
 class Tags(TypedDict):
     """The object Tags."""
 
@@ -269,6 +352,14 @@ class Types(TypedDict):
     next_cursor: str | None
 
 
+class Undone(TypedDict):
+    """The result of an undo: the slugs of pages that were restored, and of new ones that were deleted."""
+
+    batch: str
+    deleted: list[str]
+    restored: list[str]
+
+
 class Version(TypedDict):
     """A version of a page without its text; `ended_at` is null for the newest."""
 
@@ -277,6 +368,7 @@ class Version(TypedDict):
     created_at: str
     created_by: str
     ended_at: str | None
+    on_behalf_of: str | None
     operation: str
     slug: str
     tags: list[str]

@@ -23,6 +23,13 @@ class Account(TypedDict):
     webhook_secret: str | None
 
 
+class AccountInvitation(TypedDict):
+    """The object AccountInvitation."""
+
+    email: str
+    credit_usd: NotRequired[str | float | None]
+
+
 class Alert(TypedDict):
     """An alert; `spent_usd` is as of the last count, `sent_for` the day or month of the last message."""
 
@@ -95,6 +102,59 @@ class ContentLogging(TypedDict):
 
     days: int
     enabled: bool
+
+
+class CreatedShare(TypedDict):
+    """A new share with its link, which is not shown again."""
+
+    created_at: str
+    expires_at: str | None
+    id: str
+    include_inputs: bool
+    kind: Literal["chat", "page", "run", "workflow"]
+    object_id: str
+    public: bool
+    title: str
+    url: str
+    views: int
+
+
+class CreditRequest(TypedDict):
+    """The object CreditRequest."""
+
+    amount_usd: str | float
+    reason: str
+
+
+class Customer(TypedDict):
+    """An account as the operator sees it; in a list also the number of keys and their last use."""
+
+    account_id: str
+    balance_usd: str
+    budget_day_usd: str | None
+    budget_month_usd: str | None
+    created_at: NotRequired[str | None]
+    email: str
+    held_usd: str
+    keys: NotRequired[int]
+    kind: str
+    plan: str
+    suspended_at: str | None
+    used_at: NotRequired[str | None]
+
+
+class CustomerChanges(TypedDict):
+    """The object CustomerChanges."""
+
+    budget_day_usd: NotRequired[str | float | None]
+    budget_month_usd: NotRequired[str | float | None]
+
+
+class Customers(TypedDict):
+    """The object Customers."""
+
+    accounts: list[Customer]
+    next_cursor: str | None
 
 
 class Engine(TypedDict):
@@ -223,6 +283,24 @@ class InvitationRequest(TypedDict):
     days: NotRequired[int]
 
 
+class Invited(TypedDict):
+    """A new account; `url` signs in to it once within 7 days."""
+
+    account_id: str
+    balance_usd: str
+    budget_day_usd: str | None
+    budget_month_usd: str | None
+    created_at: NotRequired[str | None]
+    email: str
+    held_usd: str
+    keys: NotRequired[int]
+    kind: str
+    plan: str
+    suspended_at: str | None
+    url: str
+    used_at: NotRequired[str | None]
+
+
 class Ledger(TypedDict):
     """The object Ledger."""
 
@@ -336,6 +414,41 @@ class NewOrganizationKey(TypedDict):
 
     api_key: str
     id: str
+
+
+class NewShare(TypedDict):
+    """A share to create; `expires_in` is in seconds, null for no end."""
+
+    expires_in: NotRequired[int | None]
+    id: str
+    include_inputs: NotRequired[bool]
+    kind: Literal["chat", "page", "run", "workflow"]
+    public: NotRequired[bool]
+
+
+class OperatorAction(TypedDict):
+    """What an operator did; `before` and `after` are null if there was no value."""
+
+    action: str
+    actor: str
+    after: str | None
+    before: str | None
+    created_at: str | None
+    id: str
+    target: str
+
+
+class OperatorActions(TypedDict):
+    """The object OperatorActions."""
+
+    actions: list[OperatorAction]
+    next_cursor: str | None
+
+
+class OperatorReason(TypedDict):
+    """The object OperatorReason."""
+
+    reason: NotRequired[str]
 
 
 class Organization(TypedDict):
@@ -460,6 +573,27 @@ class ServedModel(TypedDict):
     quality: Literal["full", "preview"] | None
     title: str
     unlock: str
+
+
+class Share(TypedDict):
+    """A share of an object; `public` allows search engines to list it."""
+
+    created_at: str
+    expires_at: str | None
+    id: str
+    include_inputs: bool
+    kind: Literal["chat", "page", "run", "workflow"]
+    object_id: str
+    public: bool
+    title: str
+    views: int
+
+
+class Shares(TypedDict):
+    """The object Shares."""
+
+    shares: list[Share]
+    next_cursor: str | None
 
 
 class Status(TypedDict):
