@@ -33,7 +33,7 @@ _MAX_PROBE_HOSTS = 16
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 # Fields that are not set by their name.
 NO_SETTINGS = frozenset({"tables", "process"})
-_TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
+TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits", "retention", "search", "sign_in"})
 # Settings that providers add: their keys, which may also be stored encrypted, and parameters of their URLs.
 _PARAMETERS = {name: default for spec in PROVIDERS.values() for name, default in spec.parameters.items()}
 PROVIDER_KEYS = (*(spec.key for spec in PROVIDERS.values()), "hf_token")
@@ -196,6 +196,10 @@ class Settings(_ProviderSettings):
     memory_import_bytes: int = 2 * GIB
     memory_account_pages: int = 250_000
     memory_account_bytes: int = 10 * GIB
+    # The chat model of the memory, and what an account may spend on it.
+    memory_model: str = ""
+    memory_call_usd: float = 0.1
+    memory_day_usd: float = 1
     document_bytes: int = 64 * MIB
     document_pages: int = 2_000
     document_chars: int = 8_000_000
@@ -414,7 +418,7 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     values = {**_from_environment(env, types), **explicit}
     data_dir = Path(values.get("data_dir") or ".sixfold").expanduser().absolute()
     document = _read_config(values.get("config"), data_dir)
-    tables = {name: document.pop(name) for name in _TABLES if name in document}
+    tables = {name: document.pop(name) for name in TABLES if name in document}
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise InvalidSetting(f"[{name}] must be a table, not {table!r}")

@@ -54,7 +54,7 @@ class GpuSlots:
     def _free_bytes(self, card: GpuDevice) -> int:
         """Return the bytes that can still be reserved.
 
-        Other programs keep what they used before our workers.
+        The memory that other programs used before our workers stays reserved.
         """
         promised = self.promised()
         if card.uuid not in promised:

@@ -73,7 +73,7 @@ class _InlineJob:
             self.deadline.cancel()
         if not self.outcome.done():
             self.outcome.set_result(outcome)
-        # The run was abandoned: nobody will move the files.
+        # The run was abandoned, so its files will not be moved.
         elif isinstance(outcome, RunCompleted):
             for file in outcome.files:
                 file.path.unlink(missing_ok=True)
@@ -218,7 +218,7 @@ class InlineWorker:
         self._call(self._steps.resolve, reply)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
-        # The loop is closed: nobody receives the result.
+        # The loop is closed, so the result has no receiver.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 

@@ -329,7 +329,7 @@ class ProcessWorker(asyncio.Protocol):
             current.deadline.cancel()
         if not current.outcome.done():
             current.outcome.set_result(outcome)
-        # Nobody waits any more, so nobody will move the files.
+        # No caller waits any more, so the files will not be moved.
         elif isinstance(outcome, RunCompleted):
             for file in outcome.files:
                 file.path.unlink(missing_ok=True)

@@ -230,7 +230,7 @@ class RemoteWorker:
             await self._engine.close()
 
     async def stop(self) -> None:
-        """Close the worker; an idle remote worker holds nothing but connections."""
+        """Close the worker; an idle remote worker holds only connections."""
         await self.kill()
 
 

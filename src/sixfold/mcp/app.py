@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sixfold.core.accounts import rights
 from sixfold.core.memory import operations
-from sixfold.mcp import memory_tools, transport
+from sixfold.mcp import memory_tools, search_tool, transport
 from sixfold.mcp.model_tools import ModelTools
 from sixfold.mcp.server import McpServer, ServerFeature
 from sixfold.mcp.tools import McpTool, Toolbox
@@ -26,9 +26,12 @@ def build(services: WebServices) -> McpServer:
     if "memory" in enabled:
         memory_operations = list(operations.operations(services.memory).values())
         tools += memory_tools.tools(memory_operations)
+        tools += memory_tools.fact_tools(services.memory_facts, services.settings.base_url)
         features += [memory_tools.MemoryPages(memory_operations).feature(), memory_tools.prompts()]
     if enabled - {"memory"}:
         tools += ModelTools(services).tools()
+    if services.web_search.available:
+        tools.append(search_tool.tool(services))
     return McpServer([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())
 
 

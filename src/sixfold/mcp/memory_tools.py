@@ -7,12 +7,14 @@ from urllib.parse import quote, unquote
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.memory.facts import requests as fact_requests
+from sixfold.core.memory.facts.service import FactService
 from sixfold.core.memory.models import Caller
-from sixfold.core.memory.operation_schema import Operation
+from sixfold.core.memory.operation_schema import Arguments, Operation, OperationField
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.jsonrpc import JsonObject, RpcError
 from sixfold.mcp.server import ServerFeature, ToolInvocation
-from sixfold.mcp.tools import McpTool, ToolOutcome
+from sixfold.mcp.tools import McpTool, Run, ToolOutcome
 
 SCHEME = "memory://"
 _MARKDOWN = "text/markdown"
@@ -71,6 +73,60 @@ def _tool(operation: Operation) -> McpTool:
         },
         access=rights.MEMORY_WRITE if name in _ONLY_WRITES else rights.MEMORY_READ,
     )
+
+
+def fact_tools(facts: FactService, base_url: str) -> list[McpTool]:
+    """Return the tools that call a model, none if the operator has chosen no model."""
+
+    async def remember(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
+        return ToolOutcome(await fact_requests.remember(facts, call.principal, arguments))
+
+    async def undo(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
+        return ToolOutcome(await fact_requests.undo(facts, Caller.of(call.principal), arguments))
+
+    async def answer(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
+        return ToolOutcome(await fact_requests.answer(facts, call.principal, arguments, base_url))
+
+    rows = (
+        ("remember", "Remember facts", fact_requests.REMEMBER_TEXT, fact_requests.REMEMBER, remember),
+        ("undo_remember", "Undo a batch of facts", fact_requests.UNDO_TEXT, fact_requests.UNDO, undo),
+        ("answer", "Answer from the memory", fact_requests.ANSWER_TEXT, fact_requests.ANSWER, answer),
+    )
+    return [_fact_tool(*row) for row in rows] if facts.enabled else []
+
+
+def _fact_tool(
+    name: str, title: str, description: str, fields: tuple[OperationField, ...], run: Run
+) -> McpTool:
+    async def handle(_caller: Caller, arguments: Arguments) -> Arguments:
+        return arguments
+
+    operation = Operation(name, description, fields, name != "answer", handle)
+
+    async def checked(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
+        return await run(call, operation.read(arguments))
+
+    return McpTool(
+        name=name,
+        title=title,
+        description=description,
+        schema=operation.schema(),
+        run=checked,
+        hints={
+            "readOnlyHint": name == "answer",
+            "destructiveHint": name == "undo_remember",
+            "idempotentHint": False,
+            "openWorldHint": name != "undo_remember",
+        },
+        access=_FACT_ACCESS[name],
+    )
+
+
+_FACT_ACCESS = {
+    "remember": rights.RUN_MEMORY_WRITE,
+    "undo_remember": rights.MEMORY_WRITE,
+    "answer": rights.RUN_MEMORY_READ,
+}
 
 
 def _page_outcome(values: JsonObject) -> ToolOutcome:

@@ -225,7 +225,7 @@ def _error_response(message_id: jsonrpc.MessageId, failure: RpcError, status: in
 def dialect(base_url: str) -> ErrorFormat:
     """Return the error format: a JSON-RPC error with the HTTP status.
 
-    A client without a key is told where to get one (RFC 9728).
+    For a client without a key, it contains the URL of the resource metadata (RFC 9728).
     """
     challenge = f'Bearer resource_metadata="{base_url}/.well-known/oauth-protected-resource/mcp"'
 

@@ -2,7 +2,7 @@
 
 `fetcher` is for every URL that a request can set. `guarded` is the same guard under httpx, for a library that
 takes an httpx client. `upstream` is unguarded, for the URLs that the operator has configured, which no
-request can set.
+request can set; `configured` is for those of servers that may send too much or too slowly.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cache, cached_property
 import httpcore
 import httpx
 
+from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
 from sixfold.net.guard import GuardedBackend
 
@@ -56,6 +57,11 @@ class HttpClients:
         return client
 
     @cached_property
+    def configured(self) -> Fetcher:
+        """The fetcher for URLs that the operator has configured, which may be on any address."""
+        return Fetcher(AllowList.parse("0.0.0.0/0 ::/0"))
+
+    @cached_property
     def guarded(self) -> httpx.AsyncClient:
         """The client for libraries that call URLs from requests."""
         client = httpx.AsyncClient(
@@ -70,6 +76,8 @@ class HttpClients:
         for client in self._opened:
             await client.aclose()
         self._opened.clear()
+        if "configured" in self.__dict__:
+            await self.configured.aclose()
         await self.fetcher.aclose()
 
 

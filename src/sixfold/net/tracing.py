@@ -352,14 +352,14 @@ def _head(body: bytes) -> _RequestHead:
 
 def _parameters(head: _RequestHead) -> dict[str, str | int | float]:
     """Return the parameters of a request as attributes."""
-    found: dict[str, str | int | float] = {}
+    parameters: dict[str, str | int | float] = {}
     for name, attribute in _PARAMETERS.items():
         value = getattr(head, name)
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63:
-            found[attribute] = value
+            parameters[attribute] = value
     if head.stream is True:
-        found["gen_ai.request.stream"] = True
-    return found
+        parameters["gen_ai.request.stream"] = True
+    return parameters
 
 
 def _attributes(run: Prediction) -> dict[str, str | int]:

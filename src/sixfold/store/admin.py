@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from sixfold.core.database import Transaction
-from sixfold.store.archive import TableReader, TableWriter
+from sixfold.store.archive import Row, TableReader, TableWriter
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -38,6 +38,10 @@ class DatabaseAdmin(Protocol):
         """Return the schema version, or None if the database has no Sixfold schema."""
         ...
 
+    def bytes_used(self) -> int:
+        """Return the bytes of all tables and indexes, with the write-ahead log of a file."""
+        ...
+
     def migrate(self, target: int) -> tuple[int, int]:
         """Upgrade or downgrade to a schema version; returns (before, after)."""
         ...
@@ -49,6 +53,10 @@ class DatabaseAdmin(Protocol):
 
 class LoadReport(TableWriter, Protocol):
     """A database being loaded from a backup; other sessions see it when the loader exits without an error."""
+
+    def stored(self, row: Row) -> Row:
+        """Return a row as the database stores it."""
+        ...
 
     def snapshot(self) -> AbstractContextManager[TableReader]:
         """Open a reader of the loaded rows, to compare them with the backup."""

@@ -71,6 +71,11 @@ class BlobLine(msgspec.Struct, frozen=True, omit_defaults=True):
     missing: bool = False
 
 
+def without_nul(row: Row) -> Row:
+    """Return a row with U+FFFD in place of NUL, which PostgreSQL does not store in text."""
+    return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)
+
+
 class TableReader(Protocol):
     """Reader of one snapshot of a database."""
 

@@ -107,7 +107,7 @@ class BlobCache:
     def _count(self, size: int) -> None:
         with self._lock:
             if self._bytes is None:
-                self._bytes = sum(found.st_size for _, found in self._files())
+                self._bytes = sum(stat.st_size for _, stat in self._files())
             else:
                 self._bytes += size
             if self._bytes > self._bounds.bytes:

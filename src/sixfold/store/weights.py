@@ -105,7 +105,7 @@ class WeightStore:
         target = self._root / family / name
         there = self.get(family, name) is not None
         if not there and not unfinished.is_dir():
-            raise WeightsError(f"Weights {name} of the family {family} not found")
+            raise WeightsError(f"Weights {name} of the family {family} are not installed")
         if there:
             # Rename first, so that a crash leaves no incomplete set behind.
             away = self._root / family / f"{_UNFINISHED}old-{name}"

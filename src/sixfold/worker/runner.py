@@ -195,7 +195,7 @@ def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
             _inject(assignment.failpoint, assignment.context)
         began = time.perf_counter_ns()
         outcome = engine.run(assignment.task, assignment.context)
-    except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its run
+    except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of an engine ends its run
         outcome = error
     return settle(assignment, outcome, str(engine.version), (time.perf_counter_ns() - began) // 1000)
 
@@ -204,7 +204,7 @@ def shape_of(engine: Engine, task: Task) -> Hashable:
     """Return the shape of a task for batching; None, which runs alone, if the engine raises."""
     try:
         return cast("BatchEngine", engine).shape(task)
-    except Exception:  # noqa: BLE001 - alone, the run raises what is wrong with it where its user sees it
+    except Exception:  # noqa: BLE001 - the run alone raises its error to its user
         return None
 
 
@@ -216,8 +216,8 @@ def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list
         reset_generators()
         outcomes = engine.run_many([BatchJob(one.task, one.context) for one in assignments])
         if len(outcomes) != len(assignments):
-            raise TypeError(f"the engine must return {len(assignments)} results (got {len(outcomes)})")  # noqa: TRY301 - one road
-    except BaseException as error:  # noqa: BLE001 - the outermost loop: what a batch raises ends its runs
+            raise TypeError(f"the engine must return {len(assignments)} results (got {len(outcomes)})")  # noqa: TRY301 - handled like the exceptions of the engine
+    except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of a batch ends its runs
         outcomes = [error] * len(assignments)
     run_us = (time.perf_counter_ns() - began) // 1000
     version = str(engine.version)
@@ -250,7 +250,7 @@ def settle(
         )
         # A result that cannot be encoded is a failure of this run, not of the worker.
         protocol.frame(done)
-    except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its run
+    except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of an engine ends its run
         assignment.staging.remove(staged)
         return _failure(error, assignment)
     assignment.context.finish(1.0)

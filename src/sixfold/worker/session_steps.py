@@ -51,7 +51,7 @@ def _answer(
     try:
         _inject(message.failpoint)
         return _encode_result(engine.step(_step(message)))
-    except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its step
+    except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of an engine ends its step
         public = isinstance(error, EngineError)
         detail = "" if public else "".join(traceback.format_exception(error))[-8_000:]
         return protocol.RunFailedMessage(index, str(error)[:4_000] or type(error).__name__, public, detail)
