@@ -1,5 +1,5 @@
-# Every target does its own set-up: it needs Python 3.11 or newer, make and git, and nothing else.
-# ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
+# Every target installs what it needs. Requirements: Python 3.11 or newer, make and git.
+# ARGS is passed to the program, as in `make test ARGS="-k ledger"`; PYTHON selects the interpreter.
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test quick nightly check lint format types docs bench growth gallery weights cluster spaces lock packages release setup laws soak assurance images vocabulary
@@ -11,90 +11,91 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 LOCK := constraints.txt constraints-embedded.txt
 SETUP := @sh tools/setup.sh
-# A process that has run out of tests takes over some of another's; tests/conftest.py says how many there are.
+# An idle test process takes over tests of a busy one; tests/conftest.py sets the number of processes.
 QUICK = tests/unit --ignore=tests/unit/engines --ignore=tests/unit/cli tests/architecture/test_laws.py
 PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 
-help: ## what there is
+help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-9s %s\n", $$1, $$2 }'
 
-serve: $(STAMP)-embedded ## start the server; prints its address, a key and a line to try
+serve: $(STAMP)-embedded ## start the server; prints its address, a key and an example request
 	@$(BIN)/sixfold serve $(ARGS)
 
-test: $(STAMP)-test ## run the tests on every core: all but those of `make nightly`
+test: $(STAMP)-test ## run all tests except those of `make nightly`, on every core
 	@$(PYTEST) -m "not nightly and not clock" --junitxml=.pytest_cache/suite.xml --skipped-to=.pytest_cache/skipped.txt $(ARGS)
 
-quick: $(STAMP)-test ## run the fast unit tests and stop at the first failure: for the edit loop, within a minute
+quick: $(STAMP)-test ## run the fast unit tests (under a minute), stopping at the first failure
 	@$(PYTEST) -q -x -m "not nightly and not clock and not slow and not browser and not postgres and not s3" $(QUICK) $(ARGS)
 
-nightly: $(STAMP)-test ## run the slowest tests: whole programs, clusters, long stories
+nightly: $(STAMP)-test ## run the slowest tests: whole programs, clusters, long scenarios
 	@$(PYTEST) -m "nightly and not clock" --junitxml=.pytest_cache/nightly.xml $(ARGS)
 
-check: lint types docs laws ## every law that a machine can check
+check: lint types docs laws ## check style, imports, types, documentation and the rules of CONTRIBUTING
 
-lint: $(STAMP)-dev ## style, import rules, and types generated for clients
+lint: $(STAMP)-dev ## check style, import contracts and the generated client types
 	@$(BIN)/ruff check $(ARGS)
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.client_types --check
 
-format: $(STAMP)-dev ## put right what a machine can: imports, layout, old idioms
+format: $(STAMP)-dev ## format the code, sort imports and apply automatic fixes
 	@$(BIN)/ruff check --fix-only --quiet
 	@$(BIN)/ruff format
 
-types: $(STAMP)-dev $(STAMP)-weights ## pyright: strict where it matters most; reads the types of torch and diffusers
+types: $(STAMP)-dev $(STAMP)-weights ## run pyright with the types of torch and diffusers
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --warnings $(ARGS)
 
-laws: $(STAMP)-dev # the laws that are tests; `make test` runs them too
+laws: $(STAMP)-dev # run the architecture tests, which `make test` includes
 	@$(BIN)/python -m pytest -q tests/architecture
 
-vocabulary: $(STAMP)-dev # lower the numbers of names that break a law, in tests/architecture/vocabulary.toml
+vocabulary: $(STAMP)-dev # lower the counts of retired words in tests/architecture/vocabulary.toml
 	@$(BIN)/python -m tests.architecture.vocabulary $(ARGS)
 
 docs: $(STAMP)-dev ## build the documentation into docs/_build/html
 	@$(BIN)/python -m sphinx -W -n -q --keep-going -b html docs docs/_build/html $(ARGS)
 	@echo "docs/_build/html/index.html"
 
-bench: $(STAMP)-test ## measure this machine: tables with ratios
+bench: $(STAMP)-test ## run the benchmarks on this machine and print their tables
 	@$(BIN)/python -m bench $(ARGS)
 
 growth: $(STAMP)-test ## fill databases with a million predictions and five million transfers, and time their pages
 	@$(BIN)/python -m bench growth $(ARGS)
 
-gallery: $(STAMP)-test ## remake the pictures of the docs and of the catalogue's cards with the product itself
+gallery: $(STAMP)-test ## regenerate the images of the docs and of the catalog's cards
 	@$(BIN)/python tools/gallery.py $(ARGS)
 	@PYTHONPATH=. $(BIN)/python tools/docs_images.py
 	@PYTHONPATH=. $(BIN)/python tools/catalog_examples.py $(ARGS)
 	@$(BIN)/python -m tools.page_pictures
 	@$(BIN)/python -m tools.memory_pictures
 
-weights: $(STAMP)-weights ## add torch and diffusers: models whose weights lie on this machine
+weights: $(STAMP)-weights ## install torch and diffusers, for models with local weights
 
-cluster: $(STAMP)-ray ## add Ray: workers on several machines
+cluster: $(STAMP)-ray ## install Ray, for workers on several machines
 
-spaces: $(STAMP)-test ## add servers of Gradio 4, 5 and 6, which the tests of spaces start (ARGS=6 for one)
+spaces: $(STAMP)-test ## install Gradio 4, 5 and 6 for the tests of spaces (ARGS=6 for one of them)
 	@$(BIN)/python tools/gradios.py $(ARGS)
 
-lock: ## write the constraints files anew (ARGS=--upgrade takes newer releases)
+lock: ## update the constraints files (ARGS=--upgrade takes newer releases)
 	@python3 tools/lock.py $(ARGS)
+	@python3 -m tools.wheels
 
-soak: $(STAMP)-test ## let a small cluster work and suffer for a while (ARGS="--seconds 3600")
+soak: $(STAMP)-test ## run a small cluster under load while parts of it are killed (ARGS="--seconds 3600")
 	@$(BIN)/python -m tools.soak $(ARGS)
 
-assurance: $(STAMP)-test ## write what the tests behind every promise of safety and money find (ARGS="--from REPORT")
+assurance: $(STAMP)-test ## write docs/reference/assurance.md from the results of the tests (ARGS="--from REPORT")
 	@$(BIN)/python -m tools.assurance $(ARGS)
 
-images: $(STAMP)-test ## build the image, the compose file's cluster and a space with podman, use and hurt them (root)
+images: $(STAMP)-test ## build and test the image, the compose file's cluster and a space with podman (as root)
 	@$(BIN)/python -m tools.container_smoke_test $(ARGS)
 
-packages: $(STAMP)-dev ## a wheel and a source archive in dist/, installed in a clean environment and tried
+packages: $(STAMP)-dev ## build a wheel and a source archive in dist/ and test the wheel in a clean environment
 	@$(BIN)/python -m tools.release
 
-release: check test packages ## the same, once everything holds
+release: check test packages ## run all checks and tests, then build the packages
 
-setup: $(STAMP)-dev # everything that the targets above need, ahead of time
+setup: $(STAMP)-dev # install what lint, types, docs and packages need
 
-# One stamp per extra, inside the environment: no pip at all while nothing it read has changed.
+# One stamp file per extra in the environment: pip runs only after a change of the files that it reads.
 $(STAMP)-embedded: pyproject.toml $(LOCK)
 	$(SETUP) embedded
 	@touch $@

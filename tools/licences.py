@@ -116,9 +116,9 @@ def _of_file(name: str) -> str:
     return ""
 
 
-def documented() -> set[str]:
-    """The names that the page has."""
-    return set(re.findall(r"^\| `([a-z0-9.-]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE))
+def documented() -> dict[str, str]:
+    """Return the licences on the page by the names of packages."""
+    return dict(re.findall(r"^\| `([a-z0-9.-]+)` \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE))
 
 
 _TITLES = {

@@ -2,7 +2,8 @@
 
 The wheel, built from the source archive, is installed in a clean environment without and then with the extra
 `embedded`; the installed program serves, is asked for a picture by the line that it prints, and stops.
-Run it with `make packages`; the files stay in dist/. It prints what each installation takes on disk.
+Run it with `make packages`; the files stay in dist/ with a bill of materials and checksums, signed if
+RELEASE_KEY names an SSH key. It prints what each installation takes on disk.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from PIL import Image
 
 from hatch_build import FOLDERS
-from tools import lock, sizes
+from tools import artifacts, lock, sizes
 
 LIMITS = {"": 310, "embedded": 610}  # megabytes, without pip itself; the lexers of Pygments are 10
 STOP_SECONDS = 180
@@ -166,6 +167,8 @@ def main() -> None:
         raise SystemExit(f"The wheel and the sources differ in {sorted(packed(wheel) ^ tracked())}.")
     for path in (wheel, archive):
         print(f"{path.relative_to(lock.ROOT)}  {path.stat().st_size / sizes.MEGABYTE:.1f} MB")
+    for path in artifacts.write(dist):
+        print(path.relative_to(lock.ROOT))
     with tempfile.TemporaryDirectory() as scratch:
         clean = Clean(Path(scratch))
         for extra in LIMITS:

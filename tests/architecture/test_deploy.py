@@ -89,6 +89,24 @@ def test_the_compose_file_hangs_together() -> None:
     assert {services[name]["command"][0] for name in ("server-1", "server-2")} == {"serve"}
 
 
+def test_small_compose_file_reaches_the_machine_that_runs_it() -> None:
+    document = yaml.safe_load(source.text("deploy/compose/small.yaml"))
+    (service,) = document["services"].values()
+    assert service["image"] == OWN_IMAGE
+    assert service["ports"] == ["127.0.0.1:8600:8600"]
+    assert service["environment"]["SIXFOLD_PUBLIC_URL"] == "http://localhost:8600"
+    assert [entry.partition(":")[0] for entry in service["extra_hosts"]] == ["host.docker.internal"]
+    assert [volume.partition(":")[0] for volume in service["volumes"]] == list(document["volumes"])
+
+
+def test_image_names_the_licences_of_its_codecs() -> None:
+    (label,) = (rest for word, rest in steps() if word == "LABEL")
+    (licences,) = re.findall(r'image\.licenses="([^"]+)"', label)
+    for name in ("GPL-2.0-or-later", "GPL-3.0-or-later", "LGPL-2.1-or-later"):
+        assert name in licences.split(" AND ")
+        assert name in source.text("docs/reference/licences.md")
+
+
 OWN_IMAGE = "sixfold"  # built from this checkout, so it has no tag of a registry
 IMAGE = re.compile(r"(?:^|/)[\w.-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64})?$")
 

@@ -11,7 +11,7 @@ from tools import licences, lock
 
 def test_the_page_of_licences_names_what_is_installed() -> None:
     installed = {name for names in licences.layers().values() for name in names}
-    missing = sorted(installed - licences.documented())
+    missing = sorted(installed - licences.documented().keys())
     assert not missing, f"`python -m tools.licences` writes the page anew: it does not name {missing}"
 
 
@@ -21,7 +21,7 @@ def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
     known = licences.closure([text for texts in asked.values() for text in texts], asked)
     pins = (pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))
     locked = {lock.name_of(pin) for pin in pins}  # some need another target of make, and may not be here
-    gone = sorted(licences.documented() - known - locked)
+    gone = sorted(licences.documented().keys() - known - locked)
     assert not gone, f"`python -m tools.licences` writes the page anew: it still names {gone}"
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 import zipfile
 from email.parser import Parser
@@ -12,7 +17,7 @@ import pytest
 
 import sixfold
 from tests.architecture import source
-from tools import release
+from tools import artifacts, lock, release
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +52,52 @@ def test_version_is_the_newest_or_next_of_the_changelog() -> None:
     released = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", changes, re.MULTILINE)
     announced = re.findall(r"^To become (\d+\.\d+\.\d+):", changes, re.MULTILINE)
     assert sixfold.__version__ == [*announced, *released][0]
+
+
+@pytest.mark.nightly  # two more wheels
+def test_two_builds_are_equal(wheel: Path, tmp_path: Path) -> None:
+    mask = os.umask(0o077)
+    try:
+        again = release.build_wheel(tmp_path)
+    finally:
+        os.umask(mask)
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_bill_of_materials_lists_what_the_lock_installs() -> None:
+    bill = artifacts.bill_of_materials()
+    rows = {row["name"]: row for row in bill["components"]}
+    names = {lock.name_of(pin) for layer in artifacts.SHIPPED for pin in lock.blocks(source.text(layer))}
+    assert rows.keys() == names
+    assert rows["numpy"]["purl"] == f"pkg:pypi/numpy@{rows['numpy']['version']}"
+    assert "GPL-2.0-or-later" in rows["av"]["licenses"][0]["license"]["name"]
+    assert bill["metadata"]["component"]["version"] == sixfold.__version__
+    assert sorted(bill["dependencies"][0]["dependsOn"]) == sorted(row["bom-ref"] for row in rows.values())
+
+
+def test_checksums_cover_every_file_and_are_signed_with_a_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sixfold-1.whl").write_bytes(b"a wheel")
+    bill, sums = artifacts.write(tmp_path, {})
+    assert "not signed: set RELEASE_KEY" in capsys.readouterr().out
+    assert json.loads(bill.read_text())["bomFormat"] == "CycloneDX"
+    expected = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (bill, tmp_path / "sixfold-1.whl")
+    }
+    listed = {name: digest for digest, name in (line.split("  ") for line in sums.read_text().splitlines())}
+    assert listed == expected
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("no ssh-keygen on this machine")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "r", "-f", str(key)], check=True)
+    *_, signature = artifacts.write(tmp_path, {"RELEASE_KEY": str(key)})
+    signers = tmp_path / "signers"
+    signers.write_text(f"release {key.with_suffix('.pub').read_text()}")
+    verify = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "release", "-n", artifacts.NAMESPACE]
+    for content, status in ((sums.read_bytes(), 0), (sums.read_bytes() + b"x", 255)):
+        done = subprocess.run(
+            [*verify, "-s", str(signature)], input=content, check=False, capture_output=True
+        )
+        assert done.returncode == status, done.stderr

@@ -1,11 +1,15 @@
-"""Every layer of the lock installs without a compiler on each Python that Sixfold supports."""
+"""Every pin of the lock has wheels for each Python and architecture that Sixfold supports."""
 
 from __future__ import annotations
+
+import re
+import tomllib
 
 import pytest
 from packaging.requirements import Requirement
 
-from tools import lock
+from tests.architecture import source
+from tools import lock, wheels
 
 # Releases that have no wheel for a Python, as a pin would name them; "" stands for every release.
 WITHOUT_A_WHEEL = [
@@ -15,10 +19,24 @@ WITHOUT_A_WHEEL = [
 ]
 
 
+def test_every_pin_has_a_wheel_on_x86_64_and_arm64() -> None:
+    """uv asked for them when the lock was written; the record names the pins by a hash."""
+    record = tomllib.loads(wheels.RECORD.read_text("utf-8"))
+    assert record["pins"] == wheels.digest(), "the lock has changed: run `python -m tools.wheels`"
+    assert record["lacking"] == []
+    assert record["architectures"] == ["x86_64", "aarch64"]
+    classified = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', source.text("pyproject.toml"))
+    assert record["pythons"] == classified
+
+
 def pinned(name: str, python: str) -> set[str]:
     """The versions of a distribution that the lock installs on a Python."""
     pins = [Requirement(pin) for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text())]
-    environment = {"python_version": python, "python_full_version": f"{python}.1"}
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.1",
+        "platform_machine": "x86_64",
+    }
     return {
         str(pin.specifier).removeprefix("==")
         for pin in pins

@@ -1,0 +1,75 @@
+"""What `make packages` writes beside the wheel: a bill of materials, checksums and their signature.
+
+The bill of materials is CycloneDX 1.6 and lists what the lock installs with the extra `embedded`. Neither
+file has a date, so that two builds of one commit are equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+import sixfold
+from tools import licences, lock
+
+SHIPPED = {"constraints.txt": "required", "constraints-embedded.txt": "optional"}
+CHECKSUMS = "SHA256SUMS"
+NAMESPACE = "sixfold-release"
+KEY_VARIABLE = "RELEASE_KEY"
+
+
+def bill_of_materials() -> dict[str, Any]:
+    """Return the CycloneDX document of the server and what the lock installs with it."""
+    said = licences.documented()
+    components = [
+        component(Requirement(pin), scope, said)
+        for layer, scope in SHIPPED.items()
+        for pin in lock.blocks((lock.ROOT / layer).read_text())
+    ]
+    own = {"type": "application", "name": "sixfold", "version": sixfold.__version__}
+    own |= {"bom-ref": "sixfold", "licenses": [{"license": {"id": "Apache-2.0"}}]}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": own},
+        "components": sorted(components, key=lambda row: row["purl"]),
+        "dependencies": [{"ref": "sixfold", "dependsOn": sorted(row["bom-ref"] for row in components)}],
+    }
+
+
+def component(pin: Requirement, scope: str, said: Mapping[str, str]) -> dict[str, Any]:
+    """Return the component of a pinned distribution, with its licence in docs/reference/licences.md."""
+    version = str(pin.specifier).removeprefix("==")
+    purl = f"pkg:pypi/{pin.name}@{version}"
+    row: dict[str, Any] = {"type": "library", "name": pin.name, "version": version, "scope": scope}
+    named = {"licenses": [{"license": {"name": said[pin.name]}}]} if pin.name in said else {}
+    return {**row, "purl": purl, "bom-ref": purl, **named}
+
+
+def write(folder: Path, environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Write the bill of materials, the checksums of all files in `folder`, and their signature with a key."""
+    bill = folder / f"sixfold-{sixfold.__version__}.cdx.json"
+    bill.write_text(json.dumps(bill_of_materials(), indent=2, ensure_ascii=False) + "\n")
+    files = sorted(path for path in folder.iterdir() if path.name.startswith("sixfold-"))
+    sums = folder / CHECKSUMS
+    sums.write_text(
+        "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    )
+    key = environ.get(KEY_VARIABLE, "")
+    if not key:
+        print(f"{CHECKSUMS} is not signed: set {KEY_VARIABLE} to the file of an SSH key to sign it")
+        return [bill, sums]
+    signature = folder / f"{CHECKSUMS}.sig"
+    signature.unlink(missing_ok=True)
+    command = ["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", NAMESPACE, str(sums)]
+    subprocess.run(command, check=True, capture_output=True)
+    return [bill, sums, signature]

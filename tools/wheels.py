@@ -1,0 +1,90 @@
+"""Check with uv that every pin of the lock has a wheel for each supported Python and architecture.
+
+`make lock` runs it and writes the result to tests/architecture/wheels.toml, which a test compares with the
+lock without a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tools import lock
+
+RECORD = lock.ROOT / "tests" / "architecture" / "wheels.toml"
+ARCHITECTURES = ("x86_64", "aarch64")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+_WITHOUT = re.compile(
+    r"Because (?P<name>[\w.-]+)(?:\{[^}]*\})?==(?P<version>\S+) has no\s+(?:usable\s+)?wheels"
+)
+
+
+def pins() -> list[str]:
+    """Return the pins of all layers of the lock."""
+    return sorted(pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))
+
+
+def digest() -> str:
+    """Return a hash of the pins, which tells whether they were checked."""
+    return hashlib.sha256("\n".join(pins()).encode()).hexdigest()
+
+
+def without_wheel(uv: Path, architecture: str, python: str) -> list[str]:
+    """Return the pins that a Python on an architecture would have to compile."""
+    wanted, lacking = pins(), list[str]()
+    while True:
+        with tempfile.TemporaryDirectory() as folder:
+            requirements = Path(folder) / "pins.txt"
+            requirements.write_text("\n".join(wanted) + "\n")
+            command = [
+                str(uv),
+                "pip",
+                "compile",
+                str(requirements),
+                "--quiet",
+                "--no-deps",
+                "--only-binary",
+                ":all:",
+            ]
+            command += ["--python-platform", f"{architecture}-unknown-linux-gnu", "--python-version", python]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode == 0:
+            return lacking
+        found = _WITHOUT.search(" ".join(done.stderr.split()))
+        if found is None:
+            raise SystemExit(done.stderr)
+        lacking.append(f"{found['name']}=={found['version']}")
+        wanted = [pin for pin in wanted if not pin.startswith(lacking[-1])]
+
+
+def write(uv: Path) -> None:
+    """Check the whole lock and write the record."""
+    lacking = [
+        f"{pin} on Python {python}, {architecture}"
+        for architecture in ARCHITECTURES
+        for python in PYTHONS
+        for pin in without_wheel(uv, architecture, python)
+    ]
+    lines = [
+        "# Written by `make lock`: what `python -m tools.wheels` found for the pins with this hash.",
+        f"pins = {json.dumps(digest())}",
+        f"architectures = {json.dumps(ARCHITECTURES)}",
+        f"pythons = {json.dumps(PYTHONS)}",
+        f"lacking = {json.dumps(lacking)}",
+    ]
+    RECORD.write_text("\n".join(lines) + "\n")
+    print(f"{RECORD.relative_to(lock.ROOT)}: {len(pins())} pins, {len(lacking)} without a wheel")
+
+
+def main() -> None:
+    """Install uv into a throw-away environment, and check the lock."""
+    with tempfile.TemporaryDirectory() as scratch:
+        write(lock.find_uv(Path(scratch)))
+
+
+if __name__ == "__main__":
+    main()
