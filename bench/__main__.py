@@ -15,6 +15,7 @@ NAMES = (
     "object_store",
     "scene",
     "video",
+    "encoding",
     "render",
     "music",
     "style",

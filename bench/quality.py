@@ -21,6 +21,7 @@ from sixfold.core.memory.models import Caller
 from sixfold.core.memory.pages import PageDraft, PageWritePlan
 from sixfold.core.memory.ports import Mode, Searcher, SearchRequest
 from tests.corpora.islands import islands as made_islands
+from tests.corpora.languages import languages as made_languages
 from tests.corpora.wiki import Wiki, wiki
 
 TUNING, UNSEEN = ("26", "30", "41"), ("42", "43")
@@ -98,9 +99,14 @@ def mean(judged: Sequence[tuple[float, float, float, float]]) -> Quality:
     return Quality(*sums, questions=len(judged))
 
 
+def locomo_file() -> Path | None:
+    """The file of LoCoMo beside the checkout or above it, if it is there."""
+    return next((found for folder in Path(__file__).parents if (found := folder / _LOCOMO).exists()), None)
+
+
 def locomo(conversations: Sequence[str]) -> tuple[Corpus, ...]:
     """Conversations as memories: a page to a turn, a folder to a session; none where the data is not here."""
-    path = next((found for folder in Path(__file__).parents if (found := folder / _LOCOMO).exists()), None)
+    path = locomo_file()
     if path is None:
         return ()
     return tuple(
@@ -138,6 +144,11 @@ def islands(seed: int = 29) -> tuple[Corpus, ...]:
 def own() -> tuple[Corpus, ...]:
     """The wiki of our own making, one memory."""
     return (_made("wiki", wiki()),)
+
+
+def languages() -> tuple[Corpus, ...]:
+    """Small memories in languages beside English."""
+    return tuple(_made(name, made) for name, made in made_languages().items())
 
 
 def _made(name: str, made: Wiki) -> Corpus:
