@@ -94,9 +94,9 @@ class Gateway:
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, settings: Any = None, models: Any = None, **policy: Any
+    folder: Path, settings: Any = None, models: Any = None, *, search: Any = None, **policy: Any
 ) -> AsyncIterator[Gateway]:
-    """Run the app and its model servers."""
+    """Run the app and its model servers; `search` is the table of the web search."""
     async with model_server() as acme, model_server() as anth:
         tables: dict[str, Any] = {
             "retries": 0,
@@ -115,7 +115,9 @@ async def running_gateway(
         }
         tables |= policy
         async with running_app(
-            folder, models, **{"probe": False, "tables": {"gateway": tables}, **(settings or {})}
+            folder,
+            models,
+            **{"probe": False, "tables": {"gateway": tables, "search": search or {}}, **(settings or {})},
         ) as app:
             yield Gateway(app, acme, anth)
 

@@ -16,7 +16,7 @@ from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.database import now
 from sixfold.ui import routes as ui
-from sixfold.ui.account import pages as account
+from sixfold.ui.account import keys_page as account
 from sixfold.ui.login import passwords
 from sixfold.web.routing import RouteEntry
 from sixfold.web.sessions import own_path
@@ -274,11 +274,11 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(app: AppFixture) 
         {"right.memory.read": "on"},
     ):
         assert (await app.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
-    shown = html.unescape((await app.client.get("/account")).text)
-    assert "<td>only ra1, tts; 5.00 USD per day; 20.50 USD per month</td>" in shown
-    assert "<td>run</td>" in shown
-    assert "<td>memory.read</td><td>none</td>" in shown
-    assert "<td>none</td>" in shown  # the key that the account had before
+    shown = html.unescape((await app.client.get("/account/keys")).text)
+    assert "<dd>only ra1, tts; 5.00 USD per day; 20.50 USD per month</dd>" in shown
+    assert "<dd>run</dd>" in shown
+    assert "<dd>memory.read</dd><dt>Limits</dt><dd>none</dd>" in shown
+    assert "<dd>none</dd>" in shown  # the key that the account had before
     assert "budget_day" not in re.sub(r"<input[^>]*>", "", shown)
 
 

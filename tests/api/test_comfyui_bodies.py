@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core import json_decoding
+from sixfold.core.input_limits import json_decoding
 from sixfold.web import idempotency
 from tests.api.app_fixture import running_app
 

@@ -16,8 +16,8 @@ from sixfold.core.account_data import deletion
 from sixfold.core.accounts import charges, keys, rights
 from sixfold.core.database import many
 from sixfold.core.gateway.chat import ChatRequest
-from sixfold.core.gateway.content.log import MAX_CHARS, ContentLog, LoggedCall
-from sixfold.core.gateway.content.recording import ContentRecorder
+from sixfold.core.gateway.content_log.recorder import ContentRecorder
+from sixfold.core.gateway.content_log.storage import MAX_CHARS, ContentLog, LoggedCall
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.usage import TokenUsage
 from tests.api.app_fixture import bearer

@@ -90,6 +90,7 @@ def tangled() -> Document:
     return {**graph, "out": node("PreviewAny", **{f"x{at}": [str(at), 0] for at in range(2_000)})}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("make", [samplers, chain, wrong, reroutes, drawn, tangled])

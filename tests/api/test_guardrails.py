@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from sixfold.core import ids
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts import accounts, idempotency, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.accounts.organizations import members
@@ -191,6 +191,22 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
     assert gone.status_code == 204
     again = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
     assert again.status_code == 404
+
+
+async def test_repeated_service_has_the_guardrail_of_its_key(gateway: Gateway, server: SayingServer) -> None:
+    app = gateway.app
+    second = await app.product.database.write(keys.create(app.account.id))
+    await guard(app, key=second.id, mask=["secrets", "emails"])
+    headers = {**bearer(second.api_key), "Idempotency-Key": "once"}
+    body = {"service": "chat", "prompt": ASKED, "model": "own/small"}
+    scope = idempotency.scope_id(app.account.id, "POST", "/api/service", "once")
+    for _ in range(2):
+        answer = await app.client.post("/api/service", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert server.seen[-1]["messages"][-1]["content"] == MASKED
+        # As if the server had died before it stored the response.
+        await app.product.database.write(idempotency.forget(scope))
+    assert len(server.seen) == 2
 
 
 async def test_rights_and_strangers_keys(gateway: Gateway) -> None:

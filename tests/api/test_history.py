@@ -200,7 +200,7 @@ async def test_an_output_fills_the_form_of_the_next_model(app: AppFixture) -> No
     theirs = await made(app, "a zeppelin", app.other)
     assert (await app.client.get(f"/catalog/bg-remover?from={theirs['id']}&as=image")).status_code == 404
     fields = (await app.client.get("/catalog/bg-remover")).text
-    assert fields.count("data-url=") == 1
+    assert fields.count("data-url=") == 2, "of the image, and of the mask"
     assert "a zeppelin" not in fields
 
 

@@ -35,6 +35,7 @@ async def painted(app: AppFixture, *prompts: str, size: int = 256) -> list[dict[
     return runs
 
 
+@pytest.mark.nightly
 async def test_the_history_fits_and_is_light_and_accessible(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
@@ -61,6 +62,7 @@ async def test_the_history_fits_and_is_light_and_accessible(
                 assert said == [], (path, json.dumps(said, indent=1))
 
 
+@pytest.mark.nightly
 async def test_history_by_keyboard_and_while_scrolling(
     browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +128,8 @@ async def test_a_result_leads_to_the_next_model(browser_app: tuple[AppFixture, s
         assert await page.inner_text(".file-name") == "a red fox in snow"
         assert not await page.is_visible("#in-image")
         await page.click(".remove")
-        assert await page.locator(".tray button").count() == 2
+        # Two recent files, for the image and for the mask.
+        assert await page.locator(".tray button").count() == 4
         await page.click(".tray button >> nth=1")
         assert await page.inner_text(".file-name") == "a red fox in snow"
         assert (await page.input_value("#in-image")).endswith(first)

@@ -82,7 +82,8 @@ stem-separator: audio audio - req - - | stems string two - - - two,four | format
 upscaler: image image - req - - | scale integer 4 - * * 2,4 | model string general - - - general,anime |
   face_enhance boolean false - - -
 bg-remover: image image - req - - |
-  model string isnet-general-use - - - isnet-general-use,u2net,u2netp,isnet-anime,birefnet-general
+  model string isnet-general-use - - - isnet-general-use,u2net,u2netp,isnet-anime,birefnet-general |
+  box string - - 0 65535 | points string - - 0 65535 | mask image - - - -
 depth-fx: image image - req - - | effect string parallax - - - parallax,depth,heatmap,normals |
   strength number 0.55 - 0.1 1 | seconds integer 3 - 1 6
 inpaint-cleaner: image image - req - - | mask image - req - - | grow integer 8 - 0 64 |

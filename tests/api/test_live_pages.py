@@ -116,6 +116,7 @@ async def test_cards_show_outputs_films_move_and_sounds_sound(
         assert await button.get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "look", [Look(scheme="dark"), Look(width=390)], ids=["desktop in the dark", "phone in the light"]
 )

@@ -60,6 +60,22 @@ async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> 
         assert (invited.role, invited.source) == ("admin", "invitation")
 
 
+async def test_two_spellings_of_a_name_are_one_organization(tmp_path: Path) -> None:
+    rules = {
+        "groups": {
+            "media": {"organization": "acme", "team": "Media"},
+            "admins": {"organization": "Acme", "role": "admin"},
+        }
+    }
+    async with provider() as found, opened(tmp_path, found, tables={"sign_in": rules}) as app:
+        account = await app.product.database.write(organizations.create(app.account.id, "acme"))
+        found.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
+        found.claims["groups"] = ["media"]
+        visitor = app.visitor()
+        assert (await visitor.get(found.grant(await begun(visitor)))).status_code == 303
+        assert await joined(app, account.id) == [("eve@example.com", "member", "Media")]
+
+
 async def test_a_full_organization_hinders_no_sign_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -340,3 +340,20 @@ async def test_a_closed_organization_is_not_acted_for(any_database_app: AppFixtu
     assert refused.status_code == 404
     page = await found.client.get("/account/members")
     assert "You act for this account as its owner" in page.text
+
+
+async def test_a_version_names_its_key_and_for_whom_it_was_written(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    lab = await app.client.post(f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=app.bearer)
+    team = lab.json()["id"]
+    made = keys.create(app.account.id, holder=keys.Holder(team_id=team))
+    key = await app.product.database.write(made)
+    for number, sender in enumerate((app.key, key.api_key)):
+        page = {"body": f"by {number}"}
+        answer = await app.client.put("/api/pages/shared", json=page, headers=bearer(sender))
+        assert answer.status_code in {200, 201}, answer.text
+    listed = await app.client.get("/api/versions/shared", headers=app.bearer)
+    newest, first = listed.json()["versions"]
+    assert (newest["created_by"], newest["on_behalf_of"]) == (key.id, team)
+    assert first["created_by"].startswith("key_")
+    assert (first["created_by"] != key.id, first["on_behalf_of"]) == (True, None)

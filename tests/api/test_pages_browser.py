@@ -92,7 +92,7 @@ async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFix
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
-        await tab.open("/account")
+        await tab.open("/account/keys")
         await page.fill("[name=budget_day]", "0.50")
         await page.click("text=New key")
         key = await page.inner_text("#new-key")
@@ -120,6 +120,7 @@ async def test_a_live_session_draws_and_hears_keys(
         await page.keyboard.up("w")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "look", [Look(), Look(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
 )

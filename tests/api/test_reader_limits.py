@@ -30,7 +30,7 @@ NAMES |= {"slug": "airship", "space": "photoreal-text-to-image", "response_id": 
 NAMES |= dict.fromkeys(("conversation_id", "item_id", "vector_store_id", "file_id", "file_batch_id"), "1")
 NAMES |= dict.fromkeys(("batch_id", "video_id", "upload_id", "digest", "app", "owner", "version"), "1")
 NAMES |= dict.fromkeys(("alert_id", "request_id", "message_batch_id", "part_id"), "1")
-NAMES |= dict.fromkeys(("member_id", "team_id", "invitation_id"), "1")
+NAMES |= dict.fromkeys(("member_id", "team_id", "invitation_id", "share_id", "token", "post_id"), "1")
 
 
 class Place(NamedTuple):
@@ -121,6 +121,7 @@ def most(document: Document) -> int:
     return MOST_BYTES if document.content_type in (documents.JSON, documents.FORM) else QUICK_BYTES
 
 
+@pytest.mark.nightly
 async def test_largest_documents_block_the_loop_under_100_ms(
     metered: MeteredServer,
 ) -> None:

@@ -205,7 +205,7 @@ async def _closing(app: AppFixture, _tokens: dict[str, Any]) -> None:
 
 async def _the_button(app: AppFixture, _tokens: dict[str, Any]) -> None:
     csrf = await signed_in(app)
-    page = (await app.client.get("/account")).text
+    page = (await app.client.get("/account/security")).text
     found = re.search(r'action="(/account/programs/[^"]+/end)"', page)
     assert found is not None
     assert "A helpful assistant" in page

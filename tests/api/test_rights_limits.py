@@ -159,12 +159,12 @@ async def test_the_page_makes_a_key_with_the_rights_that_are_ticked(app: AppFixt
     page = await app.client.post("/account/keys", data=form, headers={"Origin": ORIGIN})
     key = re.search(r'id="new-key">(sf_[^<]+)', page.text)
     assert key is not None
-    assert "<td>run, memory.read, account.manage</td>" in page.text
+    assert "<dd>run, memory.read, account.manage</dd>" in page.text
     assert 'name="right.operate"' not in page.text, "for the operator's account alone"
     assert (await app.visitor().get("/api/account", headers=bearer(key[1]))).status_code == 403
     narrow = {**form, "budget_day": "5"}
     page = await app.client.post("/account/keys", data=narrow, headers={"Origin": ORIGIN})
-    assert "<td>run, memory.read</td>" in page.text
+    assert "<dd>run, memory.read</dd>" in page.text
     refused = await app.client.post(
         "/account/keys", data={"csrf": csrf, "right.operate": "on"}, headers={"Origin": ORIGIN}
     )

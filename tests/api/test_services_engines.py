@@ -139,7 +139,7 @@ async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: AppF
     series = [100 + 0.5 * at + 10 * np.sin(at * np.pi / 6) for at in range(60)]
     told = (await run(real, "forecast", series=series, horizon=12)).json()
     output = told["output"]
-    assert set(output) == {"mean", "intervals", "model", "season_length", "backtest"}
+    assert set(output) == {"mean", "intervals", "model", "season_length", "seasons", "backtest"}
     assert len(output["mean"]) == 12
     assert list(output["intervals"]) == ["80", "95"]
     assert told["cost"] == "0.001"

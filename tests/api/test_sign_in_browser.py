@@ -89,7 +89,7 @@ async def test_unknown_model_of_a_key_is_refused_at_its_field(
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
-        await tab.open("/account")
+        await tab.open("/account/keys")
         await page.fill("[name=services]", "ra1, nope")
         await page.fill("[name=budget_day]", "1.50")
         await page.click("text='New key'")
@@ -100,6 +100,6 @@ async def test_unknown_model_of_a_key_is_refused_at_its_field(
         await page.fill("[name=services]", "ra1, openai/gpt-5, chat")
         await page.click("text='New key'")
         key = await page.inner_text("#new-key")
-        row = page.locator("table.keys tr", has_text=key[-4:]).first
+        row = page.locator(".key-list li", has_text=key[-4:]).first
         assert "only ra1, openai/gpt-5, chat; 1.50 USD per day" in await row.inner_text()
         tab.wrong = [text for text in tab.wrong if "status of 422" not in text]

@@ -7,7 +7,7 @@ import re
 from sixfold.core.accounts import ledger, ledger_queries
 from sixfold.core.accounts.ledger_queries import Spending
 from sixfold.core.clock import DAY_US
-from sixfold.ui.account.spending import chart
+from sixfold.ui.account.usage_chart import chart
 from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
 
@@ -32,14 +32,15 @@ async def test_account_page_shows_spending_and_links_receipts(app: AppFixture) -
     assert "No spending in this period" in (await app.client.get("/account")).text
     body = {"model": "ra1", "input": {"prompt": "a fox"}}
     made = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
-    page = (await app.client.get("/account?days=30")).text
+    page = (await app.client.get("/account/usage?days=30")).text
     assert 'aria-label="0.04 USD in 30 days"' in page
-    assert re.search(r'swatch hosting"></i> <a href="/catalog/ra1">ra1</a>.*?0\.04.*?100 %', page, re.DOTALL)
+    assert re.search(r'<a href="/catalog/ra1">ra1</a>.*?0\.04.*?100 %', page, re.DOTALL)
+    page = (await app.client.get("/account/billing")).text
     assert f'<a href="/predictions/{made}">charge</a>' in page
     assert '<span class="sum">1 × 0.04/image = 0.04 USD</span>' in page
     receipt = (await app.client.get(f"/predictions/{made}")).text
     assert '<p class="sum">1 × 0.04/image = 0.04 USD</p>' in receipt
-    assert (await app.client.get("/account?days=31")).text.count('class="hit"') == 14
+    assert (await app.client.get("/account/usage?days=31")).text.count('class="hit"') == 14
 
 
 async def test_money_that_was_taken_back_is_no_spending(app: AppFixture) -> None:
@@ -53,7 +54,7 @@ def test_a_plot_stacks_the_dearest_below_and_sums_the_rest() -> None:
     drawn = chart(Spending({0: models, DAY_US: {"model-0": 50}}, models))
     first, second = drawn.columns
     assert len(drawn.legend) == 6
-    assert drawn.legend[-1][1:] == ("other models", sum((95, 94, 93)))
+    assert drawn.legend[-1][1:] == ("others", sum((95, 94, 93)))
     assert [part.y for part in first.segments] == sorted((p.y for p in first.segments), reverse=True)
     assert round(sum(part.height for part in first.segments)) == 110
     assert round(second.segments[0].height, 1) == round(110 * 50 / sum(models.values()), 1)

@@ -35,7 +35,10 @@ LAST = (
 )
 # Values that name nothing of an account's; a new name in a route's path has to be put here or into `owned`.
 COMMON = {
+    "account_id": "acct_1",
     "alert_id": "alert_1",
+    "token": "none",
+    "post_id": "post_none",
     "app": "fal-ai/flux/schnell",
     "area": "memory",
     "digest": "sha256:0",
@@ -79,6 +82,31 @@ def routes(app: ASGIApp) -> Iterator[tuple[str, str]]:
     return iter(sorted(pairs, key=lambda pair: (pair[1] in LAST, pair[1])))
 
 
+async def shared(app: AppFixture, prediction_id: str) -> str:
+    """The id of a share of a run."""
+    body = {"kind": "run", "id": prediction_id}
+    return str((await app.client.post("/api/shares", json=body, headers=app.bearer)).json()["id"])
+
+
+async def organized(app: AppFixture) -> dict[str, str]:
+    """A team, an invitation, a key and a member of the first account's organization."""
+    client, mine = app.client, app.bearer
+    root = "/api/organization"
+    team = (await client.post(f"{root}/teams", json={"name": SECRET}, headers=mine)).json()
+    guest = {"email": f"{SECRET}@example.com", "team_id": team["id"]}
+    invitation = (await client.post(f"{root}/invitations", json=guest, headers=mine)).json()
+    key = (await client.post(f"{root}/keys", json={"team_id": team["id"]}, headers=mine)).json()
+    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    joined = members.add(app.account.id, cleo.id, "admin", "operator", team["id"])
+    member = await app.product.database.write(joined)
+    return {
+        "member_id": member.id,
+        "team_id": team["id"],
+        "invitation_id": invitation["id"],
+        "key_id": key["id"],
+    }
+
+
 async def owned(app: AppFixture) -> dict[str, str]:
     """What the first account has, with the secret in all of it; gives its names as routes call them."""
     client, mine = app.client, app.bearer
@@ -120,36 +148,29 @@ async def owned(app: AppFixture) -> dict[str, str]:
     async with asyncio.timeout(60):
         while (await app.balance())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
             await asyncio.sleep(0.02)
-    root = "/api/organization"
-    team = (await client.post(f"{root}/teams", json={"name": SECRET}, headers=mine)).json()
-    guest = {"email": f"{SECRET}@example.com", "team_id": team["id"]}
-    invitation = (await client.post(f"{root}/invitations", json=guest, headers=mine)).json()
-    key = (await client.post(f"{root}/keys", json={"team_id": team["id"]}, headers=mine)).json()
-    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
-    joined = members.add(app.account.id, cleo.id, "admin", "operator", team["id"])
-    member = await app.product.database.write(joined)
-    return COMMON | {
-        "member_id": member.id,
-        "team_id": team["id"],
-        "invitation_id": invitation["id"],
-        "prediction_id": made["id"],
-        "slug": PAGE,
-        "space": kept["slug"],
-        "prompt_id": prompt["prompt_id"],
-        "job_id": polled["job_id"],
-        "session_id": "1",
-        "request_id": made["id"],
-        "response_id": "resp_1",
-        "conversation_id": talk["id"],
-        "item_id": talk_item,
-        "video_id": "video_1",
-        "key_id": key["id"],
-        "file_id": file["id"],
-        "upload_id": upload["id"],
-        "vector_store_id": store["id"],
-        "file_batch_id": file_batch["id"],
-        "batch_id": batch["id"],
-    }
+    return (
+        COMMON
+        | await organized(app)
+        | {
+            "prediction_id": made["id"],
+            "slug": PAGE,
+            "space": kept["slug"],
+            "prompt_id": prompt["prompt_id"],
+            "job_id": polled["job_id"],
+            "session_id": "1",
+            "request_id": made["id"],
+            "response_id": "resp_1",
+            "conversation_id": talk["id"],
+            "item_id": talk_item,
+            "video_id": "video_1",
+            "file_id": file["id"],
+            "upload_id": upload["id"],
+            "vector_store_id": store["id"],
+            "file_batch_id": file_batch["id"],
+            "batch_id": batch["id"],
+            "share_id": await shared(app, made["id"]),
+        }
+    )
 
 
 def filled(path: str, names: dict[str, str]) -> str:
@@ -169,6 +190,7 @@ async def standing(app: AppFixture) -> list[Any]:
         "/v1/files",
         "/v1/vector_stores",
         "/v1/batches",
+        "/api/shares",
         "/api/organization",
         "/api/organization/members",
         "/api/organization/teams",

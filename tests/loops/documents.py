@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sixfold.core import json_limits
+from sixfold.core.input_limits import json_limits
 
 MIB = 2**20
 JSON = "application/json"

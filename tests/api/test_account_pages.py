@@ -1,0 +1,140 @@
+"""The account in five tabs: usage, keys and billing, and the balance on every page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sixfold.core.accounts import keys, ledger, ledger_queries
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import AppFixture, bearer
+from tests.api.test_pages import signed_in
+
+RUN = "/api/containers/run"
+TABS = ("/account", "/account/usage", "/account/keys", "/account/billing", "/account/security")
+
+
+async def run(app: AppFixture, key: str = "", model: str = "ra1") -> None:
+    body = {"model": model, "input": {"prompt": "a fox"}}
+    answer = await app.client.post(RUN, json=body, headers=bearer(key or app.key))
+    assert answer.status_code == 200, answer.text
+
+
+async def rows(app: AppFixture) -> dict[str, dict[str, object]]:
+    """The keys of the first account by their id."""
+    found = await app.product.database.read(keys.of_account(app.account.id))
+    return {row["id"]: dict(row) for row in found}
+
+
+async def test_tabs_name_the_page_and_old_addresses_lead_on(app: AppFixture) -> None:
+    assert (await app.client.get("/account/usage")).headers["location"] == "/signin?next=/account/usage"
+    await signed_in(app)
+    for path in TABS:
+        page = (await app.client.get(path)).text
+        assert f'href="{path}" aria-current="page"' in page, path
+        assert '<a class="balance" href="/account/billing">' in page
+    overview = (await app.client.get("/account")).text
+    for anchor in ("credit", "spending", "keys", "programs"):
+        assert f'id="{anchor}"' in overview
+    older = await app.client.get("/account?cursor=1~x")
+    assert older.headers["location"] == "/account/billing?cursor=1~x"
+    assert (await app.client.get("/account?days=30")).headers["location"] == "/account/usage?days=30"
+
+
+async def test_usage_is_grouped_and_downloads_as_csv(app: AppFixture) -> None:
+    await signed_in(app)
+    await run(app)
+    key = await app.product.database.write(keys.create(app.account.id, holder=keys.Holder(name="laptop")))
+    await run(app, key.api_key, "anime")
+    found = {
+        by: (await app.client.get(f"/account/usage?by={by}")).text for by in ("model", "key", "day", "kind")
+    }
+    assert '<a href="/catalog/anime">anime</a>' in found["model"]
+    assert f"laptop (…{key.api_key[-4:]})" in found["key"]
+    assert re.search(r"<tbody><tr><td>\d{4}-\d\d-\d\d</td>", found["day"])
+    assert "<td>run</td>" in found["kind"]
+    assert re.search(r'class="value"[^>]*>\d{4}-\d\d-\d\d: 0\.\d+ USD</text>', found["model"])
+    file = await app.client.get("/account/usage.csv?days=30")
+    assert file.headers["content-type"].startswith("text/csv")
+    assert file.text.splitlines()[0] == "day,kind,model,key,requests,input_tokens,output_tokens,amount_usd"
+    assert key.id in file.text
+    assert (await app.client.get("/account/usage?by=tenant")).status_code == 400
+
+
+async def test_a_rolled_key_keeps_name_limits_and_spending(
+    any_database_app: AppFixture,
+) -> None:
+    app = any_database_app
+    csrf = await signed_in(app)
+    form = {"csrf": csrf, "name": "  my   laptop ", "budget_day": "1", "expires": "2031-01-31"}
+    page = (await app.client.post("/account/keys", data=form)).text
+    found = re.search(r'id="new-key">(sf_[^<]+)', page)
+    assert found is not None
+    old = next(row for row in (await rows(app)).values() if row["name"] == "my laptop")
+    await run(app, found[1])
+    page = (await app.client.post(f"/account/keys/{old['id']}/roll", data={"csrf": csrf})).text
+    assert "0.04</data> of 1.00 USD" in page
+    secret = re.search(r'id="new-key">(sf_[^<]+)', page)
+    assert secret is not None
+    new = next(
+        row for row in (await rows(app)).values() if row["name"] == "my laptop" and row["id"] != old["id"]
+    )
+    assert (new["scope"], new["rights"], new["expires_at"]) == (
+        old["scope"],
+        old["rights"],
+        old["expires_at"],
+    )
+    assert (await app.client.get("/api/account", headers=bearer(found[1]))).status_code == 401
+    assert (await app.client.get("/api/account", headers=bearer(secret[1]))).status_code == 200
+    page = (await app.client.post(f"/account/keys/{new['id']}/roll", data={"csrf": csrf, "keep": "day"})).text
+    assert (await app.client.get("/api/account", headers=bearer(secret[1]))).status_code == 200, "for a day"
+    again = await app.client.post(f"/account/keys/{old['id']}/roll", data={"csrf": csrf})
+    assert again.status_code == 404
+    assert await app.product.database.read(ledger_queries.verify()) == ()
+
+
+@pytest.mark.parametrize("action", ["roll", "name", "revoke"])
+async def test_a_key_of_another_account_is_unknown(app: AppFixture, action: str) -> None:
+    csrf = await signed_in(app)
+    other = await app.product.database.write(keys.create(app.operator.id))
+    answer = await app.client.post(f"/account/keys/{other.id}/{action}", data={"csrf": csrf, "name": "x"})
+    assert answer.status_code == 404
+    assert (await app.client.post(f"/account/keys/{other.id}/{action}", data={})).status_code == 403
+
+
+async def test_a_key_of_a_member_is_rolled_by_the_member_alone(app: AppFixture) -> None:
+    holder = keys.Holder("member_1")
+    key = await app.product.database.write(keys.create(app.account.id, Scope(), holder=holder))
+    csrf = await signed_in(app)
+    answer = await app.client.post(f"/account/keys/{key.id}/roll", data={"csrf": csrf})
+    assert answer.status_code == 404
+
+
+async def test_last_use_is_stored_with_the_key(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    assert all(row["used_at"] is None for row in (await rows(app)).values())
+    await app.client.get("/api/account", headers=app.bearer)
+    await app.product.connections.key_use.store()
+    assert [row["used_at"] for row in (await rows(app)).values() if row["used_at"]] != []
+    await signed_in(app)
+    assert "Last used" in (await app.client.get("/account/keys")).text
+
+
+async def test_a_name_that_is_too_long_and_a_past_day_are_refused(app: AppFixture) -> None:
+    csrf = await signed_in(app)
+    answer = await app.client.post("/account/keys", data={"csrf": csrf, "name": "x" * 61})
+    assert answer.status_code == 400
+    for day in ("2020-01-01", "soon"):
+        answer = await app.client.post("/account/keys", data={"csrf": csrf, "expires": day})
+        assert answer.status_code == 422
+        assert "is no date in the future" in answer.text
+
+
+async def test_amounts_are_rounded_with_the_exact_one_in_the_title(app: AppFixture) -> None:
+    entry = ledger.LedgerEntry("credit", "Correction")
+    await app.product.database.write(ledger.deposit(app.account.id, -1_234_567, entry))
+    await signed_in(app)
+    page = (await app.client.get("/account/billing")).text
+    assert '<data value="3.765433" title="3.765433 USD">3.77</data>' in page
+    assert "Ask its operator for credit" in page

@@ -1,0 +1,81 @@
+"""The account's tabs in a real browser at three widths: they fit, read well and need no scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import keys
+from sixfold.core.accounts.keys import Scope
+from tests.api import browser
+from tests.api.app_fixture import AppFixture, running_app
+from tests.api.browser import Look
+from tests.api.test_account_pages import TABS, run
+from tests.api.test_memory_browser import RULES
+from tests.mcp.loopback import served
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
+MAX_BYTES = 350_000
+
+
+@pytest.fixture
+async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+    """A server with some spending, its address, a browser."""
+    async with (
+        running_app(tmp_path) as app,
+        served(app.asgi) as url,
+        browser.browser() as chromium,
+    ):
+        await run(app)
+        scope = Scope(services=("ra1",), budget_day=1_500_000)
+        limited = keys.create(app.account.id, scope, holder=keys.Holder(name="laptop"))
+        await run(app, (await app.product.database.write(limited)).api_key)
+        yield app, url, chromium
+
+
+@pytest.mark.parametrize("width", [1440, 834, 390])
+async def test_the_tabs_fit_are_light_and_accessible(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        for path in TABS:
+            await tab.open(path)
+            found = await axe.Axe().run(tab.page, options=RULES)
+            assert found.response["violations"] == [], json.dumps(found.response["violations"], indent=1)
+            wide = await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, path
+            assert await tab.page.is_visible(".balance"), path
+            await tab.page.wait_for_load_state("load")
+            sizes = "performance.getEntries().reduce((sum, entry) => sum + (entry.encodedBodySize || 0), 0)"
+            assert await tab.page.evaluate(sizes) <= MAX_BYTES, path
+
+
+async def test_a_key_is_made_rolled_and_named_without_scripts(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=390, scripts=False)) as tab:
+        page = tab.page
+        await tab.open("/account/keys")
+        await page.fill("form.inline [name=name]", "phone")
+        await page.click("text=New key")
+        first = await page.inner_text("#new-key")
+        row = page.locator(".key-list li", has_text=first[-4:])
+        await row.locator("summary").click()
+        await row.get_by_role("button", name="Roll").click()
+        second = await page.inner_text("#new-key")
+        assert second != first
+        row = page.locator(".key-list li", has_text=second[-4:])
+        assert "phone" in await row.inner_text()
+        await row.locator("summary").click()
+        await row.locator("[name=name]").fill("tablet")
+        await row.get_by_role("button", name="Rename").click()
+        await page.wait_for_selector(".key-list h2:has-text('tablet')")
+        headers = {"Authorization": f"Bearer {first}"}
+        assert (await app.client.get("/api/account", headers=headers)).status_code == 401

@@ -1,0 +1,43 @@
+"""The tables of `sixfold.toml` that have checks of their own: `[search]` and `[sign_in]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import settings
+from sixfold.app import media, search
+from sixfold.core.accounts.organizations import group_roles
+from sixfold.net.clients import HttpClients
+from sixfold.settings import InvalidSetting
+
+
+def loaded(folder: Path, text: str) -> settings.Settings:
+    """The settings of a file."""
+    (folder / "sixfold.toml").write_text(text)
+    return settings.load({}, data_dir=folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[search]\nsearxng = 3", "must be a URL"),
+        ('[search]\nsearxng = "searx"', "must be a URL"),
+        ('[search]\nsearxng = "http://user:secret@host"', "must be a URL"),
+        ('[search]\nurl = "http://host"', "unknown setting 'url'"),
+        ('[search]\nsearxng = "http://host"\ntimeout_seconds = 0', "1 to 60"),
+        ('[search]\nsearxng = "http://host"\ntimeout_seconds = true', "must be a number"),
+    ],
+)
+def test_invalid_search_is_refused_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+    configured = loaded(tmp_path, text)
+    with pytest.raises(InvalidSetting, match=words) as caught:
+        search.engine(configured, HttpClients(media.open_fetcher(configured)))
+    assert "secret" not in str(caught.value)
+
+
+def test_table_of_sign_in_is_read_from_the_file(tmp_path: Path) -> None:
+    table: Any = loaded(tmp_path, '[sign_in]\nclaim = "groups"\n').tables["sign_in"]
+    assert group_roles.parse(table).claim == "groups"
