@@ -32,7 +32,8 @@ def _fixed_work() -> float:
     return time.thread_time() - before
 
 
-def _slowdown() -> float:
+def slowdown() -> float:
+    """Return how many times longer than on a quiet machine fixed work takes now, at least 1."""
     return max(1.0, statistics.median(_fixed_work() for _ in range(5)) / _QUIET_SECONDS)
 
 
@@ -46,7 +47,7 @@ async def watched() -> AsyncIterator[LoopTime]:
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
-    slowdown = _slowdown()
+    before_slowdown = slowdown()
     before = time.thread_time()
 
     async def watch() -> None:
@@ -64,6 +65,6 @@ async def watched() -> AsyncIterator[LoopTime]:
         await asyncio.sleep(0)
     finally:
         watching.cancel()
-        seen.longest /= max(slowdown, _slowdown())
+        seen.longest /= max(before_slowdown, slowdown())
         if was_enabled:
             gc.enable()
