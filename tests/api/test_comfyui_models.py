@@ -169,12 +169,12 @@ async def test_models_follow_the_checkpoints_of_the_server(one: tuple[AppFixture
     app, comfy = one
     comfy.installed = dataclasses.replace(TWO, checkpoints=(PONY, "dreamshaper_8.safetensors"))
     await app.product.availability.refresh()
-    assert set(app.product.catalog.found) == {"comfyui/Pony-Diffusion-v6", "comfyui/dreamshaper_8"}
+    assert set(app.product.catalog.discovered) == {"comfyui/Pony-Diffusion-v6", "comfyui/dreamshaper_8"}
     assert (await run(app)).status_code == 404
     assert (await run(app, "comfyui/dreamshaper_8")).status_code in (200, 201)
     await comfy.stop()
     await app.product.availability.refresh()
-    assert app.product.catalog.found == {}
+    assert app.product.catalog.discovered == {}
 
 
 async def test_servers_share_runs_and_skip_those_without_model(
@@ -183,7 +183,7 @@ async def test_servers_share_runs_and_skip_those_without_model(
     other = InstalledFiles(checkpoints=("dreamshaper_8.safetensors",))
     moved = InstalledFiles(checkpoints=(f"xl/{XL}",))
     async with using(tmp_path, TWO, moved, other, monkeypatch=monkeypatch) as (app, (first, second, third)):
-        assert list(app.product.catalog.found).count(MODEL) == 1
+        assert list(app.product.catalog.discovered).count(MODEL) == 1
         holds = [first.hold("KSampler"), second.hold("KSampler")]
         runs = [asyncio.create_task(run(app, seed=seed)) for seed in (1, 2)]
         await asyncio.gather(*(hold.reached.wait() for hold in holds))

@@ -167,9 +167,9 @@ def test_ids_that_a_caller_can_choose_are_not_recorded() -> None:
     files = [{"type": "bash_code_execution_output", "file_id": "file_1"}]
     ran = {"type": "bash_code_execution_tool_result", "content": {"content": files}}
     message = {"content": [call, outside, ran], "container": {"id": "container_1"}}
-    assert set(provider_objects.made("messages", message)) == {"container_1", "file_1"}
+    assert set(provider_objects.created_ids("messages", message)) == {"container_1", "file_1"}
     listed = {"type": "mcp_list_tools", "tools": [{"input_schema": {"container_id": "d", "file_id": "e"}}]}
-    assert list(provider_objects.made_in_item(listed)) == []
+    assert list(provider_objects.ids_in_item(listed)) == []
 
 
 async def test_form_with_an_id_of_an_object_is_refused(gateway: Gateway) -> None:

@@ -44,7 +44,7 @@ class AnthropicClient:
             str(block.get("text") or "") for block in provider_client.texts(document.get("content"))
         ).strip()
         if not text:
-            raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
+            raise self._to.failed(ProviderRefusal("broken", message="returned a response without text"))
         usage = provider_client.mapping(document.get("usage"))
         return text, OpenAIUsage(
             provider_client.count(usage.get("input_tokens")),

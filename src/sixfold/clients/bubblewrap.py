@@ -44,13 +44,13 @@ _MEMORY_BYTES = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """The permissions of a program: paths to read (`shown`), folders to write (`own`), the network.
+    """The permissions of a program: paths to read (`readable`), folders to write (`writable`), the network.
 
     The working directory is `at`, or its `/tmp`.
     """
 
-    shown: tuple[Path, ...] = ()
-    own: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
     network: bool = False
     at: Path | None = None
 
@@ -67,8 +67,8 @@ def command(cell: Sandbox) -> list[str]:
         *(word for path in map(Path, _SYSTEM) for word in _system(path)),
         *(word for path in facts for word in ("--ro-bind-try", path, path)),
         *("--ro-bind-try", "/etc/hosts" if cell.network else str(_HOSTS), "/etc/hosts"),
-        *(word for path in map(str, cell.shown) for word in ("--ro-bind", path, path)),
-        *(word for path in map(str, cell.own) for word in ("--bind", path, path)),
+        *(word for path in map(str, cell.readable) for word in ("--ro-bind", path, path)),
+        *(word for path in map(str, cell.writable) for word in ("--bind", path, path)),
         *(["--unshare-user", "--disable-userns"] if _recent() else []),
         *("--remount-ro", "/", "--chdir", str(cell.at or "/tmp"), "--"),  # noqa: S108 - the same
     ]

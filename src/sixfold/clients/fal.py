@@ -116,4 +116,4 @@ class FalClient:
         await self._to.put(ticket.cancel_url)
 
     def _unreadable(self) -> EngineError:
-        return self._to.failed(ProviderRefusal("broken", said="returned a response that cannot be parsed"))
+        return self._to.failed(ProviderRefusal("broken", message="returned a response that cannot be parsed"))

@@ -113,7 +113,7 @@ class OpenAIClient:
             (await self._to.post("audio/transcriptions", body, seconds=seconds)).document
         )
         if not isinstance(document.get("text"), str):
-            raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
+            raise self._to.failed(ProviderRefusal("broken", message="returned a response without text"))
         return TranscriptionResult(
             document["text"].strip(),
             str(document.get("language") or ""),
@@ -138,7 +138,7 @@ class OpenAIClient:
             provider_client.mapping(body.get("usage")),
         )
         if not isinstance(text, str) or not text.strip():
-            raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
+            raise self._to.failed(ProviderRefusal("broken", message="returned a response without text"))
         return text.strip(), OpenAIUsage(
             provider_client.count(usage.get("prompt_tokens")),
             0,
@@ -151,7 +151,7 @@ class OpenAIClient:
         encoded = tuple(str(image["b64_json"]) for image in images if image.get("b64_json"))
         urls = tuple(str(image["url"]) for image in images if image.get("url") and not image.get("b64_json"))
         if not encoded and not urls:
-            raise self._to.failed(ProviderRefusal("broken", said="returned a response without an image"))
+            raise self._to.failed(ProviderRefusal("broken", message="returned a response without an image"))
         return OpenAIImages(encoded, urls, _usage(document.get("usage")))
 
 

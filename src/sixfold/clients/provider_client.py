@@ -67,7 +67,7 @@ class ProviderRefusal:
 
     kind: Kind
     field: str = ""
-    said: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +235,11 @@ class ProviderClient:
             async with asyncio.timeout(request.seconds or self.limits.call_seconds):
                 return await self._exchange(request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
-            return _CallFailed(ProviderRefusal("broken", said="could not be reached"), repeat=True)
+            return _CallFailed(ProviderRefusal("broken", message="could not be reached"), repeat=True)
         except (TimeoutError, httpx.TimeoutException):
-            return _CallFailed(ProviderRefusal("broken", said="did not answer in time"), repeat=repeatable)
+            return _CallFailed(ProviderRefusal("broken", message="did not answer in time"), repeat=repeatable)
         except httpx.RequestError:
-            return _CallFailed(ProviderRefusal("broken", said="closed the connection"), repeat=repeatable)
+            return _CallFailed(ProviderRefusal("broken", message="closed the connection"), repeat=repeatable)
 
     async def _exchange(self, request: _ProviderRequest) -> ProviderResponse | _CallFailed:
         headers = {
@@ -285,12 +285,13 @@ class ProviderClient:
         if 200 <= status < 300:
             if body is None:
                 return _CallFailed(
-                    ProviderRefusal("broken", said="returned a response above the size limit"), repeat=False
+                    ProviderRefusal("broken", message="returned a response above the size limit"),
+                    repeat=False,
                 )
             if body.strip() and document is None:
                 # Truncated, or not JSON at all. Only a GET is safe to repeat.
                 message = "returned a response that cannot be parsed"
-                return _CallFailed(ProviderRefusal("broken", said=message), repeat=method == "GET")
+                return _CallFailed(ProviderRefusal("broken", message=message), repeat=method == "GET")
             return ProviderResponse(status, headers, document)
         refusal = self.provider.read(status, document)
         if method == "POST":
@@ -366,13 +367,13 @@ def explained(
         case "busy":
             text = f"{title} is limiting this server's requests; try again later."
         case "broken":
-            text = f"{title} {refusal.said or 'failed'}: try again later."
+            text = f"{title} {refusal.message or 'failed'}: try again later."
     return UpstreamError(text, refusal)
 
 
 def _input_sentence(title: str, refusal: ProviderRefusal, names: Mapping[str, str]) -> str:
     field_name = names.get(refusal.field, refusal.field)
-    reason = presentable(refusal.said)
+    reason = presentable(refusal.message)
     inputs = f"the input {field_name}" if field_name else "these inputs"
     return f"{title} refused {inputs}: {reason}." if reason else f"{title} refused {inputs}."
 
@@ -396,7 +397,7 @@ def by_status(status: int, message: str = "", input_field: str = "") -> Provider
         return ProviderRefusal("busy")
     if status in {400, 413, 415, 422}:
         return ProviderRefusal("input", input_field, message)
-    return ProviderRefusal("broken", said=f"failed with status {status}")
+    return ProviderRefusal("broken", message=f"failed with status {status}")
 
 
 async def poll_intervals(limits: ProviderLimits) -> AsyncGenerator[None, None]:

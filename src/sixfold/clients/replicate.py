@@ -112,11 +112,13 @@ class ReplicateClient:
     def error(self, prediction: ReplicatePrediction) -> EngineError:
         """Return the error of a failed or canceled prediction."""
         if prediction.state == "canceled":
-            return self._to.failed(ProviderRefusal("broken", said="canceled the prediction"))
+            return self._to.failed(ProviderRefusal("broken", message="canceled the prediction"))
         if _FORBIDDEN.search(prediction.error):
             return self._to.failed(ProviderRefusal("policy"))
         message = provider_client.presentable(prediction.error)
-        return self._to.failed(ProviderRefusal("broken", said=f"failed ({message})" if message else "failed"))
+        return self._to.failed(
+            ProviderRefusal("broken", message=f"failed ({message})" if message else "failed")
+        )
 
     def _parse(self, document: Any) -> ReplicatePrediction:
         fields = provider_client.mapping(document)
@@ -134,4 +136,4 @@ class ReplicateClient:
         )
 
     def _unreadable(self) -> EngineError:
-        return self._to.failed(ProviderRefusal("broken", said="returned a response that cannot be parsed"))
+        return self._to.failed(ProviderRefusal("broken", message="returned a response that cannot be parsed"))

@@ -33,7 +33,7 @@ from sixfold.worker import protocol, standalone
 
 # The kind of these engines in the catalog, and the factory name that selects this driver.
 KIND = "sandbox"
-_WORK, _GIVEN = "work", "given"
+_WORK, _INPUTS = "work", "inputs"
 
 
 class SandboxPool:
@@ -43,7 +43,7 @@ class SandboxPool:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         # The readable program paths, by the worker's folder.
-        self.shown: dict[str, tuple[Path, ...]] = {}
+        self.readable: dict[str, tuple[Path, ...]] = {}
         self._environ = forkserver.environment(environ)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._watches: set[asyncio.Task[None]] = set()
@@ -51,7 +51,9 @@ class SandboxPool:
     async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:
         """Start a worker and return a future for the reason of its exit."""
         work = Path(order.scratch)
-        cell = Sandbox(shown=(work.parent / _GIVEN, *self.shown.pop(order.scratch, ())), own=(work,))
+        cell = Sandbox(
+            readable=(work.parent / _INPUTS, *self.readable.pop(order.scratch, ())), writable=(work,)
+        )
         process = await asyncio.create_subprocess_exec(
             *bubblewrap.command(cell),
             *(sys.executable, "-m", "sixfold.worker.standalone", str(link), standalone.text(order)),
@@ -107,7 +109,7 @@ class SandboxWorker(ProcessWorker):
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
-        input_folder = self._cell / _GIVEN / secrets.token_hex(8)
+        input_folder = self._cell / _INPUTS / secrets.token_hex(8)
         try:
             files = await asyncio.to_thread(_copied, task.files, input_folder)
             outcome = await super().run(dataclasses.replace(task, files=files), reports)
@@ -183,9 +185,9 @@ class SandboxDriver(ProcessDriver):
             raise StartFailed(f"it requires a sandbox, and {fault}")
         cell = spec.scratch.absolute() / f"{secrets.token_hex(8)}.cell"
         inner = _inner(spec, cell / _WORK)
-        for folder in (cell / _WORK, cell / _GIVEN):
+        for folder in (cell / _WORK, cell / _INPUTS):
             folder.mkdir(mode=0o700, parents=True)
-        self._cells.shown[str(inner.scratch)] = tuple(map(Path, spec.options.get("shown", ())))
+        self._cells.readable[str(inner.scratch)] = tuple(map(Path, spec.options.get("readable", ())))
         return await super().start(inner)
 
     async def starter(self) -> WorkerStarter:

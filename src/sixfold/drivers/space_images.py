@@ -140,7 +140,7 @@ def _installed(source: SpaceFolder) -> str:
     part = source.path.with_name(f"{source.path.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
-    cell = Sandbox(shown=(source.path,), own=(part,), network=True, at=source.path)
+    cell = Sandbox(readable=(source.path,), writable=(part,), network=True, at=source.path)
     pip = [sys.executable, "-m", "pip", "install", "--no-input", "--no-cache-dir", "--only-binary", ":all:"]
     done = subprocess.run(  # noqa: S603 - this interpreter's pip, in a sandbox
         [*bubblewrap.command(cell), *pip, "--target", str(part), *source.requirements],

@@ -39,12 +39,12 @@ _HINTS: Mapping[str, str] = {
 class ToolOutcome:
     """The result of a tool: its values, and further content (images, links, plain text).
 
-    `shown` are the values of the text part, if some of `values` are in `content` instead.
+    `text_values` are the values of the text part, if some of `values` are in `content` instead.
     """
 
     values: Mapping[str, Any]
     content: Sequence[Mapping[str, Any]] = ()
-    shown: Mapping[str, Any] | None = None
+    text_values: Mapping[str, Any] | None = None
 
 
 Run = Callable[[ToolInvocation, JsonObject], Awaitable[ToolOutcome]]
@@ -157,7 +157,7 @@ def paginate(noun: str, rows: Sequence[object], cursor: object, size: int) -> Js
 
 def _result(outcome: ToolOutcome) -> JsonObject:
     """Return a result: a text for every client, and the values as structured content."""
-    text = _encode(outcome.values if outcome.shown is None else outcome.shown).decode()
+    text = _encode(outcome.values if outcome.text_values is None else outcome.text_values).decode()
     if len(text) > BUDGET:
         raise errors.TooLarge(
             f"The result has {len(text)} characters, {BUDGET} are allowed: use limit or max_chars"

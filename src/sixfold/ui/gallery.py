@@ -125,10 +125,10 @@ class PublishForms:
         prediction = await self._services.predictions.get(prediction_id, user.tenant)
         output = prediction.output
         files = () if output is None else output.files
-        shown = [file for file in files if file.content_type.startswith(("image/", "video/"))]
-        if prediction.state is not PredictionState.SUCCEEDED or not shown:
+        visible_files = [file for file in files if file.content_type.startswith(("image/", "video/"))]
+        if prediction.state is not PredictionState.SUCCEEDED or not visible_files:
             raise errors.Conflict("Only a run that made an image or a video can be published")
-        return prediction, shown[0]
+        return prediction, visible_files[0]
 
     def _model(self, prediction: Prediction) -> Model | None:
         """Return the built-in model of a run; nobody else has a model of the account's own."""

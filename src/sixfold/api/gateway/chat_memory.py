@@ -52,7 +52,7 @@ class MemoryOptions:
 class AddedMemory:
     """The pages that were added to a request."""
 
-    found: PackedContext
+    packed: PackedContext
 
     def call(self, chat_call: ChatCall) -> ChatCall:
         """Return the call with a recorder that adds the field to its response."""
@@ -60,8 +60,8 @@ class AddedMemory:
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of the field."""
-        pages = [{"slug": hit.slug, "title": hit.title} for hit in self.found.sources]
-        return {"tokens": self.found.tokens if pages else 0, "pages": pages}
+        pages = [{"slug": hit.slug, "title": hit.title} for hit in self.packed.sources]
+        return {"tokens": self.packed.tokens if pages else 0, "pages": pages}
 
     def header(self) -> str:
         """Return the value of the header: the numbers, and as many slugs as fit."""
@@ -100,15 +100,15 @@ class ChatMemory:
         query = last_question(body, wire)[-_QUERY_CHARS:]
         if not query.strip():
             return raw, AddedMemory(_NOTHING)
-        found = await context.build(
+        packed = await context.build(
             self._memory,
             Caller.of(principal),
             ContextRequest(query, options.tokens, collections=options.collections),
         )
-        if found.sources:
-            insert(body, wire, found.text)
+        if packed.sources:
+            insert(body, wire, packed.text)
             raw = _encode(body)
-        return raw, AddedMemory(found)
+        return raw, AddedMemory(packed)
 
 
 _NOTHING = PackedContext(context.NOTHING, 0, (), 0, "auto")

@@ -145,36 +145,36 @@ def check(policy: ObjectPolicy, objects: Mapping[str, str], owned: Mapping[str, 
             raise InvalidReference(message, status=404, param=param)
 
 
-def made(wire: str, document: Any) -> Iterator[str]:
+def created_ids(wire: str, document: Any) -> Iterator[str]:
     """Yield the ids of objects that a server states that it has stored, in a response or one of its events.
 
     Only fields that a server fills by itself count: neither a model nor a tool of the caller chooses them.
     """
-    yield from _MADE_IN[wire](document)
+    yield from _CREATED_IDS[wire](document)
 
 
-def _made_in_chat(document: Any) -> Iterator[str]:
+def _ids_in_chat(document: Any) -> Iterator[str]:
     for choice in _list(document, "choices"):
         for name in ("message", "delta"):
             yield from _texts(_field(_field(_field(choice, name), "audio"), "id"))
 
 
-def _made_in_message(document: Any) -> Iterator[str]:
+def _ids_in_message(document: Any) -> Iterator[str]:
     for part in (document, _field(document, "message"), _field(document, "delta")):
         yield from _texts(_field(_field(part, "container"), "id"))
         for block in _list(part, "content"):
-            yield from _made_in_block(block)
-    yield from _made_in_block(_field(document, "content_block"))
+            yield from _ids_in_block(block)
+    yield from _ids_in_block(_field(document, "content_block"))
 
 
-def _made_in_block(block: Any) -> Iterator[str]:
+def _ids_in_block(block: Any) -> Iterator[str]:
     """Yield the files that code has written, from the result of a tool that the server ran."""
     if str(_field(block, "type")).endswith("code_execution_tool_result"):
         for output in _list(_field(block, "content"), "content"):
             yield from _texts(_field(output, "file_id"))
 
 
-def made_in_item(item: Any) -> Iterator[str]:
+def ids_in_item(item: Any) -> Iterator[str]:
     """Yield the ids of objects that an output item of a response shows to be stored at its server."""
     match _field(item, "type"):
         case "code_interpreter_call":
@@ -191,9 +191,9 @@ def made_in_item(item: Any) -> Iterator[str]:
             return
 
 
-_MADE_IN: Mapping[str, Callable[[Any], Iterator[str]]] = {
-    "chat": _made_in_chat,
-    "messages": _made_in_message,
+_CREATED_IDS: Mapping[str, Callable[[Any], Iterator[str]]] = {
+    "chat": _ids_in_chat,
+    "messages": _ids_in_message,
 }
 
 
@@ -277,7 +277,7 @@ class ObjectRecorder:
 
     def _made(self, raw: bytes) -> tuple[str, ...]:
         try:
-            return tuple(dict.fromkeys(made(self._wire, _decode(raw))))
+            return tuple(dict.fromkeys(created_ids(self._wire, _decode(raw))))
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             # A model server sent something else.
             return ()

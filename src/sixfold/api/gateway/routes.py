@@ -103,7 +103,7 @@ class ModelRoutes:
         gateway_models = self._gateway.router.models()
         gateway_names = {name for name, _ in gateway_models}
         allowed = principal.scope.services
-        custom = self._services.catalog.found
+        custom = self._services.catalog.discovered
         models = [
             name
             for name in dict.fromkeys((*self._own, *custom))

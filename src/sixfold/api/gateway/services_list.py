@@ -72,7 +72,7 @@ class ServiceList:
 
     def knows(self, name: str) -> bool:
         """Return whether a built-in service has this name."""
-        return name in MODELS or name in self._services.templates or name in self._services.catalog.found
+        return name in MODELS or name in self._services.templates or name in self._services.catalog.discovered
 
     async def page(self, request: Request) -> Response:
         """Return all services; with a key also a page of the account's own models."""
@@ -96,7 +96,7 @@ class ServiceList:
             if template.name in catalog and template.name not in MODELS:
                 yield self._row(catalog[template.name], template.name)
         for model in catalog.models():
-            if model.name.startswith("space:") or model.name in catalog.found:
+            if model.name.startswith("space:") or model.name in catalog.discovered:
                 yield self._row(model, model.name)
 
     def _row(self, model: Model, name: str) -> ServiceSchema:

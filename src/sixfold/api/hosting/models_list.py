@@ -285,14 +285,14 @@ class HostedModelList:
         account_id = await self._account(request)
         if account_id is None:
             raise errors.NotFound(f"Template {name} not found")
-        if model := self._services.catalog.found.get(name):
+        if model := self._services.catalog.discovered.get(name):
             entry = _found_template(model, self._services.templates, self._idle_seconds)
             return responses.json(entry, 200, {"Cache-Control": "private, no-cache"})
         own = await self._services.predictions.custom_models.find(name, account_id)
         return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
 
     def _found(self) -> Iterator[TemplateSchema]:
-        for model in self._services.catalog.found.values():
+        for model in self._services.catalog.discovered.values():
             yield _found_template(model, self._services.templates, self._idle_seconds)
 
     def _own(self, own: CustomModel) -> TemplateSchema:

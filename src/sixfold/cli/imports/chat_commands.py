@@ -61,8 +61,8 @@ def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None)
     counts = {"accounts": len(created), "chats": added, "imported_before": known}
     if arguments.json:
         rows = [{"setting": row.setting, "reason": row.reason} for row in export.omitted]
-        found = {"users": export.users, "found": len(chats)}
-        put_json({**found, **counts, "written": bool(arguments.write), "not_imported": rows})
+        totals = {"users": export.users, "found": len(chats)}
+        put_json({**totals, **counts, "written": bool(arguments.write), "not_imported": rows})
         return
     paint = TerminalStyle()
     found_rows = [("users in the file", f"{len(export.users):,}"), ("chats in the file", f"{len(chats):,}")]

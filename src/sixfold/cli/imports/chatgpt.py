@@ -103,9 +103,9 @@ def _add(chat: _Chat, export: ReadExport) -> None:
         parts = (node.content.parts if node.content is not None else None) or []
         texts = [part for part in parts if isinstance(part, str)]
         media += len(parts) - len(texts)
-        found = chat_files.message(node.author.role, "\n\n".join(texts))
-        if found is not None:
-            messages.append(found)
+        message = chat_files.message(node.author.role, "\n\n".join(texts))
+        if message is not None:
+            messages.append(message)
     if media:
         export.omit(title, f"{media} images or other media of this chat")
     if not messages:

@@ -125,7 +125,9 @@ def _add(row: _Row, email: str, export: ReadExport) -> None:
     path = chat_files.path_to({key: each.parent for key, each in history.messages.items()}, history.current)
     branch = [history.messages[key] for key in path]
     texts = [(each.role, each.content if isinstance(each.content, str) else "") for each in branch]
-    messages = tuple(found for role, text in texts if (found := chat_files.message(role, text)) is not None)
+    messages = tuple(
+        message for role, text in texts if (message := chat_files.message(role, text)) is not None
+    )
     if files := sum(len(each.files or ()) for each in branch):
         export.omit(title, f"{files} attached files of this chat")
     if not messages:

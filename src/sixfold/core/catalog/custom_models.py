@@ -98,7 +98,7 @@ class CustomModels:
             one("custom_model_newest", account_id=account_id, name=name), snapshot=False
         )
         if row is None:
-            raise catalogs.unknown(name, self._catalog.found)
+            raise catalogs.unknown(name, self._catalog.discovered)
         return await self._of(row)
 
     def known(self, name: str, account_id: str) -> Model | None:

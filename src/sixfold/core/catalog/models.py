@@ -241,10 +241,14 @@ class Model:
             raise errors.InvalidInput(problems)
         what = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back and not terms.full_only else ""
-        parts = (f"{what} can serve {self.asked(values)} here.", _unlock(able, terms, self.served_by), allow)
+        parts = (
+            f"{what} can serve {self.describe_request(values)} here.",
+            _unlock(able, terms, self.served_by),
+            allow,
+        )
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
 
-    def asked(self, values: Mapping[str, Any]) -> str:
+    def describe_request(self, values: Mapping[str, Any]) -> str:
         """Describe the model and its choice of task or mode: `speech-to-speech with task speak`."""
         by = {name for engine in self.engines for name in engine.only}
         texts = [
@@ -278,19 +282,19 @@ class Catalog:
     ) -> None:
         self._models = dict(models)
         # Models that were found while the server runs, by name.
-        self.found: Mapping[str, Model] = {}
+        self.discovered: Mapping[str, Model] = {}
         self._prices = self.checked(prices)
         self._engines = {engine.name: engine for model in self._models.values() for engine in model.engines}
         self.rates = rates or metering.FlatRates(metering.HardwareRate("cpu", 0))
 
     def __getitem__(self, name: str) -> Model:
-        model = self._models.get(name) or self.found.get(name)
+        model = self._models.get(name) or self.discovered.get(name)
         if model is None:
-            raise unknown(name, self.found)
+            raise unknown(name, self.discovered)
         return model
 
     def __contains__(self, name: object) -> bool:
-        return name in self._models or name in self.found
+        return name in self._models or name in self.discovered
 
     def check_runs(
         self, model: Model, engine: EngineSpec, values: Mapping[str, Any], terms: SelectionPolicy
@@ -304,7 +308,7 @@ class Catalog:
                 self[name].choose({}, terms)
             except errors.EngineUnavailable as error:
                 raise errors.EngineUnavailable(
-                    f"{model.asked(values)} needs {name}: {error.message}"
+                    f"{model.describe_request(values)} needs {name}: {error.message}"
                 ) from error
 
     def names(self) -> tuple[str, ...]:
@@ -312,14 +316,14 @@ class Catalog:
         return tuple(sorted(self._models))
 
     def models(self) -> tuple[Model, ...]:
-        """Return every model that clients can run, in the catalog's order, then those that were found."""
+        """Return every model that clients can run, in the catalog's order, then the discovered ones."""
         return tuple(
-            model for each in (self._models, self.found) for model in each.values() if not model.internal
+            model for each in (self._models, self.discovered) for model in each.values() if not model.internal
         )
 
     def find(self, document: Mapping[str, Any]) -> None:
-        """Replace the models that were found by those of a document; they use engines of the catalog."""
-        self.found = {
+        """Replace the discovered models by those of a document; they use engines of the catalog."""
+        self.discovered = {
             name: own(document, self, name)
             for name in document["models"]
             if name not in self._models and self._engines.keys() >= set(document["models"][name]["engines"])

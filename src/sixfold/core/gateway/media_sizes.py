@@ -68,17 +68,17 @@ def media_in(body: bytes) -> MediaSizes:
 
 def _media_of(part: dict[str, Any]) -> list[str]:
     images = part.get(_IMAGES)
-    found = list(cast("list[Any]", images)) if isinstance(images, list) else []
+    values = list(cast("list[Any]", images)) if isinstance(images, list) else []
     if part.get("type") in _TYPES:
         for name in _MEMBERS:
             value = part.get(name)
             if isinstance(value, dict):
                 source = cast("dict[str, Any]", value)
                 # Anthropic's documents may have plain text in the same member.
-                found += [source.get(inner) for inner in _INNER if source.get("type") != "text"]
+                values += [source.get(inner) for inner in _INNER if source.get("type") != "text"]
             else:
-                found.append(value)
-    return [text for text in found if isinstance(text, str)]
+                values.append(value)
+    return [text for text in values if isinstance(text, str)]
 
 
 def _base64_chars(text: str) -> int:

@@ -162,8 +162,14 @@ def _candidates(values: Values, season: int) -> list[Candidate]:
     ]
     newest = values[-max(_MAX_COMPARED, 3 * season) :]
     smooth = min(kinds, key=lambda model: fitting.fit(model, newest, _ROUNDS).score)
-    found = arima.select(values, season)
-    return [naive, ThetaModel(season), smooth, ComplexSmoothing(season), *((found,) if found else ())]
+    arima_model = arima.select(values, season)
+    return [
+        naive,
+        ThetaModel(season),
+        smooth,
+        ComplexSmoothing(season),
+        *((arima_model,) if arima_model else ()),
+    ]
 
 
 class _Fitter:

@@ -126,7 +126,7 @@ class ReplicateVideoEngine(ReplicateEngine):
             output = prediction.output
             address = output[0] if isinstance(output, list) and output else output
             if not isinstance(address, str):
-                raise client.failed(ProviderRefusal("broken", said="returned no video"))
+                raise client.failed(ProviderRefusal("broken", message="returned no video"))
             return video_runs.VideoResult(address, inputs.get(self._route.fields.get("seed", "")))
 
         return await video_runs.run(task, self._route, generate, self._start(context))
@@ -169,7 +169,7 @@ class ReplicateTranscriptionEngine(ReplicateEngine):
             output = provider_client.mapping(prediction.output)
             text = output.get("transcription")
             if not isinstance(text, str):
-                raise client.failed(ProviderRefusal("broken", said="returned no text"))
+                raise client.failed(ProviderRefusal("broken", message="returned no text"))
             spoken = language or str(output.get("detected_language") or "")
             segments = provider_client.texts(output.get("segments"))
             used = UsedInputs(seconds=prediction.seconds)
@@ -182,5 +182,5 @@ def _image_result(client: ProviderClient, prediction: ReplicatePrediction, call:
     output = prediction.output
     images = [item for item in (output if isinstance(output, list) else [output]) if isinstance(item, str)]
     if not images:
-        raise client.failed(ProviderRefusal("broken", said="returned no image"))
+        raise client.failed(ProviderRefusal("broken", message="returned no image"))
     return CallResult(images, UsedInputs(images=len(images), seconds=prediction.seconds), call.seed)

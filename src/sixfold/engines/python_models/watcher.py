@@ -84,7 +84,7 @@ def inspect(
 def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False) -> DescribedModel:
     """Run a file in a process of its own, `sandboxed` or not, and return its description."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    prefix = bubblewrap.command(Sandbox(shown=(path.absolute(),))) if sandboxed else []
+    prefix = bubblewrap.command(Sandbox(readable=(path.absolute(),))) if sandboxed else []
     try:
         ended = subprocess.run(  # noqa: S603 - our own interpreter and module, on the operator's own file
             [*prefix, sys.executable, "-m", "sixfold.engines.python_models.describe", str(path.absolute())],
@@ -286,5 +286,5 @@ def _document(described: DescribedModel, name: str, copy: Path, hardware: str | 
 
 def _sandboxed_engine(engine: Mapping[str, Any], copy: Path) -> dict[str, Any]:
     """Return the row of an engine that runs in the sandbox driver."""
-    options = {**engine, "shown": [str(copy)]}
+    options = {**engine, "readable": [str(copy)]}
     return {"kind": SANDBOX, "factory": SANDBOX, "unlock": bubblewrap.UNLOCK, "options": options}

@@ -124,8 +124,8 @@ class PageView:
 
     def containing(self, part: str, most: int) -> Sequence[str]:
         """Return at most `most` indexed words that have a text as a part, the most frequent first."""
-        found = self._of.spellings.containing(part)
-        having = {word: len(hits[0]) for word in found if (hits := self._hits(word)) is not None}
+        words = self._of.spellings.containing(part)
+        having = {word: len(hits[0]) for word in words if (hits := self._hits(word)) is not None}
         return sorted(having, key=lambda word: (-having[word], word))[:most]
 
     def named(self, names: Collection[str]) -> Floats:

@@ -98,8 +98,8 @@ def span(request: Request) -> int:
 
 def usage(session: SessionCookie, days: int, by: str) -> Transaction[AccountUsage]:
     """Return what the account, or its member who is signed in, used in the last `days` days."""
-    account_id, shown = session.account.id, "model" if by == "day" else by
-    dimensions = ("day", shown)
+    account_id, dimension = session.account.id, "model" if by == "day" else by
+    dimensions = ("day", dimension)
     report = yield from usage_report.report(account_id, days, dimensions, _holder(session.principal))
     names = (yield from _key_names(account_id)) if by == "key" else {}
     today = (yield from now()) // DAY_US
@@ -108,9 +108,9 @@ def usage(session: SessionCookie, days: int, by: str) -> Transaction[AccountUsag
     for row in report.rows:
         amounts = Counter({name: int(row[name]) for name in _COLUMNS[:3]})
         amounts["micros"] = money.parse_usd(row["amount_usd"])
-        sums.setdefault(row["day"] if by == "day" else row[shown], Counter()).update(amounts)
+        sums.setdefault(row["day"] if by == "day" else row[dimension], Counter()).update(amounts)
         if row["day"] in days_of:
-            label = names.get(row[shown], row[shown]) or "no key"
+            label = names.get(row[dimension], row[dimension]) or "no key"
             days_of[row["day"]][label] += amounts["micros"]
     lines = [
         UsageLine(key, names.get(key, key) or "no key", *(total[name] for name in _COLUMNS))

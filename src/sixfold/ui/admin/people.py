@@ -134,8 +134,8 @@ class PeopleForms:
         form = await self._auth.read_form(request, user)
         email = form.get("email", "")[:_MAX_TEXT]
         try:
-            given = amount(form.get("credit", "")) or 0
-            invited = await self.write(customers.invite(user.principal, email, given))
+            credit = amount(form.get("credit", "")) or 0
+            invited = await self.write(customers.invite(user.principal, email, credit))
         except (errors.BadRequest, errors.Conflict) as error:
             return await self.pages.render(user, problem=error.message, email=email)
         return await self.pages.render_one(user, invited.account.id, token=invited.token)

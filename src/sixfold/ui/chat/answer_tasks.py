@@ -228,20 +228,20 @@ class AnswerWriter:
 
     async def _context(self, answer: Answer, command: ChatCommand) -> str:
         """Return the instructions with the pages that a message asks for, and note the pages."""
-        order, found = answer.order, list[SourceContext]()
+        order, contexts = answer.order, list[SourceContext]()
         if command.memory:
             answer.tell("Searching the memory …")
-            found.append(await commands.remembered(self._services, order.principal, command.text))
-        sources = tuple(source for each in found for source in each.sources)
+            contexts.append(await commands.remembered(self._services, order.principal, command.text))
+        sources = tuple(source for each in contexts for source in each.sources)
         if command.web:
             answer.tell("Searching the web …")
             first = len(sources) + 1
             results = await commands.searched(
                 self._services, order.principal, order.request_id, command.text, first
             )
-            found, sources = [*found, results], sources + results.sources
+            contexts, sources = [*contexts, results], sources + results.sources
         answer.detail = msgspec.structs.replace(answer.detail, sources=sources)
-        return "\n\n".join(each.system for each in found)
+        return "\n\n".join(each.system for each in contexts)
 
     async def _draw(self, answer: Answer, prompt: str) -> None:
         """Answer with an image, until it is drawn or stopped."""

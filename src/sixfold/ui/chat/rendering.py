@@ -168,14 +168,14 @@ class GrowingText:
         self.blocks: list[str] = []
         self.growing = ""
         # The start of the text that is displayed without rendering.
-        self.shown = 0
+        self.rendered_end = 0
         self._complete = 0
         self._next = 0.0
 
     @property
     def open(self) -> str:
         """The end of the text that has no layout yet."""
-        return self.text[self.shown :]
+        return self.text[self.rendered_end :]
 
     def push(self, piece: str) -> None:
         """Add a piece of text, without layout."""
@@ -191,10 +191,10 @@ class GrowingText:
         complete, lines = self._complete + grown.complete, self._complete + grown.lines
         block = await rendered(self.text[self._complete : complete]) if grown.complete else ""
         growing = await rendered(self.text[complete:lines]) if complete < lines else ""
-        changed = bool(block) or lines != self.shown
+        changed = bool(block) or lines != self.rendered_end
         if block:
             self.blocks.append(block)
-        self.growing, self.shown, self._complete = growing, lines, complete
+        self.growing, self.rendered_end, self._complete = growing, lines, complete
         # Long blocks are looked at less often, so that all takes a fraction of the time.
         self._next = time.monotonic() + max(0.05, 20 * (time.monotonic() - started))
         return changed

@@ -160,15 +160,15 @@ class SharedContents:
     async def _chat(self, share: Share, path: str) -> SharedContent:
         chat = await self._chats.get(share.tenant, share.object_id)
         items = await self._chats.items(share.tenant, chat.id, MAX_MESSAGES + 1, share.last_place + 1)
-        found = [
+        parsed = [
             messages.parse(item.id, item.place, item.item, item.detail) for item in items[-MAX_MESSAGES:]
         ]
-        shown = [message for message in found if message is not None]
-        first = next((message.text for message in shown if message.role == "user"), "")
+        visible = [message for message in parsed if message is not None]
+        first = next((message.text for message in visible if message.role == "user"), "")
         content = SharedContent(chat.title, _short(first) or "A chat")
-        content.files.add_texts(self._base_url, (message.text for message in shown))
+        content.files.add_texts(self._base_url, (message.text for message in visible))
         rows: list[dict[str, Any]] = []
-        for message in shown:
+        for message in visible:
             html = await self._texts.html(message.text) if message.role == "assistant" else ""
             rows.append(
                 {

@@ -54,9 +54,9 @@ class BatchPage:
 
 
 def begin(
-    caller: Caller, kind: BatchKind, label: tuple[str, str], limits: SpendingLimits, wanted: int
+    caller: Caller, kind: BatchKind, label: tuple[str, str], limits: SpendingLimits, max_cost: int
 ) -> Transaction[BatchStart]:
-    """Reserve up to `wanted` micro-dollars, and store a batch with its (folder, source).
+    """Reserve up to `max_cost` micro-dollars, and store a batch with its (folder, source).
 
     Raises `BudgetExceeded` if nothing is left of the day.
     """
@@ -65,7 +65,7 @@ def begin(
     yield Query("memory_answers_forget", {"account_id": account_id, "before": moment - _ANSWERS_US})
     row = yield from one("memory_batches_spent", account_id=account_id, since=moment - moment % DAY_US)
     left = limits.day - int(row["spent"] if row is not None else 0)
-    budget = min(wanted, limits.call)
+    budget = min(max_cost, limits.call)
     if budget > 0 and left <= 0:
         raise errors.BudgetExceeded(
             f"The account's requests to the memory's model have reached {money.format_usd(limits.day)} USD "

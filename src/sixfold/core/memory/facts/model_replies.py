@@ -131,7 +131,7 @@ def read_sentences(
 
     Raises `UnreadableReply`.
     """
-    kept: list[CitedSentence] = []
+    sentences: list[CitedSentence] = []
     dropped: list[DroppedFact] = []
     terms = [tokens.terms(excerpt).keys() for excerpt in excerpts]
     for row in _decoded(reply, _Sentences).sentences[:MAX_FACTS]:
@@ -140,14 +140,14 @@ def read_sentences(
             continue
         text = line(sentence.text, STATEMENT_CHARS)
         cited = tuple(dict.fromkeys(number for number in sentence.sources if 1 <= number <= len(excerpts)))
-        said = {word for number in cited for word in terms[number - 1]}
+        cited_terms = {word for number in cited for word in terms[number - 1]}
         if not cited:
             dropped.append(DroppedFact(_brief(text), "cites no page of the context"))
-        elif not _is_supported(text, said, said):
+        elif not _is_supported(text, cited_terms, cited_terms):
             dropped.append(DroppedFact(_brief(text), "the cited pages do not say it"))
         else:
-            kept.append(CitedSentence(text, list(cited)))
-    return tuple(kept), tuple(dropped)
+            sentences.append(CitedSentence(text, list(cited)))
+    return tuple(sentences), tuple(dropped)
 
 
 def line(text: str, max_chars: int) -> str:
@@ -186,23 +186,23 @@ def _fact(item: _Item, source: _Plain, vocabulary: Collection[str], date: str) -
     if at is None:
         return "its quotation is not in the source"
     sentence = source.sentence(*at)
-    said = tokens.terms(source.text[max(0, at[0] - _BEFORE) : at[0]] + " " + sentence).keys()
+    nearby_terms = tokens.terms(source.text[max(0, at[0] - _BEFORE) : at[0]] + " " + sentence).keys()
     own_date = _date(item.date) or date
-    if not _is_supported(statement, {*vocabulary, *tokens.terms(f"{date} {own_date}")}, said):
+    if not _is_supported(statement, {*vocabulary, *tokens.terms(f"{date} {own_date}")}, nearby_terms):
         return "the source does not say it"
     return FoundFact(subject, statement, line(sentence, _SENTENCE_CHARS), own_date)
 
 
-def _is_supported(statement: str, source: Collection[str], said: Collection[str]) -> bool:
+def _is_supported(statement: str, source: Collection[str], nearby_terms: Collection[str]) -> bool:
     """Return whether a statement has most of its words, and all numbers, from a source.
 
-    One word at least must be among those that are `said` at the place that it cites.
+    At least one word must be in `nearby_terms`, the words around the quotation.
     """
     words = tokens.terms(statement).keys()
     if not words or any(word.isdigit() and word not in source for word in words):
         return False
     return sum(word in source for word in words) >= _SHARE * len(words) and any(
-        word in said for word in words
+        word in nearby_terms for word in words
     )
 
 
@@ -239,13 +239,13 @@ class _Plain:
         """Return the start and end of a quotation in the source, or None."""
         if len(quote) > QUOTE_CHARS:
             return None
-        wanted = _Plain(quote)._plain.strip(" \"'.…") if quote else ""
-        if len(wanted) < _MIN_QUOTE or not tokens.terms(wanted):
+        plain_quote = _Plain(quote)._plain.strip(" \"'.…") if quote else ""
+        if len(plain_quote) < _MIN_QUOTE or not tokens.terms(plain_quote):
             return None
-        at = self._plain.find(wanted)
+        at = self._plain.find(plain_quote)
         if at < 0:
             return None
-        return self._places[at], self._places[at + len(wanted) - 1] + 1
+        return self._places[at], self._places[at + len(plain_quote) - 1] + 1
 
     def sentence(self, start: int, end: int) -> str:
         """Return the sentences around a range, or the nearest part of long ones."""

@@ -167,16 +167,16 @@ async def answer(
 ) -> AnsweredSchema:
     """Run `answer` with validated arguments."""
     request: ContextRequest = context.parse({**arguments, "query": arguments["question"]})
-    found: MemoryAnswer = await service.answer(principal, request)
-    known = bool(found.sentences)
+    answer: MemoryAnswer = await service.answer(principal, request)
+    known = bool(answer.sentences)
     return {
         "known": known,
-        "text": " ".join(sentence.text for sentence in found.sentences) if known else context.NOTHING,
-        "sentences": [{"text": each.text, "sources": each.sources} for each in found.sentences],
-        "sources": found.found.to_json(base_url)["sources"],
-        "dropped": _dropped(found.dropped),
-        "model": found.model,
-        "cost_usd": money.format_usd(found.cost),
+        "text": " ".join(sentence.text for sentence in answer.sentences) if known else context.NOTHING,
+        "sentences": [{"text": each.text, "sources": each.sources} for each in answer.sentences],
+        "sources": answer.context.to_json(base_url)["sources"],
+        "dropped": _dropped(answer.dropped),
+        "model": answer.model,
+        "cost_usd": money.format_usd(answer.cost),
     }
 
 

@@ -70,7 +70,7 @@ class MemoryAnswer:
     """The sentences of an answer, none if the memory does not know, with what they cite."""
 
     sentences: tuple[CitedSentence, ...]
-    found: PackedContext
+    context: PackedContext
     dropped: tuple[DroppedFact, ...] = ()
     cost: int = 0
     model: str = ""
@@ -109,9 +109,9 @@ class FactService:
             for text in sources.parts(request.source.text)
         ]
         # A second request compares the facts of each part.
-        wanted = 2 * sum(model.max_cost(prompt) for _, prompt in prompted)
-        wanted = wanted if request.max_cost is None else min(wanted, request.max_cost)
-        start = await self._begin(writer.caller, "remember", (target.folder, request.source.name), wanted)
+        max_cost = 2 * sum(model.max_cost(prompt) for _, prompt in prompted)
+        max_cost = max_cost if request.max_cost is None else min(max_cost, request.max_cost)
+        start = await self._begin(writer.caller, "remember", (target.folder, request.source.name), max_cost)
         run = _Run(model, principal, start.budget)
         report = FactReport(start.id)
         try:
@@ -138,15 +138,15 @@ class FactService:
         reply = await run.ask(prompted[1])
         try:
             # Some texts take tens of milliseconds.
-            found, dropped = await asyncio.to_thread(
+            facts_found, dropped = await asyncio.to_thread(
                 model_replies.read_facts, reply, prompted[0], request.source.date
             )
         except UnreadableReply:
             report.unreadable += 1
             return
         report.dropped += dropped
-        facts = await self._compared(run, writer, request, found, report)
-        report.known += len(found) - len(facts)
+        facts = await self._compared(run, writer, request, facts_found, report)
+        report.known += len(facts_found) - len(facts)
         if facts:
             transaction = writing.write(writer, report.batch, request.target, facts)
             result = await self._database.write(transaction)
@@ -159,21 +159,21 @@ class FactService:
         run: _Run,
         writer: PageWriter,
         request: RememberRequest,
-        found: Sequence[FoundFact],
+        facts_found: Sequence[FoundFact],
         report: FactReport,
     ) -> list[NewFact]:
         """Return the facts that known ones do not say in other words, with those that they contradict."""
-        subjects = [fact.subject for fact in found]
+        subjects = [fact.subject for fact in facts_found]
         known = await self._database.read(writing.known_facts(writer, request.target, subjects))
         name = request.source.name
-        new = [(each, PageFact(each.date, name, each.statement, each.quote)) for each in found]
+        new = [(each, PageFact(each.date, name, each.statement, each.quote)) for each in facts_found]
         same: set[int] = set()
         contradicted: dict[int, tuple[PageFact, ...]] = {}
-        rows = await run.compare(found, known) if _asks(new, known) else ()
+        rows = await run.compare(facts_found, known) if _asks(new, known) else ()
         if rows is None:
-            report.uncompared += len(found)
+            report.uncompared += len(facts_found)
         for row in rows or ():
-            olds = known.get(found[row.fact - 1].subject, ())
+            olds = known.get(facts_found[row.fact - 1].subject, ())
             numbers = [number for number in row.contradicts if 1 <= number <= len(olds)]
             contradicted[row.fact] = tuple(olds[number - 1] for number in numbers)
             if not numbers and any(1 <= number <= len(olds) for number in row.same):
@@ -195,10 +195,10 @@ class FactService:
     async def answer(self, principal: Principal, request: ContextRequest) -> MemoryAnswer:
         """Answer a question from pages, with citations that were really in the context."""
         model, caller = self._chosen(), Caller.of(principal)
-        found = await context.build(self._memory, caller, request)
-        if not found.sources:
-            return MemoryAnswer((), found)
-        prompt = prompts.answer(request.query, found.text)
+        packed = await context.build(self._memory, caller, request)
+        if not packed.sources:
+            return MemoryAnswer((), packed)
+        prompt = prompts.answer(request.query, packed.text)
         start = await self._begin(caller, "answer", ("", ""), model.max_cost(prompt))
         run = _Run(model, principal, start.budget)
         try:
@@ -206,13 +206,14 @@ class FactService:
         finally:
             await self._finish(start, run.cost)
         excerpts = [
-            f"{hit.title} {hit.slug} {text}" for hit, text in zip(found.sources, found.excerpts, strict=True)
+            f"{hit.title} {hit.slug} {text}"
+            for hit, text in zip(packed.sources, packed.excerpts, strict=True)
         ]
         try:
-            kept, dropped = model_replies.read_sentences(reply, excerpts)
+            sentences, dropped = model_replies.read_sentences(reply, excerpts)
         except UnreadableReply:
-            kept, dropped = (), (DroppedFact(reply[:200], "the reply is not JSON"),)
-        return MemoryAnswer(kept, found, dropped, run.cost, run.model)
+            sentences, dropped = (), (DroppedFact(reply[:200], "the reply is not JSON"),)
+        return MemoryAnswer(sentences, packed, dropped, run.cost, run.model)
 
     def _chosen(self) -> ChatModel:
         if self._model is None:
@@ -222,9 +223,9 @@ class FactService:
         return self._model
 
     async def _begin(
-        self, caller: Caller, kind: BatchKind, label: tuple[str, str], wanted: int
+        self, caller: Caller, kind: BatchKind, label: tuple[str, str], max_cost: int
     ) -> BatchStart:
-        return await self._database.write(batches.begin(caller, kind, label, self._limits, wanted))
+        return await self._database.write(batches.begin(caller, kind, label, self._limits, max_cost))
 
     async def _finish(self, start: BatchStart, cost: int) -> None:
         # A client that disconnects must not leave the reservation.
@@ -269,10 +270,10 @@ class _Run:
         return reply.text
 
     async def compare(
-        self, found: Sequence[FoundFact], known: Mapping[str, Sequence[PageFact]]
+        self, facts: Sequence[FoundFact], known: Mapping[str, Sequence[PageFact]]
     ) -> tuple[Comparison, ...] | None:
         """Return the comparisons of new facts, None if there is no usable reply: it must not lose facts."""
         try:
-            return model_replies.read_comparisons(await self.ask(prompts.compare(found, known)), len(found))
+            return model_replies.read_comparisons(await self.ask(prompts.compare(facts, known)), len(facts))
         except (errors.SixfoldError, UnreadableReply):
             return None

@@ -61,7 +61,7 @@ def parts(text: str) -> Iterator[str]:
     while start < len(text):
         end = min(len(text), start + PART_CHARS)
         if end < len(text):
-            found = ((text.rfind(mark, start + PART_CHARS // 2, end), mark) for mark in _ENDS)
-            end = next((at + len(mark) for at, mark in found if at >= 0), end)
+            ends = ((text.rfind(mark, start + PART_CHARS // 2, end), mark) for mark in _ENDS)
+            end = next((at + len(mark) for at, mark in ends if at >= 0), end)
         yield text[start:end]
         start = end

@@ -209,8 +209,8 @@ def _complete(
         return report
     rows = yield from pages.listed(writer.caller, PageFilter(type=PAGE_TYPE, prefix=f"{slug}/"), _PARTS)
     listed = pages.encode([row["slug"] for row in rows])
-    found = yield Query("pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": listed})
-    for row in found:
+    rows_of_slugs = yield Query("pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": listed})
+    for row in rows_of_slugs:
         page = pages.of(row)
         if frontmatter.value(page.head, "part_of") == slug and (
             frontmatter.value(page.head, "source_sha256") != digest

@@ -39,7 +39,7 @@ _QUESTION = re.compile(
 )
 
 
-def asked(question: str) -> AnswerKind | None:
+def expected_kind(question: str) -> AnswerKind | None:
     """Return the kind that a question asks for, or None."""
     match = _QUESTION.match(question)
     return None if match is None else next(kind for kind in KINDS if match[kind] is not None)

@@ -78,18 +78,18 @@ def _blocks(body: str) -> Iterator[_TextBlock]:
     for line in markdown.without_fences(body).splitlines(keepends=True):
         end = start + len(line)
         bare = line.strip()
-        starts, shown = "", False
+        starts, is_text = "", False
         if aside:
             aside = _aside_goes_on(bare, aside)
         elif bare:
-            shown, starts = _kind(line, open_block)
-            aside = _aside(bare) if not shown else ""
-        if open_block is not None and (not shown or starts != "text"):
+            is_text, starts = _kind(line, open_block)
+            aside = _aside(bare) if not is_text else ""
+        if open_block is not None and (not is_text or starts != "text"):
             yield open_block
             open_block = None
-        if shown and open_block is not None:
+        if is_text and open_block is not None:
             open_block.end = end
-        elif shown:
+        elif is_text:
             open_block, heading = _opened(line, starts, start, heading)
         start = end
     if open_block is not None:

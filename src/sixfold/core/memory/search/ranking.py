@@ -115,7 +115,7 @@ class RankedQuery:
     span: tuple[int, int] | None = None
     spelling: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     # What the query asks for.
-    asked: AnswerKind | None = None
+    expected_kind: AnswerKind | None = None
     # Whether the query names only a time, as in "what happened yesterday".
     timed: bool = False
 
@@ -171,8 +171,8 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
         parts["relation"] = ScorePart(answering, weights.relation)
         score = score + answering * weights.relation
         among = among + answering
-    if (asked := question.asked) is not None:
-        held = view.once(("holding", asked), lambda: view.holding(asked))
+    if (expected := question.expected_kind) is not None:
+        held = view.once(("holding", expected), lambda: view.holding(expected))
         parts["answer"] = ScorePart(held, weights.answer)
         score = score + held * weights.answer
     if question.span is not None:

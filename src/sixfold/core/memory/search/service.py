@@ -260,7 +260,7 @@ def parse_query(
         vector=vector,
         span=between,
         spelling=spelling,
-        asked=answer_kinds.asked(text),
+        expected_kind=answer_kinds.expected_kind(text),
         timed=span is not None and not rest,
     )
 

@@ -46,7 +46,7 @@ def is_name(catalog: Catalog, name: object) -> bool:
 
 def own_inputs(catalog: Catalog, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return further inputs of a model that was found on this machine, such as its sampler."""
-    if name not in catalog.found:
+    if name not in catalog.discovered:
         return {}
     known = {each.name for each in catalog[name].inputs} - {"prompt", "size"}
     return {key: value for key, value in values.items() if key in known}

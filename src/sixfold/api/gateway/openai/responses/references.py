@@ -240,5 +240,5 @@ def created(output: Iterable[msgspec.Raw], *, stored: bool) -> tuple[str, ...]:
         if stored:
             object_ids |= dict.fromkeys([_item_id(item).id or ""])
         if may_refer(bytes(item)):
-            object_ids |= dict.fromkeys(provider_objects.made_in_item(_decode(item)))
+            object_ids |= dict.fromkeys(provider_objects.ids_in_item(_decode(item)))
     return tuple(each for each in object_ids if each)[:_MAX_OBJECTS]
