@@ -41,7 +41,7 @@ async def call(app: ASGIApp, headers: dict[str, str], method: str, **params: Any
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8600),
     }  # fmt: skip
-    said: list[bytes] = []
+    messages: list[bytes] = []
     unread = [body]
 
     async def receive() -> Message:
@@ -50,10 +50,10 @@ async def call(app: ASGIApp, headers: dict[str, str], method: str, **params: Any
         return {"type": "http.request", "body": unread.pop(), "more_body": False}
 
     async def send(message: Message) -> None:
-        said.append(message.get("body", b""))
+        messages.append(message.get("body", b""))
 
     await app(scope, receive, send)
-    return b"".join(said)
+    return b"".join(messages)
 
 
 async def timed(work: Callable[[], Any], times: int) -> list[float]:
@@ -128,13 +128,13 @@ def reading() -> list[Row]:
     for size in (1_000, 5_000):
         text = "\n\n".join(parts)[:size]
         page = MemoryPage("p", "a", "notes/x", "X", text, "note", (), (), 1, 0, 0, "bench")
-        found = extraction.read(page, inference.table())  # compiles the patterns that it meets
+        content = extraction.read(page, inference.table())  # compiles the patterns that it meets
         samples: list[float] = []
         for _ in range(READS):
             began = time.process_time()
             extraction.read(page, inference.table())
             samples.append(time.process_time() - began)
-        note = f"CPU; {len(found)} statements"
+        note = f"CPU; {len(content)} statements"
         rows.append(of_samples(f"read {size:,} characters for links", samples, "µs", note))
     began = time.process_time()
     for _ in range(1_000):

@@ -80,9 +80,9 @@ def _foreign(stock: InstalledModels, seed: int) -> GraphBuilder:
     """The same with a class that only the ComfyUI has."""
     plan = _plan(stock, seed)
     nodes = {name: dict(node) for name, node in plan.nodes.items()}
-    given = nodes[plan.output]["inputs"]
-    nodes["tint"] = {"class_type": "CustomTint", "inputs": {"image": given["images"], "strength": 0.5}}
-    nodes[plan.output] = {**nodes[plan.output], "inputs": {**given, "images": ["tint", 0]}}
+    inputs = nodes[plan.output]["inputs"]
+    nodes["tint"] = {"class_type": "CustomTint", "inputs": {"image": inputs["images"], "strength": 0.5}}
+    nodes[plan.output] = {**nodes[plan.output], "inputs": {**inputs, "images": ["tint", 0]}}
     return replace(plan, nodes=nodes)
 
 
@@ -97,13 +97,13 @@ def _through(app: AppFixture, stock: InstalledModels) -> One:
             sent = await app.client.post("/prompt", json=body, headers=app.bearer)
             assert sent.status_code == 200, sent.text
             output: Mapping[str, Any] = {}
-            said: Any = {}
-            while said.get("type") != "execution_success":
+            text: Any = {}
+            while text.get("type") != "execution_success":
                 message = await heard.next()
-                said = {} if isinstance(message, bytes) else json.loads(message)
-                assert said.get("type") != "execution_error", said
-                if said.get("type") == "executed":
-                    output = said["data"]["output"]
+                text = {} if isinstance(message, bytes) else json.loads(message)
+                assert text.get("type") != "execution_error", text
+                if text.get("type") == "executed":
+                    output = text["data"]["output"]
         picture = await app.client.get("/view", params=output["images"][0], headers=app.bearer)
         assert picture.content.startswith(b"\x89PNG")
 
@@ -120,10 +120,10 @@ async def _straight(client: httpx.AsyncClient, url: str, plan: GraphBuilder) -> 
         mine = sent.json()["prompt_id"]
         output: Mapping[str, Any] = {}
         async for text in socket:
-            said = json.loads(text)
-            if said["type"] == "executed":
-                output = said["data"]["output"]
-            if said["type"] == "execution_success" and said["data"]["prompt_id"] == mine:
+            message = json.loads(text)
+            if message["type"] == "executed":
+                output = message["data"]["output"]
+            if message["type"] == "execution_success" and message["data"]["prompt_id"] == mine:
                 break
         socket.transport.abort()
     picture = await client.get(f"{url}/view", params=output["images"][0])

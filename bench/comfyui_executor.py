@@ -97,8 +97,8 @@ def main(checkout: Path, answers: TextIO) -> None:
     with asyncio.Runner() as runner:
         for text in sys.stdin:
             executor = Executor(execution)
-            told = {"fresh": executor.seconds(runner, text), "again": executor.seconds(runner, text)}
-            print(json.dumps(told), file=answers, flush=True)
+            response = {"fresh": executor.seconds(runner, text), "again": executor.seconds(runner, text)}
+            print(json.dumps(response), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -39,12 +39,12 @@ def figures() -> list[Figure]:
 
 def recorded(page: str) -> dict[tuple[str, str], tuple[float, str]]:
     """Median and unit of every row on the page of performance, by its bench's title and its name."""
-    found: dict[tuple[str, str], tuple[float, str]] = {}
+    result: dict[tuple[str, str], tuple[float, str]] = {}
     for part in page.split("\n## ")[1:]:
         title = part.partition("\n")[0].strip()
         for row in _ROW.finditer(part):
-            found[title, row["name"]] = float(row["median"].replace(",", "")), row["unit"]
-    return found
+            result[title, row["name"]] = float(row["median"].replace(",", "")), row["unit"]
+    return result
 
 
 def shown(measured: tuple[float, str] | None) -> str:

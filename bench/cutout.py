@@ -42,17 +42,17 @@ def measured(seed: int, ground: Stratum, shot: Shot) -> Found:
     frames = list(moving.film(seed, ground, shot, FRAMES))
     for rgb, _ in frames[: masks.ahead]:
         masks.preview(rgb)
-    given = []
+    inputs = []
     for number, (rgb, _) in enumerate(frames):
         if number + masks.ahead < len(frames):
             masks.preview(frames[number + masks.ahead][0])
-        given.append(masks.alpha(rgb))
+        inputs.append(masks.alpha(rgb))
     truth = [alpha for _, alpha in frames]
     overlaps = [
         np.minimum(one, true).sum() / np.maximum(one, true).sum()
-        for one, true in zip(given, truth, strict=True)
+        for one, true in zip(inputs, truth, strict=True)
     ]
-    changes = zip(itertools.pairwise(given), itertools.pairwise(truth), strict=True)
+    changes = zip(itertools.pairwise(inputs), itertools.pairwise(truth), strict=True)
     flicker = [np.abs((after - before) - (so - was)).mean() for (before, after), (was, so) in changes]
     return Found(float(np.mean(overlaps)), 1000 * float(np.mean(flicker)), masks.confidence)
 
@@ -69,7 +69,7 @@ def _speed() -> Row:
 def rows() -> list[Row]:
     """Each ground's and camera's figures, and how far the confidence is from the truth."""
     cv2.setNumThreads(1)
-    found = calibration()
+    result = calibration()
     every: list[Found] = []
     for ground in GROUNDS:
         for shot in moving.SHOTS:
@@ -79,10 +79,10 @@ def rows() -> list[Row]:
             least = min(one.overlap for one in here)
             note = f"least {100 * least:.0f}; flicker {flicker:.1f} ‰ of alpha"
             mean = 100 * float(np.mean([one.overlap for one in here]))
-            found.append(Row(f"{ground}, {shot}: mean overlap", mean, "%", note=note))
+            result.append(Row(f"{ground}, {shot}: mean overlap", mean, "%", note=note))
     truth = np.array([one.overlap for one in every])
-    told = np.array([one.confidence for one in every])
-    note = f"correlation {np.corrcoef(truth, told)[0, 1]:.2f}"
-    distance = 100 * float(np.abs(truth - told).mean())
-    found.append(Row("confidence: mean distance from the overlap", distance, "%", note=note))
-    return [*found, _speed()]
+    response = np.array([one.confidence for one in every])
+    note = f"correlation {np.corrcoef(truth, response)[0, 1]:.2f}"
+    distance = 100 * float(np.abs(truth - response).mean())
+    result.append(Row("confidence: mean distance from the overlap", distance, "%", note=note))
+    return [*result, _speed()]

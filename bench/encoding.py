@@ -97,9 +97,9 @@ def _engine(prompt: str, folder: Path) -> Path:
         "fps": 24,
         "seed": 7,
     }
-    (made,) = CameraEngine().run(Task("b", "video-c", inputs, {}), Quiet()).artifacts
-    assert made.path is not None
-    return made.path
+    (result,) = CameraEngine().run(Task("b", "video-c", inputs, {}), Quiet()).artifacts
+    assert result.path is not None
+    return result.path
 
 
 def _photographs() -> Mapping[str, Callable[[], Iterator[Array]]]:
@@ -177,7 +177,7 @@ def rows() -> list[Row]:
     program = os.environ.get("FFMPEG", "")
     if not program:
         return []
-    found: list[Row] = []
+    results: list[Row] = []
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
         sources: dict[str, Path] = {}
@@ -191,5 +191,5 @@ def rows() -> list[Row]:
             scratch.mkdir()
             sources[f"engine: {prompt}"] = _engine(prompt, scratch)
         for name, source in sources.items():
-            found += _rows_of(name, source, folder, program)
-    return found
+            results += _rows_of(name, source, folder, program)
+    return results

@@ -114,10 +114,10 @@ def ours(job: Job) -> dict[str, Any]:
     began = time.perf_counter()
     inputs = {"series": job.known.tolist(), "horizon": job.truth.size, "levels": LEVELS}
     data = ForecastEngine().run(Task("bench", "forecast", inputs), Quiet()).data
-    found: dict[str, Any] = {"mean": data["mean"], "seconds": time.perf_counter() - began}
+    result: dict[str, Any] = {"mean": data["mean"], "seconds": time.perf_counter() - began}
     for level in LEVELS:
-        found[str(level)] = [data["intervals"][str(level)][side] for side in ("lower", "upper")]
-    return found
+        result[str(level)] = [data["intervals"][str(level)][side] for side in ("lower", "upper")]
+    return result
 
 
 def peer(python: str, *arguments: str, given: Any = None) -> Any:
@@ -144,29 +144,35 @@ def rows() -> list[Row]:
     """Ours, and statsforecast's where `PEERS` names a virtual environment that has it."""
     place = os.environ.get("PEERS", "")
     python = f"{place}/bin/python" if place else ""
-    wanted = list(jobs(peer(python, "passengers") if python else []))
-    answers = [{"sixfold": ours(job)} for job in wanted]
+    expected = list(jobs(peer(python, "passengers") if python else []))
+    answers = [{"sixfold": ours(job)} for job in expected]
     if python:
-        given = [{"y": job.known.tolist(), "season": job.season, "horizon": job.truth.size} for job in wanted]
-        answers = [
-            mine | theirs for mine, theirs in zip(answers, peer(python, "run", given=given), strict=True)
+        inputs = [
+            {"y": job.known.tolist(), "season": job.season, "horizon": job.truth.size} for job in expected
         ]
-    told = [(answer, job.truth) for answer, job in zip(answers, wanted, strict=True)]
-    kinds = [job.kind for job in wanted]
-    found: list[Row] = []
+        answers = [
+            mine | theirs for mine, theirs in zip(answers, peer(python, "run", given=inputs), strict=True)
+        ]
+    messages = [(answer, job.truth) for answer, job in zip(answers, expected, strict=True)]
+    kinds = [job.kind for job in expected]
+    results: list[Row] = []
     for name in answers[0]:
         for kind in dict.fromkeys(kinds):
             errors = [
-                smape(one[name], truth) for (one, truth), of in zip(told, kinds, strict=True) if of == kind
+                smape(one[name], truth)
+                for (one, truth), of in zip(messages, kinds, strict=True)
+                if of == kind
             ]
-            found.append(
+            results.append(
                 Row(f"{name}, {kind}", float(np.mean(errors)), "% sMAPE", note=f"{len(errors)} series")
             )
-        found.append(
-            Row(f"{name}, all", float(np.mean([smape(one[name], at) for one, at in told])), "% sMAPE")
+        results.append(
+            Row(f"{name}, all", float(np.mean([smape(one[name], at) for one, at in messages])), "% sMAPE")
         )
         for level in LEVELS:
-            share = 100 * float(np.mean([within(one[name], truth, level) for one, truth in told]))
-            found.append(Row(f"{name}, truth within {level} %", share, "%"))
-        found.append(of_samples(f"{name}, time of one", [one[name]["seconds"] for one, _ in told], "ms"))
-    return found
+            share = 100 * float(np.mean([within(one[name], truth, level) for one, truth in messages]))
+            results.append(Row(f"{name}, truth within {level} %", share, "%"))
+        results.append(
+            of_samples(f"{name}, time of one", [one[name]["seconds"] for one, _ in messages], "ms")
+        )
+    return results

@@ -262,13 +262,13 @@ async def _round(server: _Server, connections: int, count: int) -> _Round:
 
 async def _by_turns(servers: list[_Server]) -> dict[str, list[_Round]]:
     """Rounds of many connections, each server after the other."""
-    found: dict[str, list[_Round]] = {server.name: [] for server in servers}
+    result: dict[str, list[_Round]] = {server.name: [] for server in servers}
     for server in servers:
         await load(server.port, server.key, MANY, MANY)
     for _ in range(ROUNDS):
         for server in servers:
-            found[server.name].append(await _round(server, MANY, server.asked))
-    return found
+            result[server.name].append(await _round(server, MANY, server.asked))
+    return result
 
 
 def _of_rounds(name: str, where: str, rounds: list[_Round]) -> list[Row]:
@@ -287,23 +287,23 @@ async def _figures(
 ) -> tuple[list[Row], dict[str, list[float]]]:
     name, port, key = server.name, server.port, server.key
     await load(port, key, 1, 20)
-    found: list[Row] = []
+    results: list[Row] = []
     waits: dict[str, list[float]] = {}
     for where, rounds in (
         ("1 connection", [await _round(server, 1, server.asked)]),
         (f"{MANY} connections", many),
     ):
         waits[where] = [wait for one in rounds for wait in one.samples]
-        found += _of_rounds(name, where, rounds)
+        results += _of_rounds(name, where, rounds)
     if server.asked >= REQUESTS:
         samples = waits[f"{RATE:,} requests/s"] = await _paced(port, key)
-        found.append(of_samples(f"{name}, {RATE:,} requests/s: whole answer", samples, "ms"))
+        results.append(of_samples(f"{name}, {RATE:,} requests/s: whole answer", samples, "ms"))
     if direct is not None:
-        found += _added(name, waits, direct)
+        results += _added(name, waits, direct)
     before = process_cpu(server.pid)
     streams = await load(port, key, 8, STREAMS, stream=True)
     chunk = (process_cpu(server.pid) - before) / (len(streams) * _CHUNKS) * 1e6
-    return [*found, Row(f"{name}: CPU per streamed chunk", chunk, "µs")], waits
+    return [*results, Row(f"{name}: CPU per streamed chunk", chunk, "µs")], waits
 
 
 async def _weighed(pid: int, port: int, key: str) -> list[Row]:
@@ -376,14 +376,14 @@ async def _measure(folder: Path) -> list[Row]:
         if os.environ.get("SIXFOLD_BENCH_PEER"):
             servers.append(await _peer(folder, models, stack))
         many = await _by_turns(servers)
-        found, direct = await _figures(servers[0], many[servers[0].name])
+        result, direct = await _figures(servers[0], many[servers[0].name])
         for server in servers[1:]:
-            found += (await _figures(server, many[server.name], direct))[0]
+            result += (await _figures(server, many[server.name], direct))[0]
             if server is ours:
-                found += await _weighed(server.pid, server.port, server.key)
+                result += await _weighed(server.pid, server.port, server.key)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
-            found.append(_ratio(found))
-    return found
+            result.append(_ratio(result))
+    return result
 
 
 def _ratio(found: list[Row]) -> Row:

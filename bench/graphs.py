@@ -69,11 +69,11 @@ def chain(length: int, name: str = "") -> Graph:
 
 def bundle(count: int, length: int) -> Graph:
     """So many chains side by side, no two alike."""
-    found: Graph = {}
+    result: Graph = {}
     for at in range(count):
-        found |= chain(length, f"{at}-")
-        found[f"{at}-0"] = node("Number", value=at)
-    return found
+        result |= chain(length, f"{at}-")
+        result[f"{at}-0"] = node("Number", value=at)
+    return result
 
 
 # What both are given, and what only ours is: a chain this long is too deep for ComfyUI.
@@ -106,7 +106,7 @@ def each_node(of: str, length: int, samples: list[Timing], note: str = "") -> li
 
 async def executors(place: Path | None) -> list[Row]:
     """Ours, and by turns ComfyUI's where there is one."""
-    found: list[Row] = []
+    results: list[Row] = []
     async with AsyncExitStack() as stack:
         peer = await stack.enter_async_context(comfyui_peer.executor(place)) if place else None
         for name, graph in SHAPES.items():
@@ -114,13 +114,13 @@ async def executors(place: Path | None) -> list[Row]:
             for _ in range(ROUNDS):
                 ours.append(await taken(graph))
                 theirs += [await peer.taken(graph)] if peer else []
-            found += each_node(name, len(graph), ours)
+            results += each_node(name, len(graph), ours)
             if peer:
                 note = f"ComfyUI {peer.version}: its execution.py without its server"
-                found += each_node(f"ComfyUI, {name}", len(graph), theirs, note)
+                results += each_node(f"ComfyUI, {name}", len(graph), theirs, note)
     for name, graph in LONG.items():
-        found += each_node(name, len(graph), [await taken(graph) for _ in range(LONG_ROUNDS)])
-    return found
+        results += each_node(name, len(graph), [await taken(graph) for _ in range(LONG_ROUNDS)])
+    return results
 
 
 def words(length: int, said: str) -> Graph:
@@ -170,12 +170,12 @@ async def prompted(client: httpx.AsyncClient, url: str, headers: Mapping[str, st
         sent = await client.post(f"{url}/prompt", json={"prompt": graph, "client_id": me}, headers=headers)
         sent.raise_for_status()
         async for text in socket:
-            said = json.loads(text) if isinstance(text, str) else {}
-            if said.get("type") == "execution_error":
-                raise SystemExit(f"{url}: {said['data']}")
-            if said.get("type") == "executed":
+            message = json.loads(text) if isinstance(text, str) else {}
+            if message.get("type") == "execution_error":
+                raise SystemExit(f"{url}: {message['data']}")
+            if message.get("type") == "executed":
                 output = time.perf_counter()
-            if said.get("type") == "execution_success":
+            if message.get("type") == "execution_success":
                 ended = time.perf_counter()
                 return Ending(ended - began, ended - output)
     raise SystemExit(f"{url} hung up")
@@ -204,7 +204,7 @@ async def whole(place: Path | None) -> list[Row]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=600))
         ours = await stack.enter_async_context(servers.serving(folder / "ours"))
-        asked: dict[str, tuple[str, dict[str, str]]] = {
+        request: dict[str, tuple[str, dict[str, str]]] = {
             "POST /prompt, a chain of 200": (
                 f"http://127.0.0.1:{ours.port}",
                 {"Authorization": f"Bearer {ours.key}"},
@@ -212,14 +212,14 @@ async def whole(place: Path | None) -> list[Row]:
         }
         if place is not None:
             url = await stack.enter_async_context(comfyui_peer.server(place, folder / "theirs"))
-            asked["ComfyUI, POST /prompt, a chain of 200"] = url, {}
-        samples: dict[str, list[Timing]] = {name: [] for name in asked}
+            request["ComfyUI, POST /prompt, a chain of 200"] = url, {}
+        samples: dict[str, list[Timing]] = {name: [] for name in request}
         for turn in range(ROUNDS + 1):  # the first one warms up
-            for name, (url, headers) in asked.items():
+            for name, (url, headers) in request.items():
                 graph = words(200, uuid.uuid4().hex)
                 fresh, again = [await prompted(client, url, headers, graph) for _ in range(2)]
                 samples[name] += [Timing(fresh.seconds, again.seconds)] if turn else []
-        served = await large(client, *next(iter(asked.values())))
+        served = await large(client, *next(iter(request.values())))
     return served + [
         row
         for name, each in samples.items()
@@ -232,15 +232,15 @@ async def whole(place: Path | None) -> list[Row]:
 
 def timed(what: Callable[[Any], object], given: list[Any], times: int = 5) -> list[float]:
     """The best of some times for each."""
-    found: list[float] = []
+    results: list[float] = []
     for each in given:
         samples: list[float] = []
         for _ in range(times):
             began = time.perf_counter()
             what(each)
             samples.append(time.perf_counter() - began)
-        found.append(min(samples))
-    return found
+        results.append(min(samples))
+    return results
 
 
 def others() -> list[Row]:

@@ -161,14 +161,14 @@ async def _timed(ask: Callable[[], Awaitable[Any]]) -> float:
 
 
 async def _answers(dialect: str, database: Database) -> list[Row]:
-    found: list[Row] = []
+    results: list[Row] = []
     for name, question in _questions().items():
         seconds = await _timed(lambda question=question: database.read(question()))
-        found.append(Row(f"{name}, {dialect}", seconds * 1e3, "ms"))
+        results.append(Row(f"{name}, {dialect}", seconds * 1e3, "ms"))
     for name in ("ledger_sum_posted", *ledger_queries.CHECKS):
         seconds = await _timed(lambda name=name: database.read(many(name)))
-        found.append(Row(f"verify: {name.removeprefix('ledger_')}, {dialect}", seconds, "s"))
-    return found
+        results.append(Row(f"verify: {name.removeprefix('ledger_')}, {dialect}", seconds, "s"))
+    return results
 
 
 async def _measure(dialect: str, folder: Path, predictions: int) -> list[Row]:
@@ -189,8 +189,8 @@ async def _measure(dialect: str, folder: Path, predictions: int) -> list[Row]:
 
 def rows() -> list[Row]:
     """Measure both databases."""
-    found = calibration()
+    result = calibration()
     for dialect in ("sqlite", "postgres"):
         with tempfile.TemporaryDirectory() as folder:
-            found += asyncio.run(_measure(dialect, Path(folder), ROWS))
-    return found
+            result += asyncio.run(_measure(dialect, Path(folder), ROWS))
+    return result

@@ -24,10 +24,10 @@ async def measured() -> dict[str, tuple[int, int, int]]:
         for corpus in quality.languages():
             caller = await quality.remember(database, corpus)
             ask = quality.asking(finder, caller, "lexical")
-            found = [await ask(case.question) for case in corpus.cases]
+            results = [await ask(case.question) for case in corpus.cases]
             places = [
                 list(ranked).index(case.answers[0]) if case.answers[0] in ranked else quality.DEPTH
-                for case, ranked in zip(corpus.cases, found, strict=True)
+                for case, ranked in zip(corpus.cases, results, strict=True)
             ]
             first, third = (sum(place < depth for place in places) for depth in (1, 3))
             rows[corpus.name] = first, third, len(places)

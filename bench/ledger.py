@@ -82,6 +82,6 @@ async def _claims(folder: Path, total: int = 8_000) -> list[Row]:
 def rows() -> list[Row]:
     """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        found = asyncio.run(_ledger(Path(folder)))
-        found += asyncio.run(_claims(Path(folder)))
-    return calibration() + found
+        result = asyncio.run(_ledger(Path(folder)))
+        result += asyncio.run(_claims(Path(folder)))
+    return calibration() + result

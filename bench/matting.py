@@ -41,7 +41,7 @@ def scores(known: Composite) -> tuple[float, float, float, float, float]:
 def rows() -> list[Row]:
     """Each stratum's figures, and how far the confidence is from the truth."""
     cv2.setNumThreads(1)
-    found = calibration()
+    result = calibration()
     every: list[tuple[float, float]] = []
     times: list[float] = []
     for stratum in composites.STRATA:
@@ -54,16 +54,16 @@ def rows() -> list[Row]:
         overlap, error, fringe, raw, confidence = np.array(measured).T
         every += list(zip(overlap, confidence, strict=True))
         low = f"tenth percentile {np.quantile(overlap, 0.1):.3f}, median {np.median(overlap):.3f}"
-        found.append(Row(f"{stratum}: mean overlap", 100 * float(overlap.mean()), "%", note=low))
-        found.append(Row(f"{stratum}: edge error", float(error.mean()), "%"))
+        result.append(Row(f"{stratum}: mean overlap", 100 * float(overlap.mean()), "%", note=low))
+        result.append(Row(f"{stratum}: edge error", float(error.mean()), "%"))
         note = f"{raw.mean():.1f} before the colours were cleaned"
-        found.append(Row(f"{stratum}: colour fringe", float(fringe.mean()), "of 255", note=note))
-    truth, told = np.array(every).T
-    sure = truth[told >= 0.85]
-    found.append(
-        Row("confidence: mean distance from the overlap", 100 * float(np.abs(truth - told).mean()), "%")
+        result.append(Row(f"{stratum}: colour fringe", float(fringe.mean()), "of 255", note=note))
+    truth, response = np.array(every).T
+    sure = truth[response >= 0.85]
+    result.append(
+        Row("confidence: mean distance from the overlap", 100 * float(np.abs(truth - response).mean()), "%")
     )
     note = f"{len(sure)} of {len(truth)} cuts say so"
-    found.append(Row("mean overlap where the quality is full", 100 * float(sure.mean()), "%", note=note))
-    found.append(of_samples("a picture, one core", times, "s"))
-    return found
+    result.append(Row("mean overlap where the quality is full", 100 * float(sure.mean()), "%", note=note))
+    result.append(of_samples("a picture, one core", times, "s"))
+    return result

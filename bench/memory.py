@@ -100,7 +100,7 @@ class Noise:
 
 def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[None]:
     """Pages as `pages.save` leaves them for search, without links and inference."""
-    made = [_page(account_id, number, *texts.page(number)) for number in numbers]
+    results = [_page(account_id, number, *texts.page(number)) for number in numbers]
     rows = [
         {
             "id": page.id, "slug": page.slug, "name": slugs.name(page.slug), "title": page.title,
@@ -108,12 +108,12 @@ def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[
             "updated_at": page.updated_at, "created_by": "bench", "head": "", "body": page.body, "path": "",
             "operation": "write", "by": "bench", "chars": len(page.body),
         }
-        for page in made
+        for page in results
     ]  # fmt: skip
     yield Query("pages_put", {"account_id": account_id, "rows": pages.encode(rows)})
     yield Query("versions_put", {"account_id": account_id, "rows": pages.encode(rows)})
-    yield from pages.count_folders(account_id, [page.slug for page in made], ())
-    yield from index.put_many([(page, ()) for page in made])
+    yield from pages.count_folders(account_id, [page.slug for page in results], ())
+    yield from index.put_many([(page, ()) for page in results])
 
 
 def _page(account_id: str, number: int, slug: str, title: str, body: str) -> MemoryPage:
@@ -125,8 +125,8 @@ def _page(account_id: str, number: int, slug: str, title: str, body: str) -> Mem
 async def _import(database: Database, caller: Caller, texts: Texts) -> float:
     """Pages a second of an import."""
     writer, naming = PageWriter(caller, MemoryLimits()), FileNaming()
-    made = (texts.page(number) for number in range(IMPORTED))
-    files = [ArchiveMember(f"{slug}.md", f"# {title}\n\n{body}\n") for slug, title, body in made]
+    result = (texts.page(number) for number in range(IMPORTED))
+    files = [ArchiveMember(f"{slug}.md", f"# {title}\n\n{body}\n") for slug, title, body in result]
     began = time.perf_counter()
     for start in range(0, len(files), import_export_files.BATCH_FILES):
         batch = files[start : start + import_export_files.BATCH_FILES]
@@ -141,9 +141,9 @@ async def _searches(
     seconds: list[float] = []
     spent = time.process_time()
     for question in questions:
-        wanted = SearchRequest(question, mode=mode)  # pyright: ignore[reportArgumentType] # a mode by its name
+        expected = SearchRequest(question, mode=mode)  # pyright: ignore[reportArgumentType] # a mode by its name
         began = time.perf_counter()
-        await finder.search(caller, wanted)
+        await finder.search(caller, expected)
         seconds.append(time.perf_counter() - began)
     return seconds, f"{(time.process_time() - spent) / len(questions) * 1000:.1f} ms of CPU each"
 
@@ -224,12 +224,12 @@ async def _on(back: str, folder: Path) -> list[Row]:
         ]
         behind = await _edits(database, finder, caller, texts)
         searched, cpu = await _searches(finder, caller, questions, "lexical")
-        found = await _writes(database, finder, caller)
+        result = await _writes(database, finder, caller)
         edited = f"{back}: after {EDITS:,} edits"
         rows += [
             of_samples(f"{back}: a search right behind {_AT_ONCE} edits", behind, "ms", "takes them in"),
             of_samples(f"{edited}, search, questions of six words", searched, "ms", cpu),
-            of_samples(f"{edited}, a write until it is found", found, "ms"),
+            of_samples(f"{edited}, a write until it is found", result, "ms"),
         ]
         if back == "sqlite":
             rows += await _meaning(database, caller, questions)
@@ -312,15 +312,15 @@ def _pss() -> int:
 
 def rows() -> list[Row]:
     """Measure."""
-    found: list[Row] = []
+    results: list[Row] = []
     for back in ("sqlite", "postgres"):
         if back == "postgres" and postgres.LACKING:
-            found.append(Row(f"{back}: left out", 0, "", note=postgres.LACKING))
+            results.append(Row(f"{back}: left out", 0, "", note=postgres.LACKING))
             continue
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
             folder = Path(name)
             if back == "postgres":  # with its commits on the disk, as SQLite's are
-                made = postgres.Databases(folder / "server", careful=True)
-                (folder / backends.DATABASE_FILE).write_text(made.lend(), "utf-8")
-            found += asyncio.run(_on(back, folder))
-    return calibration() + found
+                result = postgres.Databases(folder / "server", careful=True)
+                (folder / backends.DATABASE_FILE).write_text(result.lend(), "utf-8")
+            results += asyncio.run(_on(back, folder))
+    return calibration() + results

@@ -38,20 +38,20 @@ class _Quiet:
 def _timed(name: str, engine: Engine, inputs: dict[str, Any], folder: str, sound: Path | None = None) -> Row:
     task = Task("bench", "bench", inputs, {} if sound is None else {"audio": sound})
     began = time.process_time()
-    made = engine.run(task, _Quiet(folder)).artifacts[0]
+    result = engine.run(task, _Quiet(folder)).artifacts[0]
     seconds = time.process_time() - began
-    return Row(name, seconds, "s", note=f"{made.info['duration'] / seconds:.0f} times as fast as it plays")
+    return Row(name, seconds, "s", note=f"{result.info['duration'] / seconds:.0f} times as fast as it plays")
 
 
 def rows() -> list[Row]:
     """Thirty seconds of each."""
     with tempfile.TemporaryDirectory() as folder:
-        found = [_timed("piano, 30 s", PianoEngine(), _PIANO, folder)]
-        found += [
+        results = [_timed("piano, 30 s", PianoEngine(), _PIANO, folder)]
+        results += [
             _timed(f"{prompt}, 30 s", MusicEngine(), {**_MUSIC, "prompt": prompt}, folder)
             for prompt in ("techno", "orchestral", "lo-fi")
         ]
         mix = Path(folder) / "music.mp3"
         assert files.read(mix, 60).shape[1] == 30 * files.RATE
         inputs = {"stems": "four", "format": "mp3", "model": "htdemucs"}
-        return [*found, _timed("four stems of 30 s", StemEngine(), inputs, folder, mix)]
+        return [*results, _timed("four stems of 30 s", StemEngine(), inputs, folder, mix)]

@@ -68,8 +68,8 @@ async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
     bare_read = await timed(iter(blobs), bare_get)
     put = await timed(iter(blobs), lambda data: warm.put(blob_key(data), data))
     again = await timed(iter(blobs), lambda data: warm.put(blob_key(data), data))
-    got = await timed(iter(blobs), lambda data: cold.get(blob_key(data)))
-    kept = await timed(iter(blobs), lambda data: warm.get(blob_key(data)))
+    actual = await timed(iter(blobs), lambda data: cold.get(blob_key(data)))
+    remaining = await timed(iter(blobs), lambda data: warm.get(blob_key(data)))
     middle = await timed(iter(blobs), first)
     on_disk = [of_samples("files: put 1 MB", disk, "ms"), of_samples("files: get 1 MB", read, "ms")]
     alone = [
@@ -81,8 +81,8 @@ async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
         *alone,
         compared("S3: put 1 MB", put, alone[0]),
         compared("S3: put of what is there", again, alone[0]),
-        compared("S3: get 1 MB", got, alone[1]),
-        compared("S3: get 1 MB from the cache", kept, on_disk[1]),
+        compared("S3: get 1 MB", actual, alone[1]),
+        compared("S3: get 1 MB from the cache", remaining, on_disk[1]),
         of_samples("S3: 1 KB out of the middle", middle, "ms"),
     ]
 
@@ -99,6 +99,6 @@ def rows() -> list[Row]:
     bucket = open_bucket(f"s3://{server.new_bucket()}/bench", BucketAccess(server.options))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         files = FileStore(Path(name) / "store")
-        found = asyncio.run(measure(Path(name), files, bucket))
+        result = asyncio.run(measure(Path(name), files, bucket))
         files.close()
-    return calibration() + found
+    return calibration() + result

@@ -102,12 +102,12 @@ async def _jobs(folder: Path) -> float:
 
 
 def _measure(home: Path, back: str) -> Figures:
-    made = postgres.Databases(home / "server", careful=True)
+    result = postgres.Databases(home / "server", careful=True)
     folders = [home / back / name for name in ("ledger", "claims", "jobs")]
     for folder in folders:
         folder.mkdir(parents=True)
         if back == "postgres":
-            (folder / "database.url").write_text(made.lend(), "utf-8")
+            (folder / "database.url").write_text(result.lend(), "utf-8")
     single, grouped, reads = uvloop.run(_ledger(folders[0]))
     return Figures(single, grouped, uvloop.run(_claims(folders[1])), uvloop.run(_jobs(folders[2])), reads)
 
@@ -116,7 +116,7 @@ def rows() -> list[Row]:
     """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         of = {back: _measure(Path(name), back) for back in BACKS}
-    found = calibration()
+    result = calibration()
     names = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
     for title, field in (
         ("hold + capture, one to a durable commit", "single"),
@@ -126,6 +126,6 @@ def rows() -> list[Row]:
     ):
         for back in BACKS:
             aim = "aim 1,500" if (field, back) == ("claims", "postgres") else ""
-            found.append(Row(f"{title}: {names[back]}", getattr(of[back], field), "per s", note=aim))
-    found += [of_samples(f"read one account: {names[back]}", of[back].reads, "µs") for back in BACKS]
-    return found
+            result.append(Row(f"{title}: {names[back]}", getattr(of[back], field), "per s", note=aim))
+    result += [of_samples(f"read one account: {names[back]}", of[back].reads, "µs") for back in BACKS]
+    return result

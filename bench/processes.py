@@ -98,23 +98,23 @@ async def _by_turns(servers: list[_Server]) -> list[Row]:
             spent[server.processes].append(
                 ((own_after - own) / len(samples) * 1e6, (all_after - everything) / len(samples) * 1e6)
             )
-    found: list[Row] = []
+    results: list[Row] = []
     one = statistics.median(each for _, each in spent[1])
     for server in servers:
         name = "1 process" if server.processes == 1 else f"{server.processes} processes"
         own, everything = (statistics.median(each) for each in zip(*spent[server.processes], strict=True))
-        found.append(
+        results.append(
             Row(f"{name}: CPU of all per call", everything, "µs", note=f"{everything / one:.2f} of one")
         )
-        found.append(Row(f"{name}: of it, process 0", own, "µs"))
-    return found
+        results.append(Row(f"{name}: of it, process 0", own, "µs"))
+    return results
 
 
 def rows() -> list[Row]:
     """Measure."""
     if len(os.sched_getaffinity(0)) > 1:
         os.sched_setaffinity(0, {1})
-    found = [*calibration()]
+    results = [*calibration()]
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        found += _measure(Path(folder))
-    return found
+        results += _measure(Path(folder))
+    return results

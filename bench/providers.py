@@ -73,8 +73,8 @@ def _straight_to_fal(client: httpx.AsyncClient, url: str) -> One:
         ticket: Any = sent.json()
         looked = await client.get(ticket["status_url"], headers=headers)
         assert looked.json()["status"] == "COMPLETED"
-        made = await client.get(ticket["response_url"], headers=headers)
-        picture = await client.get(made.json()["images"][0]["url"])
+        response = await client.get(ticket["response_url"], headers=headers)
+        picture = await client.get(response.json()["images"][0]["url"])
         assert picture.content.startswith(b"\x89PNG")
 
     return one

@@ -75,12 +75,12 @@ class Quality:
 
 def judge(ranked: Sequence[str], answers: Iterable[str]) -> tuple[float, float, float, float]:
     """Recall at 5 and 10, reciprocal rank and nDCG at 10 of one result list."""
-    wanted = set(answers)
-    places = [place for place, slug in enumerate(ranked[:DEPTH]) if slug in wanted]
-    ideal = sum(1 / math.log2(place + 2) for place in range(min(DEPTH, len(wanted))))
+    names = set(answers)
+    places = [place for place, slug in enumerate(ranked[:DEPTH]) if slug in names]
+    ideal = sum(1 / math.log2(place + 2) for place in range(min(DEPTH, len(names))))
     return (
-        sum(place < 5 for place in places) / len(wanted),
-        len(places) / len(wanted),
+        sum(place < 5 for place in places) / len(names),
+        len(places) / len(names),
         1 / (places[0] + 1) if places else 0.0,
         sum(1 / math.log2(place + 2) for place in places) / ideal,
     )
@@ -101,7 +101,7 @@ def mean(judged: Sequence[tuple[float, float, float, float]]) -> Quality:
 
 def locomo_file() -> Path | None:
     """The file of LoCoMo beside the checkout or above it, if it is there."""
-    return next((found for folder in Path(__file__).parents if (found := folder / _LOCOMO).exists()), None)
+    return next((result for folder in Path(__file__).parents if (result := folder / _LOCOMO).exists()), None)
 
 
 def locomo(conversations: Sequence[str]) -> tuple[Corpus, ...]:
@@ -129,10 +129,10 @@ def _conversation(row: dict[str, Any]) -> Corpus:
             notes.append(Note(slug, f"{turn['speaker']} on {date}", body))
         session += 1
     cases: list[Case] = []
-    for asked in row["qa"]:
-        answers = tuple(str(slugs.get(turn, turn)) for turn in asked.get("evidence", ()))
+    for request in row["qa"]:
+        answers = tuple(str(slugs.get(turn, turn)) for turn in request.get("evidence", ()))
         if answers:
-            cases.append(Case(asked["question"], answers, str(asked["category"])))
+            cases.append(Case(request["question"], answers, str(request["category"])))
     return Corpus(row["sample_id"], tuple(notes), tuple(cases))
 
 
@@ -148,12 +148,12 @@ def own() -> tuple[Corpus, ...]:
 
 def languages() -> tuple[Corpus, ...]:
     """Small memories in languages beside English."""
-    return tuple(_made(name, made) for name, made in made_languages().items())
+    return tuple(_made(name, result) for name, result in made_languages().items())
 
 
 def _made(name: str, made: Wiki) -> Corpus:
     notes = tuple(Note(page.slug, page.title, page.body, page.type) for page in made.pages)
-    cases = tuple(Case(asked.text, asked.answers, asked.kind) for asked in made.questions)
+    cases = tuple(Case(request.text, request.answers, request.kind) for request in made.questions)
     return Corpus(name, notes, cases)
 
 

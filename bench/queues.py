@@ -55,9 +55,9 @@ while True:
 
 
 def _free() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as result:
+        result.bind(("127.0.0.1", 0))
+        return result.getsockname()[1]
 
 
 @asynccontextmanager
@@ -179,11 +179,11 @@ async def _theirs(folder: Path, peer: Peer) -> list[Row]:
 
 
 async def _measure(folder: Path) -> list[Row]:
-    found = await _ours(folder)
+    result = await _ours(folder)
     if os.environ.get("SIXFOLD_BENCH_PEER"):
         for peer in PEERS:
-            found += await _theirs(folder, peer)
-    return found
+            result += await _theirs(folder, peer)
+    return result
 
 
 def rows() -> list[Row]:

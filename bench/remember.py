@@ -69,32 +69,32 @@ def sessions(talk: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 def f1(answer: str, right: str) -> float:
     """The F1 score of the words of two texts."""
-    said, wanted = (
+    text, expected = (
         Counter(w for w in _WORD.findall(t.lower()) if w not in _ARTICLES) for t in (answer, right)
     )
-    shared = (said & wanted).total()
-    return 2 * shared / (said.total() + wanted.total()) if shared else 0.0
+    shared = (text & expected).total()
+    return 2 * shared / (text.total() + expected.total()) if shared else 0.0
 
 
 def measure(client: httpx.Client, row: dict[str, Any], questions: int) -> Measured:
     """Remember a conversation and ask its questions."""
-    found = Measured()
+    result = Measured()
     for name, date, text in sessions(row["conversation"]):
         body = {"text": text, "source": name, "date": date, "folder": f"locomo/{row['sample_id']}"}
         document = _post(client, "remember", body)
-        found.added += len(document["added"])
-        found.superseded += len(document["superseded"])
-        found.dropped += len(document["dropped"])
-        found.writing += Decimal(document["cost_usd"])
-    for asked in row["qa"][:questions]:
-        document = _post(client, "answer", {"question": asked["question"]})
-        found.asking += Decimal(document["cost_usd"])
-        if asked["category"] == _NEVER:
-            found.withheld.append(not document["known"])
+        result.added += len(document["added"])
+        result.superseded += len(document["superseded"])
+        result.dropped += len(document["dropped"])
+        result.writing += Decimal(document["cost_usd"])
+    for request in row["qa"][:questions]:
+        document = _post(client, "answer", {"question": request["question"]})
+        result.asking += Decimal(document["cost_usd"])
+        if request["category"] == _NEVER:
+            result.withheld.append(not document["known"])
         else:
-            found.answered.append(document["known"])
-            found.scores.append(f1(document["text"], str(asked["answer"])) if document["known"] else 0.0)
-    return found
+            result.answered.append(document["known"])
+            result.scores.append(f1(document["text"], str(request["answer"])) if document["known"] else 0.0)
+    return result
 
 
 def _post(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:

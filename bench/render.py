@@ -93,7 +93,7 @@ def project(seconds: float) -> dict[str, Any]:
     title = {"text": "A title that stays", "duration": seconds, "x": 60, "y": 600, "style": {"font_size": 60}}
     tracks = [("video", clips), ("image", [logo]), ("text", [title])]
     size = {"width": HD[0], "height": HD[1], "fps": RATE}
-    return {**size, "tracks": [{"type": kind, "clips": shown} for kind, shown in tracks]}
+    return {**size, "tracks": [{"type": kind, "clips": visible} for kind, visible in tracks]}
 
 
 def ours(folder: Path, seconds: float) -> None:
@@ -138,8 +138,8 @@ def with_moviepy(folder: Path) -> None:
     title = moviepy.ImageClip(str(folder / "title.png"), duration=SECONDS).with_position((60, 600))
     logo = logo.with_effects([vfx.CrossFadeIn(1)])
     whole = moviepy.CompositeVideoClip([first, second, logo, title], size=HD).with_duration(SECONDS)
-    given = ["-crf", "19", "-pix_fmt", "yuv420p"]
-    how: dict[str, Any] = {"preset": "veryfast", "threads": _THREADS, "ffmpeg_params": given}
+    inputs = ["-crf", "19", "-pix_fmt", "yuv420p"]
+    how: dict[str, Any] = {"preset": "veryfast", "threads": _THREADS, "ffmpeg_params": inputs}
     whole.write_videofile(str(folder / "moviepy.mp4"), fps=RATE, logger=None, **how)
 
 
@@ -156,9 +156,9 @@ def _titled(folder: Path) -> None:
     whole = timeline.parse(
         timeline.without_urls(timeline.with_durations(timeline.check(project(SECONDS)), {}))
     )
-    found: sprites.Sprite = text.of(whole.tracks[2].clips[0], whole)
-    cover = np.zeros_like(found.pixels[..., :1]) if found.cover is None else found.cover[..., :1]
-    Image.fromarray(np.dstack([np.full_like(found.pixels, 255), cover])).save(folder / "title.png")
+    result: sprites.Sprite = text.of(whole.tracks[2].clips[0], whole)
+    cover = np.zeros_like(result.pixels[..., :1]) if result.cover is None else result.cover[..., :1]
+    Image.fromarray(np.dstack([np.full_like(result.pixels, 255), cover])).save(folder / "title.png")
 
 
 _ALONE = """
@@ -219,25 +219,25 @@ def _flicker() -> list[Row]:
     masks = MaskTracker()
     carried = [masks.alpha(frame) for frame in frames]
     alone = [segmentation.alpha(frame)[0] for frame in frames]
-    found = [
-        float(np.mean([np.abs(one - other).mean() for one, other in itertools.pairwise(kept)]))
-        for kept in (carried, alone)
+    results = [
+        float(np.mean([np.abs(one - other).mean() for one, other in itertools.pairwise(remaining)]))
+        for remaining in (carried, alone)
     ]
-    note = f"{found[1] * 1000:.2f} where each frame is cut alone"
-    return [Row("flicker of a still subject's mask", found[0] * 1000, "‰ of alpha", note=note)]
+    note = f"{results[1] * 1000:.2f} where each frame is cut alone"
+    return [Row("flicker of a still subject's mask", results[0] * 1000, "‰ of alpha", note=note)]
 
 
 def rows() -> list[Row]:
     """Frames a second beside the others, memory by length, and flicker."""
-    found = calibration()
+    result = calibration()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         films(folder)
         _titled(folder)
-        found.append(_timed("Sixfold", lambda: ours(folder, SECONDS)))
+        result.append(_timed("Sixfold", lambda: ours(folder, SECONDS)))
         if shutil.which("ffmpeg"):
-            found += _peer("ffmpeg, command line", folder, ffmpeg())
+            result += _peer("ffmpeg, command line", folder, ffmpeg())
         if importlib.util.find_spec("moviepy"):
-            found += _peer("moviepy", folder, [sys.executable, "-c", _MOVIEPY, str(Path.cwd()), str(folder)])
-        found += [_memory(folder, SECONDS), _memory(folder, LONG)]
-    return found + _flicker()
+            result += _peer("moviepy", folder, [sys.executable, "-c", _MOVIEPY, str(Path.cwd()), str(folder)])
+        result += [_memory(folder, SECONDS), _memory(folder, LONG)]
+    return result + _flicker()

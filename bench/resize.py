@@ -30,7 +30,7 @@ def kept(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> float:
     """The share of a subject's mask that a plan keeps."""
     height, width = mask.shape
     left, top, right, bottom = way.box
-    shown = canvas.apply(mask, way, size, fill=False)
+    visible = canvas.apply(mask, way, size, fill=False)
     across, down = (right - left) * width, (bottom - top) * height
     if way.carved is not None:
         scale = (size[1] / down) ** 2 if way.across else (size[0] / across) ** 2
@@ -38,7 +38,7 @@ def kept(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> float:
         scale = min(size[0] / across, size[1] / down) ** 2
     else:
         scale = size[0] / across * size[1] / down
-    return min(1.0, float(shown.sum()) / (float(mask.sum()) * scale))
+    return min(1.0, float(visible.sum()) / (float(mask.sum()) * scale))
 
 
 def middle(source: tuple[int, int], size: tuple[int, int]) -> ResizePlan:
@@ -73,8 +73,8 @@ def rows() -> list[Row]:
             methods[way.method] += 1
             ours.append(kept(known.alpha, way, size))
             theirs.append(kept(known.alpha, middle((480, 320), size), size))
-    said = ", ".join(f"{name} {count}" for name, count in methods.most_common())
-    whole = f"all of it (99 %) in {100 * np.mean(np.array(ours) > 0.99):.0f} % of the pictures; {said}"
+    text = ", ".join(f"{name} {count}" for name, count in methods.most_common())
+    whole = f"all of it (99 %) in {100 * np.mean(np.array(ours) > 0.99):.0f} % of the pictures; {text}"
     return [
         *calibration(),
         Row("subject kept by smart resize", 100 * float(np.mean(ours)), "%", note=whole),

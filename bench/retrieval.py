@@ -45,13 +45,13 @@ Judged = tuple[float, float, float, float]
 
 def corpora() -> dict[str, tuple[Corpus, ...]]:
     """What is measured, by name."""
-    found = {
+    result = {
         "LoCoMo 42, 43 (unseen)": quality.locomo(quality.UNSEEN),
         "LoCoMo 26, 30, 41 (tuned on)": quality.locomo(quality.TUNING),
         "our wiki": quality.own(),
         "our reference work": quality.islands(),
     }
-    return {name: parts for name, parts in found.items() if parts}
+    return {name: parts for name, parts in result.items() if parts}
 
 
 # -- Sixfold -------------------------------------------------------------------------------------
@@ -114,9 +114,9 @@ async def _embedded(server: AppFixture) -> None:
 def _timed(ask: Ask, seconds: list[float]) -> Ask:
     async def timed(question: str) -> Sequence[str]:
         began = time.perf_counter()
-        found = await ask(question)
+        result = await ask(question)
         seconds.append(time.perf_counter() - began)
-        return found
+        return result
 
     return timed
 
@@ -136,8 +136,8 @@ def _fts(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
                 "INSERT INTO fts VALUES (?, ?)",
                 [(note.slug, f"{note.title}\n{note.body}") for note in corpus.notes],
             )
-            asked = asyncio.run(quality.measure(corpus, _timed(_fts_ask(connection), seconds)))
-            judged += asked
+            request = asyncio.run(quality.measure(corpus, _timed(_fts_ask(connection), seconds)))
+            judged += request
         rows.append(_row(group, "FTS5 BM25", quality.mean(judged), seconds))
     return rows
 
@@ -173,9 +173,9 @@ asyncio.run(main())
 def _peer_python() -> str | None:
     """A Python that basic-memory runs on, 3.12 or newer: of the path, or one that pyenv keeps beside it."""
     named = (shutil.which(name) for name in ("python3.14", "python3.13", "python3.12", "python3"))
-    kept = sorted((Path.home() / ".pyenv" / "versions").glob("3.1[2-9]*/bin/python3"), reverse=True)
+    remaining = sorted((Path.home() / ".pyenv" / "versions").glob("3.1[2-9]*/bin/python3"), reverse=True)
     code = "import sys; raise SystemExit(sys.version_info < (3, 12))"
-    for path in (*named, *map(str, kept)):
+    for path in (*named, *map(str, remaining)):
         if path and subprocess.run([path, "-c", code], capture_output=True, check=False).returncode == 0:
             return path
     return None
@@ -264,8 +264,8 @@ def _peer(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
             for group, parts in measured.items():
                 judged, seconds = list[Judged](), list[float]()
                 for corpus in parts:
-                    found, took = peer.measure(corpus)
-                    judged += found
+                    result, took = peer.measure(corpus)
+                    judged += result
                     seconds += took
                 row = _row(group, f"{PEER}, text search", quality.mean(judged), seconds)
                 named = "" if all(map(_told_apart, parts)) else "; slugs for titles"
@@ -300,12 +300,12 @@ def rows() -> list[Row]:
     """Measure."""
     measured = corpora()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        found = asyncio.run(_ours(Path(folder) / "words", measured, meaning=False))
+        result = asyncio.run(_ours(Path(folder) / "words", measured, meaning=False))
         missing = _fetch(Path(folder) / "meaning")
         if missing:
-            found.append(Row("Sixfold, words and MiniLM: left out", 0, "", note=missing))
+            result.append(Row("Sixfold, words and MiniLM: left out", 0, "", note=missing))
         else:
-            found += asyncio.run(_ours(Path(folder) / "meaning", measured, meaning=True))
-    found += _fts(measured)
-    found += _peer(measured)
-    return calibration() + sorted(found, key=lambda row: row.name.partition(":")[0])
+            result += asyncio.run(_ours(Path(folder) / "meaning", measured, meaning=True))
+    result += _fts(measured)
+    result += _peer(measured)
+    return calibration() + sorted(result, key=lambda row: row.name.partition(":")[0])

@@ -51,7 +51,7 @@ def rows() -> list[Row]:
     engine = SceneEngine()
     sizes = [("ra1", 512), ("ra1", 1024), ("anime", 1024), ("photoreal", 1024)]
     sizes += [("create_image_klein", 1024), ("ra1", 2048), ("photoreal", 4096)]
-    found = [
+    results = [
         of_samples(f"{model}, {side} x {side}", _samples(engine, model, side), "s") for model, side in sizes
     ]
-    return calibration() + found
+    return calibration() + results

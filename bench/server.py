@@ -71,7 +71,7 @@ async def _measure(folder: Path) -> list[Row]:
             await server.terminate()
         await server.restart()
         await server.call("GET", "/livez")
-        found = [
+        results = [
             of_samples("process start to first answer, after the first start", starts, "s", "aim 1.2"),
             Row("memory at rest (PSS)", _pss(server.process.pid), "MB", note="aim 120"),
         ]
@@ -83,8 +83,8 @@ async def _measure(folder: Path) -> list[Row]:
             ("POST /api/ra1, 1024 x 1024", _requests(server.port, "POST", "/api/ra1", order, key), 20),
         )
         for name, one, count in calls:
-            found += await asyncio.to_thread(_cost, server, name, one, count)
-        return found
+            results += await asyncio.to_thread(_cost, server, name, one, count)
+        return results
 
 
 def _help() -> Row:

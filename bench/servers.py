@@ -148,18 +148,18 @@ def setups(
     for pid in (postmaster, *map(int, _children(postmaster))):
         os.sched_setaffinity(pid, range(os.cpu_count() or 1))
     ports, pids, keys = start(folder / "sqlite", models, 1, "", stack, python)
-    found = [Setup(f"{name}SQLite, 1 server", ports, pids, keys[:1])]
-    found.append(Setup(f"{name}SQLite, 1 server, {ACCOUNTS} accounts", ports, pids, keys))
+    results = [Setup(f"{name}SQLite, 1 server", ports, pids, keys[:1])]
+    results.append(Setup(f"{name}SQLite, 1 server, {ACCOUNTS} accounts", ports, pids, keys))
     ports, pids, keys = start(folder / "servers", models, 4, url, stack, python)
     for count in (1, 2, 4):
         title = f"{name}PostgreSQL, {count} server" + ("s" if count > 1 else "")
-        found.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster))
+        results.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster))
         if count == 1:
-            found.append(Setup(f"{title}, {ACCOUNTS} accounts", ports[:1], pids[:1], keys, postmaster))
+            results.append(Setup(f"{title}, {ACCOUNTS} accounts", ports[:1], pids[:1], keys, postmaster))
         else:
             title, total = f"{title}, {MANY} connections each", MANY * count
-            found.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster, total))
-    return found
+            results.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster, total))
+    return results
 
 
 def _children(pid: int) -> list[str]:
@@ -182,6 +182,6 @@ def rows() -> list[Row]:
         models = free_port()
         stack.enter_context(_process([sys.executable, "-m", "bench.modelserver", str(models)], 1))
         uvloop.run(_up(models))
-        found = setups(Path(name), models, stack)
-        uvloop.run(by_turns(found))
-        return calibration() + [row for setup in found for row in _rows(setup)]
+        result = setups(Path(name), models, stack)
+        uvloop.run(by_turns(result))
+        return calibration() + [row for setup in result for row in _rows(setup)]

@@ -37,8 +37,8 @@ def frames(prompt: str) -> list[float]:
     engine, state, taken = WorldEngine(), None, []
     for _ in range(FRAMES):
         began = time.perf_counter()
-        told = engine.step(EngineStep("world-model", {"prompt": prompt}, state, Controls(("w",)), 30))
-        state = told.state
+        response = engine.step(EngineStep("world-model", {"prompt": prompt}, state, Controls(("w",)), 30))
+        state = response.state
         taken.append(time.perf_counter() - began)
     return taken
 
@@ -69,7 +69,7 @@ async def timers(count: int) -> list[float]:
             moments.append(time.perf_counter())
         return lateness(moments)
 
-    return [late for found in await asyncio.gather(*(one() for _ in range(count))) for late in found]
+    return [late for result in await asyncio.gather(*(one() for _ in range(count))) for late in result]
 
 
 def jitter(name: str, late: list[float]) -> Row:
@@ -95,10 +95,10 @@ def below(pid: int) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # it may have ended
                 parents[int(entry.name)] = int(standing(entry.name)[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, its in parents.items() if its == parent]
-    return found[1:]
+    results = [pid]
+    for parent in results:
+        results += [child for child, its in parents.items() if its == parent]
+    return results[1:]
 
 
 async def begun(server: servers.Server) -> tuple[Watcher, float]:
@@ -112,8 +112,8 @@ async def begun(server: servers.Server) -> tuple[Watcher, float]:
 
 async def arrivals(server: servers.Server, count: int) -> list[Row]:
     """`count` sessions at once: each one's first pose, then every pose's lateness and what it all takes."""
-    found = await asyncio.gather(*(begun(server) for _ in range(count)))
-    watchers = [watcher for watcher, _ in found]
+    result = await asyncio.gather(*(begun(server) for _ in range(count)))
+    watchers = [watcher for watcher, _ in result]
     groups = {
         "server": [server.process.pid],
         "workers": below(server.process.pid),
@@ -127,15 +127,15 @@ async def arrivals(server: servers.Server, count: int) -> list[Row]:
     seconds = time.perf_counter() - began
     cores = {name: (spent(*pids) - before[name]) / seconds for name, pids in groups.items()}
     late = [gap for watcher in watchers for gap in lateness(watcher.moments)]
-    told = sum(len(watcher.moments) for watcher in watchers) / seconds
+    response = sum(len(watcher.moments) for watcher in watchers) / seconds
     for watcher in watchers:
         watcher.say('{"type":"close"}')
     await asyncio.gather(*(watcher.over for watcher in watchers))
     note = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
     return [
-        of_samples(f"first pose, {count} at once", (first for _, first in found), "ms"),
+        of_samples(f"first pose, {count} at once", (first for _, first in result), "ms"),
         jitter(f"jitter of poses, {count} sessions", late),
-        Row(f"cores for {told:,.0f} poses a second", sum(cores.values()), "", note=note),
+        Row(f"cores for {response:,.0f} poses a second", sum(cores.values()), "", note=note),
     ]
 
 
@@ -153,9 +153,9 @@ async def served() -> list[Row]:
 def rows() -> list[Row]:
     """The table."""
     cv2.setNumThreads(1)
-    found = calibration()
+    result = calibration()
     for prompt in PROMPTS:
         first, *rest = frames(prompt)
-        found.append(of_samples(f"frame, {prompt}", rest, "ms", f"the land {first * 1000:.0f} ms, once"))
-    found.append(of_samples("pose", poses(), "ms"))
-    return found + asyncio.run(served())
+        result.append(of_samples(f"frame, {prompt}", rest, "ms", f"the land {first * 1000:.0f} ms, once"))
+    result.append(of_samples("pose", poses(), "ms"))
+    return result + asyncio.run(served())

@@ -171,8 +171,8 @@ async def killed(folder: Path) -> list[Row]:
                 statuses[name] = str(answer.json["status"])
         whole = time.perf_counter() - began
         lost = sum(status != "succeeded" for status in statuses.values())
-        verified, said = await server.command("ledger", "verify")
-    note = f"{lost} of {JOBS} lost; the ledger {'adds up' if not verified else said}"
+        verified, text = await server.command("ledger", "verify")
+    note = f"{lost} of {JOBS} lost; the ledger {'adds up' if not verified else text}"
     return [
         Row("killed server to serving again", serving * 1000, "ms"),
         Row(f"the same to the end of {JOBS} jobs that were accepted", whole * 1000, "ms", note=note),
@@ -181,12 +181,12 @@ async def killed(folder: Path) -> list[Row]:
 
 def rows() -> list[Row]:
     """Measure."""
-    with tempfile.TemporaryDirectory() as made, contextlib.chdir(made):
-        folder = Path(made)
-        found = [*calibration(), asyncio.run(starts("inline", InlineDriver(), echo(folder), 50))]
-        found.append(asyncio.run(starts("forked process", ProcessDriver(), echo(folder), 50)))
-        found.append(containers(folder))
-        found.append(asyncio.run(cluster(folder)))
-        found.append(asyncio.run(idle(folder / "idle")))
-        found.append(asyncio.run(bereft(folder / "bereft")))
-        return found + asyncio.run(killed(folder))
+    with tempfile.TemporaryDirectory() as result, contextlib.chdir(result):
+        folder = Path(result)
+        results = [*calibration(), asyncio.run(starts("inline", InlineDriver(), echo(folder), 50))]
+        results.append(asyncio.run(starts("forked process", ProcessDriver(), echo(folder), 50)))
+        results.append(containers(folder))
+        results.append(asyncio.run(cluster(folder)))
+        results.append(asyncio.run(idle(folder / "idle")))
+        results.append(asyncio.run(bereft(folder / "bereft")))
+        return results + asyncio.run(killed(folder))

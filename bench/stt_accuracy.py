@@ -115,24 +115,24 @@ def spoken(sentence: str, voice: str) -> Wave:
 def _file(sentence: str, voice: str, folder: Path) -> Path:
     context: Any = _Alone(folder)
     order = synthesis.parse(Task("t", "tts", {"text": sentence, "voice": voice, "format": "wav"}))
-    made = synthesis.record(order, lambda text: synthesiser.speak(text, order), 22_050, context)
-    return Path(str(made.path))
+    result = synthesis.record(order, lambda text: synthesiser.speak(text, order), 22_050, context)
+    return Path(str(result.path))
 
 
 def share(listener: Any, sentences: Sequence[str], voice: str) -> float:
     """The word error rate of a voice, in percent."""
     total = errors = 0
     for sentence in sentences:
-        told = listener(sentence, voice)
+        response = listener(sentence, voice)
         total += len(words(sentence))
-        errors += wrong(words(sentence), words(told))
+        errors += wrong(words(sentence), words(response))
     return 100 * errors / total
 
 
 def rows() -> list[Row]:
     """The rows of the table."""
     sentences = SENTENCES[: int(os.environ.get("EARS_SENTENCES", len(SENTENCES)))]  # a bench
-    found: list[Row] = []
+    results: list[Row] = []
     listening = SphinxEngine()
     for name, listener in (
         ("the package's model", lambda *said: listening.original.decode(spoken(*said), 0).text),
@@ -146,10 +146,10 @@ def rows() -> list[Row]:
             sum(spoken(sentence, voice).size for sentence in sentences for voice in VOICES)
             / transcription.RATE
         )
-        told = ", ".join(f"{voice} {value:.0f}" for voice, value in shares.items())
-        note = f"{told}; {took / length:.2f} s of processor a second"
-        found.append(Row(f"{name}: words wrong", sum(shares.values()) / len(shares), "%", note=note))
-    return found
+        response = ", ".join(f"{voice} {value:.0f}" for voice, value in shares.items())
+        note = f"{response}; {took / length:.2f} s of processor a second"
+        results.append(Row(f"{name}: words wrong", sum(shares.values()) / len(shares), "%", note=note))
+    return results
 
 
 def _engine(listening: SphinxEngine, sentence: str, voice: str) -> str:

@@ -137,12 +137,12 @@ def rows() -> list[Row]:
     cv2.setNumThreads(1)
     picture = (painted() / np.float32(255)).astype(np.float32)
     unit = min(calibration(picture) for _ in range(3))
-    found = [Row("calibration: ten Gaussian blurs", unit, "s")]
+    results = [Row("calibration: ten Gaussian blurs", unit, "s")]
     for name in NAMED_STYLES:
         began = time.perf_counter()
         RECIPES[name](Canvas(picture, 1))
-        found.append(Row(name, time.perf_counter() - began, "s"))
-    return found
+        results.append(Row(name, time.perf_counter() - began, "s"))
+    return results
 
 
 def main() -> None:
@@ -150,20 +150,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("styles", nargs="*", default=[])
     parser.add_argument("--sheet", type=Path)
-    asked = parser.parse_args()
+    request = parser.parse_args()
     cv2.setNumThreads(1)
     picture = (painted() / np.float32(255)).astype(np.float32)
     unit = min(calibration(picture) for _ in range(3))
     print(f"{'style':18s}{'seconds':>9s}{'x blur':>9s}")
     print(f"{'(calibration)':18s}{unit:9.3f}{1.0:9.1f}")
     tiles = [("the source", picture)]
-    for name in asked.styles or NAMED_STYLES:
+    for name in request.styles or NAMED_STYLES:
         began = time.perf_counter()
         tiles.append((name, RECIPES[name](Canvas(picture, 1))))
         spent = time.perf_counter() - began
         print(f"{name:18s}{spent:9.3f}{spent / unit:9.1f}")
-    if asked.sheet:
-        sheet(tiles, asked.sheet)
+    if request.sheet:
+        sheet(tiles, request.sheet)
 
 
 if __name__ == "__main__":

@@ -112,9 +112,9 @@ def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int
         for name in names:
             for factor in _STEPS:
                 other = varied(weights, name, factor)
-                found = judge(other)
-                if found > best + _LEAST_GAIN:
-                    best, weights = found, other
+                result = judge(other)
+                if result > best + _LEAST_GAIN:
+                    best, weights = result, other
                     print(
                         f"{best:.4f} {name} x {factor}: {getattr(weights, name.partition('.')[0])}",
                         flush=True,
@@ -154,7 +154,7 @@ async def cross_validate(rounds: int) -> None:
         await database.close()
     kinds: dict[str, list[float]] = {}
     for name, held in talks.items():
-        rest = [asked for other, part in talks.items() if other != name for asked in part]
+        rest = [request for other, part in talks.items() if other != name for request in part]
         parts = (rest, known)
 
         def judge(weights: Weights, parts: Sequence[Sequence[Asked]] = parts) -> float:
@@ -162,9 +162,9 @@ async def cross_validate(rounds: int) -> None:
 
         weights = descend(judge, _WORDS, rounds)
         for one in held:
-            found = evaluate([one], weights).recall_10
+            result = evaluate([one], weights).recall_10
             for kind in (one.case.kind, "all"):
-                kinds.setdefault(kind, []).append(found)
+                kinds.setdefault(kind, []).append(result)
     for kind, values in sorted(kinds.items()):
         low, high = quality.interval(values)
         mean = sum(values) / len(values)
@@ -181,7 +181,7 @@ async def _tune(options: argparse.Namespace) -> None:
             own = await prepare(database, quality.own(), model)
         finally:
             await database.close()
-    known, kept = own[::2], own[1::2]
+    known, remaining = own[::2], own[1::2]
     parts = [part for part in (tuning, known) if part]
 
     def judge(weights: Weights) -> float:
@@ -191,7 +191,12 @@ async def _tune(options: argparse.Namespace) -> None:
     for field in dataclasses.fields(Weights):
         before, after = getattr(ranking.WEIGHTS, field.name), getattr(weights, field.name)
         print(f"{field.name}: {before}" + (f" -> {after}" if after != before else ""))
-    for name, part in (("tuning", tuning), ("unseen", unseen), ("wiki, tuned", known), ("wiki, kept", kept)):
+    for name, part in (
+        ("tuning", tuning),
+        ("unseen", unseen),
+        ("wiki, tuned", known),
+        ("wiki, kept", remaining),
+    ):
         if part:
             print(f"{name}: {evaluate(part, ranking.WEIGHTS)}\n  -> {evaluate(part, weights)}")
     if options.ablation:

@@ -216,8 +216,8 @@ def sheet(target: Path) -> None:
         top = row * (cell[1] + caption)
         draw.text((8, top + 5), prompt, fill="black")
         for column in range(4):
-            shown = frames[column * (len(frames) - 1) // 3].resize(cell, Image.Resampling.LANCZOS)
-            board.paste(shown, (column * cell[0], top + caption))
+            visible = frames[column * (len(frames) - 1) // 3].resize(cell, Image.Resampling.LANCZOS)
+            board.paste(visible, (column * cell[0], top + caption))
     board.save(target, quality=82)
 
 

@@ -72,9 +72,9 @@ def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
         began = time.process_time()
         expected = _plain(pipeline, seed)
         between = time.process_time()
-        given = engine.run(Task("t", "ra2", _inputs(seed)), _Quiet()).artifacts[0].data
+        inputs = engine.run(Task("t", "ra2", _inputs(seed)), _Quiet()).artifacts[0].data
         ended = time.process_time()
-        assert given == expected, "the engine's picture is not the library's"
+        assert inputs == expected, "the engine's picture is not the library's"
         if seed >= 5:
             plain.append(between - began)
             ours.append(ended - between)
@@ -84,7 +84,7 @@ def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
 def _batches(engine: Any) -> list[Row]:
     from sixfold.core.catalog.engines import BatchJob, Task
 
-    found: list[Row] = []
+    results: list[Row] = []
     first = 0.0
     for size in BATCHES:
         rates: list[float] = []
@@ -96,8 +96,8 @@ def _batches(engine: Any) -> list[Row]:
         rate = statistics.median(rates[2:])
         first = first or rate
         note = "" if size == 1 else f"{rate / first:.2f} times batch 1"
-        found.append(Row(f"pictures a processor second, batch of {size}", rate, "per s", note=note))
-    return found
+        results.append(Row(f"pictures a processor second, batch of {size}", rate, "per s", note=note))
+    return results
 
 
 async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:

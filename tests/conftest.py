@@ -57,8 +57,8 @@ def use_memory() -> None:
     """Keep temporary files in memory, where a commit waits for no disk; TMPDIR names another folder."""
     if sys.platform != "linux" or "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
         return
-    found = os.statvfs(MEMORY)
-    if found.f_bavail * found.f_frsize >= MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC:
+    result = os.statvfs(MEMORY)
+    if result.f_bavail * result.f_frsize >= MEMORY_BYTES and not result.f_flag & os.ST_NOEXEC:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
 

@@ -74,8 +74,8 @@ class AppFixture:
 
     async def operator_key(self) -> str:
         """A key of the operator's with every right."""
-        made = keys.create(self.operator.id, granted=rights.ALL)
-        return (await self.product.database.write(made)).api_key
+        result = keys.create(self.operator.id, granted=rights.ALL)
+        return (await self.product.database.write(result)).api_key
 
     async def limited_key(self, scope: Scope) -> str:
         """Another key of the first account."""

@@ -73,16 +73,16 @@ async def tab(chromium: Any, app: AppFixture, url: str, look: Look | None = None
         java_script_enabled=look.scripts,
     )
     context.set_default_timeout(60_000)
-    found = Tab(await context.new_page(), url)
-    found.page.on("console", found.note)
-    found.page.on("pageerror", lambda error: found.wrong.append(str(error)))
-    found.page.on("request", found.watch)
+    result = Tab(await context.new_page(), url)
+    result.page.on("console", result.note)
+    result.page.on("pageerror", lambda error: result.wrong.append(str(error)))
+    result.page.on("request", result.watch)
     clock = await app.product.database.read(one("clock"))
     assert clock is not None
     link = await app.product.database.write(login_sessions.new_link(app.account.id, clock["now"]))
-    await found.open(f"/signin?token={link}")
+    await result.open(f"/signin?token={link}")
     try:
-        yield found
-        assert found.wrong == []
+        yield result
+        assert result.wrong == []
     finally:
         await context.close()

@@ -17,15 +17,15 @@ from tests.mcp.loopback import served
 @pytest.fixture
 async def any_database_app(either: Path) -> AsyncIterator[AppFixture]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with running_app(either) as found:
-        yield found
+    async with running_app(either) as result:
+        yield result
 
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the painter of dots."""
-    async with running_app(tmp_path) as found:
-        yield found
+    async with running_app(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def operations(product: Application, app: WebApp) -> list[Described]:
     """Return every operation that answers in JSON; made once for each choice of APIs."""
     areas = tuple(sorted(product.settings.enabled_apis))
     if areas not in _KNOWN:
-        found: list[Described] = []
+        results: list[Described] = []
         whole = documents(product, app.table.entries)
         for document in (whole.plain(name, "http://127.0.0.1") for name in whole):
             for path, item in document["paths"].items():
@@ -44,9 +44,9 @@ def operations(product: Application, app: WebApp) -> list[Described]:
                         for status, answer in operation["responses"].items()
                         if _JSON in answer.get("content", {})
                     }
-                    found.append(Described(method.upper(), pattern, answers, document["components"]))
-        found.sort(key=lambda each: len(each.path.pattern), reverse=True)  # the most exact path comes first
-        _KNOWN[areas] = found
+                    results.append(Described(method.upper(), pattern, answers, document["components"]))
+        results.sort(key=lambda each: len(each.path.pattern), reverse=True)  # the most exact path comes first
+        _KNOWN[areas] = results
     return _KNOWN[areas]
 
 

@@ -63,9 +63,9 @@ class Gateway:
         """The log, once so many calls have ended."""
         async with asyncio.timeout(60):
             while True:
-                found = [call for call in await self.calls() if call["status"] != "running"]
-                if len(found) >= count:
-                    return found
+                results = [call for call in await self.calls() if call["status"] != "running"]
+                if len(results) >= count:
+                    return results
                 await asyncio.sleep(0.005)
 
     async def pending(self) -> int:
@@ -77,18 +77,18 @@ class Gateway:
         """The official client, unmodified but for its base URL."""
         transport = httpx2.ASGITransport(self.app.asgi, client=("127.0.0.1", 40000))
         visitor = httpx2.AsyncClient(transport=transport)
-        given = {"max_retries": 0, **more}
+        inputs = {"max_retries": 0, **more}
         return openai.AsyncOpenAI(
-            api_key=key or self.app.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, **given
+            api_key=key or self.app.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, **inputs
         )
 
     def anthropic(self, key: str | None = None, **more: Any) -> anthropic.AsyncAnthropic:
         """The official client, unmodified but for its base URL."""
         transport = httpx2.ASGITransport(self.app.asgi, client=("127.0.0.1", 40000))
         visitor = httpx2.AsyncClient(transport=transport)
-        given = {"max_retries": 0, **more}
+        inputs = {"max_retries": 0, **more}
         return anthropic.AsyncAnthropic(
-            api_key=key or self.app.key, base_url="http://127.0.0.1:8600", http_client=visitor, **given
+            api_key=key or self.app.key, base_url="http://127.0.0.1:8600", http_client=visitor, **inputs
         )
 
 

@@ -28,9 +28,9 @@ def film(
 ) -> bytes:
     """A film of one colour, and of one tone where that is not 0."""
     sound = encode.AudioSource.of(wave(frames / rate, tone)) if tone else None
-    with encode.VideoEncoder(path, size, Fraction(rate), sound) as made:
+    with encode.VideoEncoder(path, size, Fraction(rate), sound) as result:
         for _ in range(frames):
-            made.add(np.full((size[1], size[0], 3), colour, np.uint8))
+            result.add(np.full((size[1], size[0], 3), colour, np.uint8))
     return path.read_bytes()
 
 

@@ -28,9 +28,9 @@ PAGES = ("/signin", "/account/security", "/account/data", "/account/members")
 async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with an OpenID provider, its address, a browser."""
     port = free_port()
-    async with provider() as found:
+    async with provider() as result:
         trusts: dict[str, Any] = {
-            "oidc_issuer": found.issuer,
+            "oidc_issuer": result.issuer,
             "oidc_client_id": CLIENT,
             "oidc_client_secret": SECRET,
         }
@@ -52,8 +52,8 @@ async def test_the_pages_stand_read_well_and_fit(
     async with browser.tab(chromium, app, url, look) as tab:
         for path in PAGES:
             await tab.open(path)
-            found = await axe.Axe().run(tab.page, options=RULES)
-            assert found.response["violations"] == [], json.dumps(found.response["violations"], indent=1)
+            result = await axe.Axe().run(tab.page, options=RULES)
+            assert result.response["violations"] == [], json.dumps(result.response["violations"], indent=1)
             wide = await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, path
 
@@ -76,8 +76,8 @@ async def test_linked_oidc_account_signs_in_and_exports_its_data(
             await page.click("text='Download my data'")
         target = tmp_path / "mine.zip"
         await (await coming.value).save_as(target)
-        with zipfile.ZipFile(target) as found:
-            assert json.loads(found.read("account.json"))["email"] == "ada@example.com"
+        with zipfile.ZipFile(target) as result:
+            assert json.loads(result.read("account.json"))["email"] == "ada@example.com"
         await page.fill("[name=confirm]", "ada@example.com")
         await page.keyboard.press("Enter")
         await page.click("text='Keep the account'")

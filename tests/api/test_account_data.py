@@ -27,10 +27,10 @@ EXPORT, ACCOUNT = "/api/account/export", "/api/account"
 
 async def lived(app: AppFixture) -> str:
     """A little of everything under the first account; gives the URL of a picture of it."""
-    made = await app.client.post(
+    response = await app.client.post(
         "/api/ra1-art-generator", json={"api_key": app.key, "prompt": "a lighthouse", "size": "1024x1024"}
     )
-    url = str(made.json()["image_url"])
+    url = str(response.json()["image_url"])
     upload = await app.client.post("/api/uploads", content=b"kept words", headers=app.bearer)
     assert upload.status_code == 201
     for slug, body in (
@@ -48,9 +48,9 @@ async def lived(app: AppFixture) -> str:
 def opened(answer: httpx.Response) -> zipfile.ZipFile:
     """The zip of an answer."""
     assert answer.status_code == 200
-    found = zipfile.ZipFile(io.BytesIO(answer.content))
-    assert found.testzip() is None
-    return found
+    result = zipfile.ZipFile(io.BytesIO(answer.content))
+    assert result.testzip() is None
+    return result
 
 
 def lines(found: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
@@ -71,8 +71,8 @@ async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch
     text = "x" * 400_000
     for _ in range(20):
         await app.product.database.write(audit_log.note(app.account.id, "test", text))
-    found = opened(await app.client.get(EXPORT, headers=app.bearer))
-    assert [row["detail"] for row in lines(found, "audit") if row["action"] == "test"] == [text] * 20
+    result = opened(await app.client.get(EXPORT, headers=app.bearer))
+    assert [row["detail"] for row in lines(result, "audit") if row["action"] == "test"] == [text] * 20
     read = [size for size in sizes if size]
     assert read[0] <= 8 * len(text)
     assert max(read[1:]) <= 2 * export._READ_BYTES
@@ -85,22 +85,22 @@ async def test_the_export_has_all_of_it_and_nothing_of_others(any_database_app: 
     await app.client.post("/api/ra1-art-generator", json=other)
     answer = await app.client.get(EXPORT, headers=app.bearer)
     assert "attachment" in answer.headers["Content-Disposition"]
-    found = opened(answer)
-    account = json.loads(found.read("account.json"))
+    result = opened(answer)
+    account = json.loads(result.read("account.json"))
     assert (account["email"], account["balance_usd"]) == ("ada@example.com", "4.96")
-    assert [entry["amount_usd"] for entry in lines(found, "ledger")] == ["-0.04", "5.00"]
-    assert lines(found, "predictions")[0]["inputs"]["prompt"] == "a lighthouse"
-    assert lines(found, "posts")[0]["tags"] == ["sea"]
-    assert lines(found, "characters")[0]["name"] == "Sailor"
-    assert lines(found, "audit")[-1]["action"] == "account.export"
+    assert [entry["amount_usd"] for entry in lines(result, "ledger")] == ["-0.04", "5.00"]
+    assert lines(result, "predictions")[0]["inputs"]["prompt"] == "a lighthouse"
+    assert lines(result, "posts")[0]["tags"] == ["sea"]
+    assert lines(result, "characters")[0]["name"] == "Sailor"
+    assert lines(result, "audit")[-1]["action"] == "account.export"
     name = url.rpartition("/")[2]
-    with Image.open(io.BytesIO(found.read(f"media/{name}"))) as picture:
+    with Image.open(io.BytesIO(result.read(f"media/{name}"))) as picture:
         assert picture.size == (16, 16)
-    assert {row["id"] for row in lines(found, "media")} == {
-        path.removeprefix("media/") for path in found.namelist() if path.startswith("media/")
+    assert {row["id"] for row in lines(result, "media")} == {
+        path.removeprefix("media/") for path in result.namelist() if path.startswith("media/")
     }
-    assert b"works_at [[companies/acme]]" in found.read("memory/people/ann.md")
-    whole = b"".join(found.read(path) for path in found.namelist())
+    assert b"works_at [[companies/acme]]" in result.read("memory/people/ann.md")
+    whole = b"".join(result.read(path) for path in result.namelist())
     for secret in (app.key.encode(), b"another's secret wish", b"ben@example.com", b"hash"):
         assert secret not in whole
 
@@ -120,16 +120,18 @@ async def test_only_the_owner_takes_data_out_by_key_or_on_the_page(app: AppFixtu
 @pytest.fixture
 async def brief(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server that erases at once."""
-    async with running_app(tmp_path, deletion_days=0) as found:
-        yield found
+    async with running_app(tmp_path, deletion_days=0) as result:
+        yield result
 
 
 async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> None:
     url = await lived(brief)
     ben = await brief.product.database.read(accounts.by_email("ben@example.com"))
     his = await lived(replace(brief, key=brief.other, account=ben))
-    kept = remains(brief, ben.id)
-    assert {"media", "prediction", "page", "gallery_post", "gallery_character"} <= kept.keys(), sorted(kept)
+    remaining = remains(brief, ben.id)
+    assert {"media", "prediction", "page", "gallery_post", "gallery_character"} <= remaining.keys(), sorted(
+        remaining
+    )
     for wrong in ({}, {"confirm": "ben@example.com"}, {"confirm": 5}):
         assert (
             await brief.client.request("DELETE", ACCOUNT, json=wrong, headers=brief.bearer)
@@ -144,11 +146,11 @@ async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> N
     assert await brief.faults() == ()
     rest = remains(brief, brief.account.id)
     assert rest.keys() <= {"account", "hold", "transfer", "media"}
-    told = json.dumps(rest, default=str)
+    response = json.dumps(rest, default=str)
     for trace in ("ada@example.com", "lighthouse", "Sailor", "whsec_", "Ann"):
-        assert trace not in told
+        assert trace not in response
     assert all(row["expires_at"] is not None for row in rest.get("media", ()))
-    assert remains(brief, ben.id) == kept, "another's is as it was"
+    assert remains(brief, ben.id) == remaining, "another's is as it was"
     assert (await brief.client.get(his)).status_code == 200
     again = await brief.client.post("/signin", data={"email": "ada@example.com", "password": "x"})
     assert again.status_code == 401
@@ -159,12 +161,12 @@ def remains(app: AppFixture, account_id: str) -> dict[str, list[dict[str, Any]]]
     with sqlite3.connect(app.product.settings.data_dir / "sixfold.db") as database:
         database.row_factory = sqlite3.Row
         tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        found: dict[str, list[dict[str, Any]]] = {}
+        result: dict[str, list[dict[str, Any]]] = {}
         for table in tables:
             rows = [dict(row) for row in database.execute(f"SELECT * FROM {table}")]  # noqa: S608 - its own names
             if named := [row for row in rows if account_id in row.values()]:
-                found[table] = named
-    return found
+                result[table] = named
+    return result
 
 
 async def test_within_the_days_one_may_stay_after_all(app: AppFixture) -> None:

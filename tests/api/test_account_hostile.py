@@ -93,16 +93,16 @@ async def test_every_page_has_its_policy_and_nothing_inline(app: AppFixture) -> 
 @pytest.fixture
 async def public(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server behind https."""
-    async with running_app(tmp_path, public_url="https://six.example.com", previews="allow") as found:
-        yield found
+    async with running_app(tmp_path, public_url="https://six.example.com", previews="allow") as result:
+        yield result
 
 
 async def test_cookies_behind_https_are_secure_and_http_only(public: AppFixture) -> None:
     visitor = client(public.asgi, "192.0.2.9", "https://six.example.com")
     async with visitor:
         entered = await visitor.get("/signin", params={"token": await link(public)})
-        asked = await visitor.post("/signin/passkey/ask")
-        for answer in (entered, asked):
+        response = await visitor.post("/signin/passkey/ask")
+        for answer in (entered, response):
             cookie = answer.headers["Set-Cookie"].lower()
             assert all(word in cookie for word in ("secure", "httponly", "samesite=lax")), cookie
         assert "domain=" not in entered.headers["Set-Cookie"].lower()
@@ -274,12 +274,12 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(app: AppFixture) 
         {"right.memory.read": "on"},
     ):
         assert (await app.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
-    shown = html.unescape((await app.client.get("/account/keys")).text)
-    assert "<dd>only ra1, tts; 5.00 USD per day; 20.50 USD per month</dd>" in shown
-    assert "<dd>run</dd>" in shown
-    assert "<dd>memory.read</dd><dt>Limits</dt><dd>none</dd>" in shown
-    assert "<dd>none</dd>" in shown  # the key that the account had before
-    assert "budget_day" not in re.sub(r"<input[^>]*>", "", shown)
+    visible = html.unescape((await app.client.get("/account/keys")).text)
+    assert "<dd>only ra1, tts; 5.00 USD per day; 20.50 USD per month</dd>" in visible
+    assert "<dd>run</dd>" in visible
+    assert "<dd>memory.read</dd><dt>Limits</dt><dd>none</dd>" in visible
+    assert "<dd>none</dd>" in visible  # the key that the account had before
+    assert "budget_day" not in re.sub(r"<input[^>]*>", "", visible)
 
 
 @pytest.mark.parametrize(

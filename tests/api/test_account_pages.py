@@ -23,8 +23,8 @@ async def run(app: AppFixture, key: str = "", model: str = "ra1") -> None:
 
 async def rows(app: AppFixture) -> dict[str, dict[str, object]]:
     """The keys of the first account by their id."""
-    found = await app.product.database.read(keys.of_account(app.account.id))
-    return {row["id"]: dict(row) for row in found}
+    result = await app.product.database.read(keys.of_account(app.account.id))
+    return {row["id"]: dict(row) for row in result}
 
 
 async def test_tabs_name_the_page_and_old_addresses_lead_on(app: AppFixture) -> None:
@@ -47,14 +47,14 @@ async def test_usage_is_grouped_and_downloads_as_csv(app: AppFixture) -> None:
     await run(app)
     key = await app.product.database.write(keys.create(app.account.id, holder=keys.Holder(name="laptop")))
     await run(app, key.api_key, "anime")
-    found = {
+    result = {
         by: (await app.client.get(f"/account/usage?by={by}")).text for by in ("model", "key", "day", "kind")
     }
-    assert '<a href="/catalog/anime">anime</a>' in found["model"]
-    assert f"laptop (…{key.api_key[-4:]})" in found["key"]
-    assert re.search(r"<tbody><tr><td>\d{4}-\d\d-\d\d</td>", found["day"])
-    assert "<td>run</td>" in found["kind"]
-    assert re.search(r'class="value"[^>]*>\d{4}-\d\d-\d\d: 0\.\d+ USD</text>', found["model"])
+    assert '<a href="/catalog/anime">anime</a>' in result["model"]
+    assert f"laptop (…{key.api_key[-4:]})" in result["key"]
+    assert re.search(r"<tbody><tr><td>\d{4}-\d\d-\d\d</td>", result["day"])
+    assert "<td>run</td>" in result["kind"]
+    assert re.search(r'class="value"[^>]*>\d{4}-\d\d-\d\d: 0\.\d+ USD</text>', result["model"])
     file = await app.client.get("/account/usage.csv?days=30")
     assert file.headers["content-type"].startswith("text/csv")
     assert file.text.splitlines()[0] == "day,kind,model,key,requests,input_tokens,output_tokens,amount_usd"
@@ -69,10 +69,10 @@ async def test_a_rolled_key_keeps_name_limits_and_spending(
     csrf = await signed_in(app)
     form = {"csrf": csrf, "name": "  my   laptop ", "budget_day": "1", "expires": "2031-01-31"}
     page = (await app.client.post("/account/keys", data=form)).text
-    found = re.search(r'id="new-key">(sf_[^<]+)', page)
-    assert found is not None
+    result = re.search(r'id="new-key">(sf_[^<]+)', page)
+    assert result is not None
     old = next(row for row in (await rows(app)).values() if row["name"] == "my laptop")
-    await run(app, found[1])
+    await run(app, result[1])
     page = (await app.client.post(f"/account/keys/{old['id']}/roll", data={"csrf": csrf})).text
     assert "0.04</data> of 1.00 USD" in page
     secret = re.search(r'id="new-key">(sf_[^<]+)', page)
@@ -85,7 +85,7 @@ async def test_a_rolled_key_keeps_name_limits_and_spending(
         old["rights"],
         old["expires_at"],
     )
-    assert (await app.client.get("/api/account", headers=bearer(found[1]))).status_code == 401
+    assert (await app.client.get("/api/account", headers=bearer(result[1]))).status_code == 401
     assert (await app.client.get("/api/account", headers=bearer(secret[1]))).status_code == 200
     page = (await app.client.post(f"/account/keys/{new['id']}/roll", data={"csrf": csrf, "keep": "day"})).text
     assert (await app.client.get("/api/account", headers=bearer(secret[1]))).status_code == 200, "for a day"

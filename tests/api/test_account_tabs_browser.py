@@ -46,8 +46,8 @@ async def test_the_tabs_fit_are_light_and_accessible(
     async with browser.tab(chromium, app, url, Look(width=width)) as tab:
         for path in TABS:
             await tab.open(path)
-            found = await axe.Axe().run(tab.page, options=RULES)
-            assert found.response["violations"] == [], json.dumps(found.response["violations"], indent=1)
+            result = await axe.Axe().run(tab.page, options=RULES)
+            assert result.response["violations"] == [], json.dumps(result.response["violations"], indent=1)
             wide = await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, path
             assert await tab.page.is_visible(".balance"), path

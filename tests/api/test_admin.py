@@ -25,8 +25,8 @@ async def run(app: AppFixture, prompt: str, key: str = "") -> str:
 async def idle(app: AppFixture, count: int) -> None:
     """Wait until so many workers of the painter stand idle, and none works."""
     async with asyncio.timeout(60):
-        wanted = {"busy": 0, "idle": count}
-        while app.product.scheduler.snapshot()["scene-painter"] != wanted:  # noqa: ASYNC110 - none is told
+        expected = {"busy": 0, "idle": count}
+        while app.product.scheduler.snapshot()["scene-painter"] != expected:  # noqa: ASYNC110 - none is told
             await asyncio.sleep(0.005)
 
 
@@ -83,13 +83,13 @@ async def test_admin_log_searches_all_accounts_without_prompts(
     second = await run(app, "FAIL", app.other)
     everything = (await app.client.get("/admin/requests")).text
     assert everything.index(second) < everything.index(first)
-    for words, found, other in (
+    for words, result, other in (
         ("ada@", first, second),
         ("run out", second, first),
         (first.upper(), first, second),
     ):
         page = (await app.client.get("/admin/requests", params={"q": words})).text
-        assert found in page
+        assert result in page
         assert other not in page
     failed = (await app.client.get("/admin/requests", params={"status": "failed"})).text
     assert first not in failed
@@ -103,12 +103,12 @@ async def test_admin_log_searches_all_accounts_without_prompts(
 
 async def test_the_log_goes_on_where_its_page_ended(app: AppFixture) -> None:
     await signed_in(app, app.operator)
-    made = [await run(app, f"fox {number}") for number in range(53)]
+    results = [await run(app, f"fox {number}") for number in range(53)]
     page = (await app.client.get("/admin/requests")).text
     older = page.partition("cursor=")[2].partition('"')[0]
     rest = (await app.client.get(f"/admin/requests?cursor={older}")).text
-    assert [one in page for one in made] == [False] * 3 + [True] * 50
-    assert [one in rest for one in made] == [True] * 3 + [False] * 50
+    assert [one in page for one in results] == [False] * 3 + [True] * 50
+    assert [one in rest for one in results] == [True] * 3 + [False] * 50
 
 
 async def test_the_operator_stops_a_run_of_somebody_else(app: AppFixture) -> None:
@@ -121,8 +121,8 @@ async def test_the_operator_stops_a_run_of_somebody_else(app: AppFixture) -> Non
     answer = await app.client.post(f"/admin/requests/{started}/cancel", data={"csrf": token})
     assert answer.status_code == 303
     async with asyncio.timeout(60):
-        found = await app.product.predictions.get_any(started)
-        ended = await app.product.predictions.wait(found, 60)
+        result = await app.product.predictions.get_any(started)
+        ended = await app.product.predictions.wait(result, 60)
     assert str(ended.state) == "canceled"
     await app.until("5.00", "0.00")
 
@@ -144,14 +144,14 @@ async def test_idle_workers_stop_and_restart_with_the_next_request(app: AppFixtu
 
 async def test_the_operator_closes_a_session_of_somebody_else(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
-        made = await app.client.post("/api/containers/motion-model/sessions", json={}, headers=app.bearer)
-        session = made.json()["session_id"]
+        response = await app.client.post("/api/containers/motion-model/sessions", json={}, headers=app.bearer)
+        session = response.json()["session_id"]
         token = await signed_in(app, app.operator)
         assert f"/admin/sessions/{session}/close" in (await app.client.get("/admin")).text
         path = f"/admin/sessions/{session}/close"
         assert (await app.client.post(path, data={"csrf": token})).status_code == 303
-        told = await app.client.get(f"/api/containers/sessions/{session}", headers=app.bearer)
-        assert told.json()["status"] in ("closing", "closed")
+        reply = await app.client.get(f"/api/containers/sessions/{session}", headers=app.bearer)
+        assert reply.json()["status"] in ("closing", "closed")
         assert (
             await app.client.post("/admin/sessions/sess_0/close", data={"csrf": token})
         ).status_code == 404

@@ -60,12 +60,12 @@ async def _opened(stack: AsyncExitStack, port: int, key: str) -> tuple[ClientCon
 async def test_400_websockets_of_one_account_do_not_block_others(app: AppFixture) -> None:
     before = refusals.recorder().totals["websockets"]
     async with AsyncExitStack() as stack, listening(app) as port:
-        made = [await _opened(stack, port, app.poor) for _ in range(400)]
-        assert [code for _, code in made] == [None] * 100 + [1013] * 300
-        assert made[-1][0].close_reason == "too_many_websockets"
+        results = [await _opened(stack, port, app.poor) for _ in range(400)]
+        assert [code for _, code in results] == [None] * 100 + [1013] * 300
+        assert results[-1][0].close_reason == "too_many_websockets"
         assert refusals.recorder().totals["websockets"] == before + 300
         assert (await _opened(stack, port, app.key))[1] is None
-        for socket, _ in made[:3]:
+        for socket, _ in results[:3]:
             await socket.close()
         async with asyncio.timeout(60):
             while (await _opened(stack, port, app.poor))[1] is not None:
@@ -74,10 +74,10 @@ async def test_400_websockets_of_one_account_do_not_block_others(app: AppFixture
 
 async def test_event_stream_that_ended_gives_its_place_back(tmp_path: Path) -> None:
     async with running_app(tmp_path, event_streams_per_account=1, event_streams=1) as app:
-        made = await app.client.post(
+        response = await app.client.post(
             "/api/containers/run", json={"model": "ra1", "input": {"prompt": "x"}}, headers=app.bearer
         )
-        path = f"/api/containers/predictions/{made.json()['id']}/events"
+        path = f"/api/containers/predictions/{response.json()['id']}/events"
         for _ in range(3):
             assert (await app.client.get(path, headers=app.bearer)).status_code == 200
             assert (await app.client.head(path, headers=app.bearer)).status_code == 200
@@ -159,8 +159,8 @@ async def test_stranger_who_fails_does_not_keep_the_owner_out(public: AppFixture
 
 
 async def test_neighbours_of_one_ipv6_subscriber_count_together(public: AppFixture) -> None:
-    found = [(await _tried(public, f"2a00:1:2:3::{number}", "wrong"))[0] for number in range(1, 7)]
-    assert found == [401] * 5 + [429]
+    results = [(await _tried(public, f"2a00:1:2:3::{number}", "wrong"))[0] for number in range(1, 7)]
+    assert results == [401] * 5 + [429]
     assert (await _tried(public, "2a00:1:2:4::1", "wrong"))[0] == 401
 
 

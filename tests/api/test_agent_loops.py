@@ -49,8 +49,8 @@ TWO_CALLS = (
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One app for all tests of this module."""
-    async with running_gateway(tmp_path_factory.mktemp("agents"), settings=FILES) as found:
-        yield found
+    async with running_gateway(tmp_path_factory.mktemp("agents"), settings=FILES) as result:
+        yield result
 
 
 @pytest.fixture
@@ -65,14 +65,14 @@ async def told(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any
         for event in events:
             yield event
 
-    wanted = ChatCall(
+    expected = ChatCall(
         "m",
         stream=True,
         max_tokens=None,
         parse=lambda: ChatRequest(()),
         tools=lambda: named.tool_kinds(list(tools)),
     )
-    blocks = b"".join([block async for block in face.render_stream(said(), wanted, "req_1")])
+    blocks = b"".join([block async for block in face.render_stream(said(), expected, "req_1")])
     lines = [line[6:] for line in blocks.split(b"\n") if line.startswith(b"data: ")]
     return [json.loads(line) for line in lines if line != b"[DONE]"]
 
@@ -133,7 +133,7 @@ async def test_system_message_in_the_middle_keeps_its_position(gateway: Gateway)
     """As Claude Code sends it, which puts its agents and skills after the first words of its user."""
     call: Any = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
     result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}
-    given: Any = [
+    inputs: Any = [
         {"role": "system", "content": "Be kind"},
         {"role": "user", "content": "Read it"},
         {"role": "system", "content": [{"type": "text", "text": "You have skills"}]},
@@ -142,7 +142,7 @@ async def test_system_message_in_the_middle_keeps_its_position(gateway: Gateway)
         {"role": "system", "content": "Be brief"},
     ]
     await gateway.anthropic().messages.create(
-        model="acme/small", max_tokens=9, system="You help", messages=given, tools=[TOOL]
+        model="acme/small", max_tokens=9, system="You help", messages=inputs, tools=[TOOL]
     )
     sent = gateway.acme.seen[0].document["messages"]
     skills = "Read it\n\n<system-reminder>\nYou have skills\n</system-reminder>"
@@ -153,12 +153,12 @@ async def test_system_message_in_the_middle_keeps_its_position(gateway: Gateway)
 
 
 async def test_calls_of_one_response_are_one_turn_for_a_chat_server(gateway: Gateway) -> None:
-    given: Any = [{"role": "user", "content": "Read both"}]
+    inputs: Any = [{"role": "user", "content": "Read both"}]
     for n in (1, 2):
-        given.append({"type": "function_call", "call_id": f"c{n}", "name": "read", "arguments": "{}"})
-    given.append({"type": "web_search_call", "id": "ws_1", "status": "completed"})
-    given += [{"type": "function_call_output", "call_id": f"c{n}", "output": f"out {n}"} for n in (1, 2)]
-    answer = await gateway.openai().responses.create(model="acme/small", input=given)
+        inputs.append({"type": "function_call", "call_id": f"c{n}", "name": "read", "arguments": "{}"})
+    inputs.append({"type": "web_search_call", "id": "ws_1", "status": "completed"})
+    inputs += [{"type": "function_call_output", "call_id": f"c{n}", "output": f"out {n}"} for n in (1, 2)]
+    answer = await gateway.openai().responses.create(model="acme/small", input=inputs)
     assert answer.output_text == "The tool said out 2"
     sent = gateway.acme.seen[0].document["messages"]
     assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool"]
@@ -166,7 +166,7 @@ async def test_calls_of_one_response_are_one_turn_for_a_chat_server(gateway: Gat
 
 
 async def test_a_response_tells_what_it_was_asked_with(gateway: Gateway) -> None:
-    given: Any = {
+    inputs: Any = {
         "instructions": "Be brief",
         "metadata": {"turn": "7"},
         "temperature": 0.5,
@@ -174,22 +174,22 @@ async def test_a_response_tells_what_it_was_asked_with(gateway: Gateway) -> None
         "text": {"format": {"type": "text"}, "verbosity": "low"},
         "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}],
     }
-    answer = await gateway.openai().responses.create(model="acme/small", input="Hello", top_p=None, **given)
-    async with gateway.openai().responses.stream(model="acme/small", input="Hello", **given) as stream:
+    answer = await gateway.openai().responses.create(model="acme/small", input="Hello", top_p=None, **inputs)
+    async with gateway.openai().responses.stream(model="acme/small", input="Hello", **inputs) as stream:
         streamed = await stream.get_final_response()
     for response in (answer, streamed):
-        told = response.to_dict()
-        assert {name: told[name] for name in given} == given
-        assert (told["top_p"], told["store"], told["parallel_tool_calls"]) == (None, True, True)
+        status = response.to_dict()
+        assert {name: status[name] for name in inputs} == inputs
+        assert (status["top_p"], status["store"], status["parallel_tool_calls"]) == (None, True, True)
 
 
 async def test_a_picture_among_results_comes_after_the_last_of_them(gateway: Gateway) -> None:
-    given: Any = [{"role": "user", "content": "Look"}]
+    inputs: Any = [{"role": "user", "content": "Look"}]
     for n in (1, 2):
-        given.append({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"})
-    shown = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
-    given += [{"type": "function_call_output", "call_id": f"c{n}", "output": shown} for n in (1, 2)]
-    await gateway.openai().responses.create(model="acme/small", input=given)
+        inputs.append({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"})
+    visible = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
+    inputs += [{"type": "function_call_output", "call_id": f"c{n}", "output": visible} for n in (1, 2)]
+    await gateway.openai().responses.create(model="acme/small", input=inputs)
     sent = gateway.acme.seen[0].document["messages"]
     assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool", "user"]
     assert len(sent[-1]["content"]) == 2
@@ -223,9 +223,9 @@ PATCH: Any = {
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 async def test_custom_tool_becomes_a_function_with_one_text_input(gateway: Gateway, model: str) -> None:
     client, server = gateway.openai(), gateway.acme if model.startswith("acme") else gateway.anth
-    given: Any = [{"role": "user", "content": "Mend it"}]
+    inputs: Any = [{"role": "user", "content": "Mend it"}]
     choice: Any = {"type": "custom", "name": "apply_patch"}
-    answer = await client.responses.create(model=model, input=given, tools=[PATCH], tool_choice=choice)
+    answer = await client.responses.create(model=model, input=inputs, tools=[PATCH], tool_choice=choice)
     call = answer.output[0]
     assert call.type == "custom_tool_call"
     assert (call.name, call.input) == ("apply_patch", "Oslo")  # the one text that the fake gives
@@ -234,17 +234,17 @@ async def test_custom_tool_becomes_a_function_with_one_text_input(gateway: Gatew
     assert list(schema["properties"]) == ["input"]
     assert "start: /.+/" in str(sent)
     assert "apply_patch" in str(server.seen[0].document["tool_choice"])
-    async with client.responses.stream(model=model, input=given, tools=[PATCH]) as stream:
+    async with client.responses.stream(model=model, input=inputs, tools=[PATCH]) as stream:
         kinds = [event.type async for event in stream]
         final = await stream.get_final_response()
     assert final.output[0].to_dict() | {"id": ""} == call.to_dict() | {"id": ""}
     assert "response.custom_tool_call_input.delta" in kinds
     assert "response.custom_tool_call_input.done" in kinds
-    given += [
+    inputs += [
         call.to_dict(),
         {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done"},
     ]
-    answer = await client.responses.create(model=model, input=given, tools=[PATCH])
+    answer = await client.responses.create(model=model, input=inputs, tools=[PATCH])
     assert answer.output_text == "The tool said Done"
     assert '"Oslo"' in str(server.seen[-1].document["messages"][1]).replace("'", '"')
 
@@ -284,12 +284,12 @@ async def test_tools_in_a_namespace_keep_it(gateway: Gateway) -> None:
     tool: Any = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
     space: Any = {"type": "namespace", "name": "crm", "description": "Customers", "tools": [tool]}
     client = gateway.openai()
-    given: Any = [{"role": "user", "content": "Who?"}]
-    call: Any = (await client.responses.create(model="acme/small", input=given, tools=[space])).output[0]
+    inputs: Any = [{"role": "user", "content": "Who?"}]
+    call: Any = (await client.responses.create(model="acme/small", input=inputs, tools=[space])).output[0]
     assert (call.namespace, call.name) == ("crm", "find")
     assert [tool["function"]["name"] for tool in gateway.acme.seen[0].document["tools"]] == ["crm__find"]
-    given += [call.to_dict(), {"type": "function_call_output", "call_id": call.call_id, "output": "Ada"}]
-    answer = await client.responses.create(model="acme/small", input=given, tools=[space])
+    inputs += [call.to_dict(), {"type": "function_call_output", "call_id": call.call_id, "output": "Ada"}]
+    answer = await client.responses.create(model="acme/small", input=inputs, tools=[space])
     assert answer.output_text == "The tool said Ada"
     assert gateway.acme.seen[1].document["messages"][1]["tool_calls"][0]["function"]["name"] == "crm__find"
 
@@ -327,16 +327,16 @@ async def test_thinking_continues_only_with_its_own_signature() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}
     out = {"type": "function_call_output", "call_id": "c", "output": "x"}
     thought = {"type": "reasoning", "summary": [], "encrypted_content": "seal"}
-    for given, thinks in (([call, out], False), ([thought, call, out], True), ([], True)):
+    for inputs, thinks in (([call, out], False), ([thought, call, out], True), ([], True)):
         body = {
             "model": "m",
             "reasoning": {"effort": "low"},
-            "input": [{"role": "user", "content": "x"}, *given],
+            "input": [{"role": "user", "content": "x"}, *inputs],
         }
-        asked = json.loads(
+        request = json.loads(
             Messages().build_request(responses_face.parse(json.dumps(body).encode()), "m", stream=False)
         )
-        assert ("thinking" in asked) is thinks
+        assert ("thinking" in request) is thinks
 
 
 async def test_encrypted_reasoning_is_returned_in_responses() -> None:
@@ -365,7 +365,7 @@ async def test_tool_arguments_in_any_order_reach_their_open_block(
 ) -> None:
     """Claude Code calls a tool with what came before its block was closed."""
     events = await told(anthropic_face, TextDelta("Well"), *calls, MessageEnd("tool", TokenUsage(1, 1)))
-    given: dict[int, str] = {}
+    inputs: dict[int, str] = {}
     at = -1
     for event in events:
         match event["type"]:
@@ -374,12 +374,12 @@ async def test_tool_arguments_in_any_order_reach_their_open_block(
                 at = event["index"]
             case "content_block_delta":
                 assert event["index"] == at
-                given[at] = given.get(at, "") + event["delta"].get("partial_json", "")
+                inputs[at] = inputs.get(at, "") + event["delta"].get("partial_json", "")
             case "content_block_stop":
                 at = -1
             case _:
                 assert at == -1
-    assert given == {0: "", 1: '{"file": "a"}', 2: '{"at": 1}'}
+    assert inputs == {0: "", 1: '{"file": "a"}', 2: '{"at": 1}'}
 
 
 async def test_tool_call_without_arguments_takes_none_from_the_next() -> None:

@@ -31,15 +31,15 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 def chat_line(custom_id: str, words: int = 3, model: str = "acme/small", **more: Any) -> dict[str, Any]:
@@ -73,9 +73,9 @@ async def ended(gateway: Gateway, batch: Batch, key: str | None = None) -> Batch
     """The batch, once it has ended."""
     async with asyncio.timeout(60):
         while True:
-            found = await gateway.openai(key).batches.retrieve(batch.id)
-            if found.status in ENDED:
-                return found
+            result = await gateway.openai(key).batches.retrieve(batch.id)
+            if result.status in ENDED:
+                return result
             await asyncio.sleep(0.02)
 
 
@@ -99,16 +99,16 @@ async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway:
     assert (done.status, done.metadata, done.error_file_id) == ("completed", {"job": "nightly"}, None)
     assert done.request_counts is not None
     assert done.request_counts.model_dump() == {"total": 15, "completed": 15, "failed": 0}
-    found = {line["custom_id"]: line for line in await content(gateway, done.output_file_id)}
-    assert found.keys() == {line["custom_id"] for line in lines}
-    assert len({line["id"] for line in found.values()}) == 15
-    first = found["n1"]
+    result = {line["custom_id"]: line for line in await content(gateway, done.output_file_id)}
+    assert result.keys() == {line["custom_id"] for line in lines}
+    assert len({line["id"] for line in result.values()}) == 15
+    first = result["n1"]
     assert (first["response"]["status_code"], first["error"]) == (200, None)
     body = first["response"]["body"]
     assert body.keys() == single.json().keys()
     assert body["choices"][0]["message"]["content"] == "word"
     calls = [call for call in await gateway.settled(16) if call["id"] != single.headers["x-request-id"]]
-    assert {call["id"] for call in calls} == {line["response"]["request_id"] for line in found.values()}
+    assert {call["id"] for call in calls} == {line["response"]["request_id"] for line in result.values()}
     paid = before - money.parse_usd((await gateway.app.balance())[0])
     assert paid == sum(money.parse_usd(call["cost_usd"]) for call in calls)
     assert paid == 15 * money.parse_usd(single.headers["x-sixfold-cost"]) + 1000 * sum(range(15))
@@ -164,8 +164,8 @@ async def test_an_invalid_input_fails_before_any_line_runs(
     assert done.errors.data is not None
     error = done.errors.data[0]
     assert (error.code, error.line, error.param) == (code, line, param)
-    (shown,) = await content(gateway, done.error_file_id)
-    assert (shown["error"]["code"], shown["response"]) == (code, None)
+    (visible,) = await content(gateway, done.error_file_id)
+    assert (visible["error"]["code"], visible["response"]) == (code, None)
     assert gateway.acme.seen == []
 
 
@@ -220,10 +220,10 @@ async def test_responses_embeddings_and_completions_run_in_batches(gateway: Gate
     for endpoint, body in bodies.items():
         line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": body}
         done = await ended(gateway, await begun(gateway, [line], endpoint))
-        found = await content(gateway, done.output_file_id)
-        assert found, await content(gateway, done.error_file_id)
+        result = await content(gateway, done.output_file_id)
+        assert result, await content(gateway, done.error_file_id)
         direct = await gateway.app.client.post(endpoint, json=body, headers=gateway.headers)
-        assert found[0]["response"]["body"].keys() == direct.json().keys()
+        assert result[0]["response"]["body"].keys() == direct.json().keys()
 
 
 async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -> None:
@@ -238,12 +238,12 @@ async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -
 
 async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
-    made = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+    row = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
     gateway.acme.mode = "wait"
-    batch = await begun(gateway, [chat_line(str(n)) for n in range(60)], key=made.api_key)
+    batch = await begun(gateway, [chat_line(str(n)) for n in range(60)], key=row.api_key)
     async with asyncio.timeout(60):
         await gateway.acme.asked.wait()
-    await gateway.app.product.database.write(keys.revoke(made.id))
+    await gateway.app.product.database.write(keys.revoke(row.id))
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
     done = await ended(gateway, batch)
@@ -261,8 +261,8 @@ async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> 
 async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
     batch = await begun(gateway, [chat_line("a")])
     await ended(gateway, batch)
-    made = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
-    run_only = (await gateway.app.product.database.write(made)).api_key
+    result = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
+    run_only = (await gateway.app.product.database.write(result)).api_key
     for key in (run_only, gateway.app.other):
         client = gateway.openai(key)
         assert [each.id async for each in client.batches.list()] == []
@@ -311,12 +311,12 @@ async def test_no_credit_is_waited_for(gateway: Gateway) -> None:
     path, headers = f"/v1/batches/{batch.id}", bearer(gateway.app.poor)
     async with asyncio.timeout(60):
         while True:
-            found = (await gateway.app.client.get(path, headers=headers)).json()
-            if found["waiting_for"]:
+            body = (await gateway.app.client.get(path, headers=headers)).json()
+            if body["waiting_for"]:
                 break
             await asyncio.sleep(0.02)
-    assert (found["status"], found["waiting_for"]) == ("in_progress", "Insufficient credits")
-    assert found["request_counts"] == {"total": 1, "completed": 0, "failed": 0}
+    assert (body["status"], body["waiting_for"]) == ("in_progress", "Insufficient credits")
+    assert body["request_counts"] == {"total": 1, "completed": 0, "failed": 0}
     assert gateway.acme.seen == []
     assert (await gateway.openai(gateway.app.poor).batches.cancel(batch.id)).status == "cancelling"
 
@@ -374,7 +374,7 @@ async def test_a_batch_outlives_the_deletion_of_its_input(gateway: Gateway) -> N
 async def test_a_repeated_create_makes_one_batch(gateway: Gateway) -> None:
     client = gateway.openai()
     file = await client.files.create(file=("in.jsonl", jsonl([chat_line("a")])), purpose="batch")
-    made = [
+    results = [
         await client.batches.create(
             input_file_id=file.id,
             endpoint=CHAT,
@@ -383,7 +383,7 @@ async def test_a_repeated_create_makes_one_batch(gateway: Gateway) -> None:
         )
         for _ in range(2)
     ]
-    assert made[0].id == made[1].id
+    assert results[0].id == results[1].id
 
 
 async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) -> None:
@@ -395,10 +395,10 @@ async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) ->
             await asyncio.sleep(0.02)
             batch = await gateway.openai().batches.retrieve(batch.id)
     answer = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as found:
-        (row,) = [json.loads(line) for line in found.read("batches.jsonl").splitlines()]
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as result:
+        (row,) = [json.loads(line) for line in result.read("batches.jsonl").splitlines()]
         assert (row["id"], row["metadata"]) == (batch.id, {"job": "mine"})
-        answers = [json.loads(line) for line in found.read("batch-answers.jsonl").splitlines()]
+        answers = [json.loads(line) for line in result.read("batch-answers.jsonl").splitlines()]
         assert [each["response"]["object"] for each in answers] == ["chat.completion"]
     gateway.acme.modes.clear()
     gateway.acme.go_on.set()

@@ -54,12 +54,12 @@ async def test_a_request_is_authenticated_by_either_kind_of_key(tmp_path: Path, 
 async def test_the_official_client_works(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, fake):
         client: Any = gateway.openai()
-        said = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
-        whole = await client.chat.completions.create(model=NAME, messages=said, max_tokens=2, stop=["x"])
+        messages = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
+        whole = await client.chat.completions.create(model=NAME, messages=messages, max_tokens=2, stop=["x"])
         assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("word word", "length")
         assert fake.seen[-1][1]["system"] == [{"text": "Be brief"}]
         assert fake.seen[-1][1]["inferenceConfig"] == {"maxTokens": 2, "stopSequences": ["x"]}
-        stream = await client.chat.completions.create(model=NAME, messages=said, stream=True)
+        stream = await client.chat.completions.create(model=NAME, messages=messages, stream=True)
         chunks = [chunk async for chunk in stream]
         assert (
             "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
@@ -74,7 +74,7 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
         )
         assert seen.choices[0].message.content == "I see a picture"
         form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
-        shaped = await client.chat.completions.create(model=NAME, messages=said, response_format=form)
+        shaped = await client.chat.completions.create(model=NAME, messages=messages, response_format=form)
         assert json.loads(shaped.choices[0].message.content) == {"city": "Oslo"}
         assert shaped.choices[0].finish_reason == "stop"
 
@@ -82,7 +82,7 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_tool_is_called_and_answered(tmp_path: Path, stream: bool) -> None:
     async with served(tmp_path) as (gateway, fake):
-        client, said = gateway.anthropic(), [{"role": "user", "content": "weather?"}]
+        client, text = gateway.anthropic(), [{"role": "user", "content": "weather?"}]
         tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
         more: Any = {"model": NAME, "max_tokens": 3000, "tools": tools}
         thinking: Any = {"type": "enabled", "budget_tokens": 2000}
@@ -93,13 +93,13 @@ async def test_a_tool_is_called_and_answered(tmp_path: Path, stream: bool) -> No
             async with client.messages.stream(messages=messages, thinking=thinking, **more) as events:
                 return await events.get_final_message()
 
-        called = await ask(said)
+        called = await ask(text)
         assert called.stop_reason == "tool_use"
         (call,) = [block for block in called.content if block.type == "tool_use"]
         assert (call.name, call.input) == ("weather", {"city": "Oslo"})
         result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
         answered = await ask(
-            [*said, {"role": "assistant", "content": called.content}, {"role": "user", "content": [result]}]
+            [*text, {"role": "assistant", "content": called.content}, {"role": "user", "content": [result]}]
         )
         assert "The tool said rain" in [block.text for block in answered.content if block.type == "text"]
         turns = fake.seen[-1][1]["messages"]
@@ -192,13 +192,13 @@ async def test_the_stand_in_is_understood_by_the_official_client(stream: bool) -
             aws_secret_access_key=fakes.SECRET,
             config=Config(retries={"max_attempts": 0}),
         )
-        said = [{"role": "user", "content": [{"text": "say 3 words"}]}]
+        messages = [{"role": "user", "content": [{"text": "say 3 words"}]}]
 
         def ask() -> tuple[str, int]:
             if not stream:
-                answer = client.converse(modelId=MODEL, messages=said)
+                answer = client.converse(modelId=MODEL, messages=messages)
                 return answer["output"]["message"]["content"][0]["text"], answer["usage"]["outputTokens"]
-            events = list(client.converse_stream(modelId=MODEL, messages=said)["stream"])
+            events = list(client.converse_stream(modelId=MODEL, messages=messages)["stream"])
             parts = [
                 event["contentBlockDelta"]["delta"]["text"]
                 for event in events

@@ -31,15 +31,15 @@ async def on_s3(
     """A server whose results and uploads lie in one new bucket."""
     options = s3.server().options | ({"endpoint": front.endpoint} if front is not None else {})
     name = s3.server().new_bucket()
-    given = {
+    inputs = {
         "blob_url": f"s3://{name}/results",
         "upload_url": f"s3://{name}/uploads",
         "tables": {"buckets": {"s3": options}},
         "blob_seconds": 0.5,
         **changes,
     }
-    async with running_app(folder, **given) as found:
-        yield found
+    async with running_app(folder, **inputs) as result:
+        yield result
 
 
 async def paint(app: AppFixture, prompt: str = "a fox") -> str:
@@ -86,8 +86,8 @@ async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: 
 async def test_a_result_whose_bytes_are_gone_is_not_found(tmp_path: Path) -> None:
     async with on_s3(tmp_path) as app:
         url = await paint(app)
-        found = await app.product.media.find(url.rpartition("/")[2])
-        assert await app.product.blobs.delete(found.blob)
+        result = await app.product.media.find(url.rpartition("/")[2])
+        assert await app.product.blobs.delete(result.blob)
         for call in (app.client.get, app.client.head):
             assert (await call(url)).status_code == 404
 
@@ -116,13 +116,13 @@ async def test_a_path_that_a_caller_chose_lies_in_the_private_bucket(tmp_path: P
         assert first.status_code == 200, first.text
         url = first.json()["path"]
         assert await listing(app) == [f"{app.account.id}/a/fox.png"]
-        shown = await app.client.get(url)
-        assert (shown.status_code, shown.headers["Content-Type"]) == (200, "image/png")
-        assert len(shown.content) == first.json()["bytes"]
+        response = await app.client.get(url)
+        assert (response.status_code, response.headers["Content-Type"]) == (200, "image/png")
+        assert len(response.content) == first.json()["bytes"]
         again = {**SMALL, "prompt": "another fox"}
         await app.client.get("/create_and_upload_image", params=again, headers=app.bearer)
-        replaced = await app.client.get(url, headers={"If-None-Match": shown.headers["ETag"]})
-        assert (replaced.status_code, replaced.content != shown.content) == (200, True)
+        replaced = await app.client.get(url, headers={"If-None-Match": response.headers["ETag"]})
+        assert (replaced.status_code, replaced.content != response.content) == (200, True)
         other = bearer(app.other)
         await app.client.get("/create_and_upload_image", params=SMALL, headers=other)
         assert len(await listing(app)) == 2, "each account has a prefix of its own"
@@ -157,8 +157,8 @@ async def test_images_redirect_to_the_bucket_when_configured(tmp_path: Path) -> 
         vector = await app.client.post(
             "/api/uploads", content=b"<svg xmlns='http://www.w3.org/2000/svg'/>", headers=app.bearer
         )
-        shown = await app.client.get(vector.json()["url"])
-        assert (shown.status_code, shown.headers["Content-Disposition"]) == (200, "attachment")
+        response = await app.client.get(vector.json()["url"])
+        assert (response.status_code, response.headers["Content-Disposition"]) == (200, "attachment")
 
 
 async def test_bytes_stay_here_unless_the_operator_wants_links(tmp_path: Path) -> None:

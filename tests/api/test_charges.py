@@ -30,8 +30,8 @@ PRICES = {
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     async with running_gateway(
         tmp_path, models=app_catalog.models_document(), prices=PRICES, cache=True
-    ) as found:
-        yield found
+    ) as result:
+        yield result
 
 
 async def _left(gateway: Gateway, words: int) -> None:
@@ -70,10 +70,10 @@ async def _twice(gateway: Gateway, words: int) -> None:
 async def _later(gateway: Gateway, words: int) -> None:
     body = {"service": "chat", "model": "acme/large", "max_tokens": 50, "async": True}
     body["prompt"] = f"say {words} words"
-    told = await ended(
+    response = await ended(
         gateway, await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
     )
-    assert told["status"] == "succeeded"
+    assert response["status"] == "succeeded"
 
 
 async def _made(gateway: Gateway, words: int) -> None:
@@ -188,14 +188,14 @@ async def test_rows_without_stored_lines_are_shown_without_a_sum(gateway: Gatewa
 
 async def test_a_call_under_way_has_no_charge_yet(gateway: Gateway) -> None:
     gateway.acme.mode = "wait"
-    asked = asyncio.ensure_future(gateway.chat("say 3 words"))
+    request = asyncio.ensure_future(gateway.chat("say 3 words"))
     await gateway.acme.asked.wait()
     async with asyncio.timeout(60):
         while not (calls := await gateway.calls()):  # noqa: ASYNC110 - its hold is written a moment later
             await asyncio.sleep(0.005)
     assert (calls[0]["status"], calls[0]["charge"]) == ("running", None)
     gateway.acme.go_on.set()
-    assert (await asked).status_code == 200
+    assert (await request).status_code == 200
 
 
 async def test_a_run_that_the_cache_answers_is_free(gateway: Gateway) -> None:
@@ -204,11 +204,11 @@ async def test_a_run_that_the_cache_answers_is_free(gateway: Gateway) -> None:
     for _ in range(2):
         answer = await gateway.app.client.post("/api/containers/run", json=run, headers=gateway.headers)
         assert answer.status_code == 200, answer.text
-        shown = answer.json()
-        assert shown["status"] == "succeeded"
-        charge = shown["receipt"][-1]["charge"]
-        assert recomputed(charge) == micros(shown["cost"])
-        costs.append(shown["cost"])
+        body = answer.json()
+        assert body["status"] == "succeeded"
+        charge = body["receipt"][-1]["charge"]
+        assert recomputed(charge) == micros(body["cost"])
+        costs.append(body["cost"])
     assert micros(costs[0]) > 0
     assert micros(costs[1]) == 0
     assert len(gateway.acme.seen) == 1

@@ -119,18 +119,18 @@ async def test_chat_fits_the_window_without_shifts_or_faults(
     async with browser.tab(chromium, gateway.app, url, Look(width=width)) as tab:
         page = tab.page
         await tab.open("/chat")
-        found = [await axe.Axe().run(page, options=RULES)]
+        results = [await axe.Axe().run(page, options=RULES)]
         await _ask(page, "Plan it")
         await page.wait_for_selector("#messages .cost, #last .cost")
         await page.reload()
         assert await page.evaluate(SHIFT) < 0.05
-        found.append(await axe.Axe().run(page, options=RULES))
-        said = [
+        results.append(await axe.Axe().run(page, options=RULES))
+        messages = [
             (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-            for each in found
+            for each in results
             for rule in each.response["violations"]
         ]
-        assert said == []
+        assert messages == []
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         # Words of tables stay whole.
         assert (await page.locator(".content th").first.bounding_box())["height"] < 40

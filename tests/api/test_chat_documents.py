@@ -25,8 +25,8 @@ URI = f"data:application/pdf;base64,{DATA}"
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 async def chat(gateway: Gateway, *parts: dict[str, Any], model: str = "acme/small", **more: Any) -> Any:
@@ -49,12 +49,12 @@ async def message(gateway: Gateway, *blocks: dict[str, Any], model: str = "anth/
 
 def texts(seen: Any) -> list[str]:
     """The texts that a model server received, whatever its protocol is."""
-    found: list[str] = []
+    results: list[str] = []
 
     def walk(value: Any) -> None:
         if isinstance(value, dict):
-            found.extend([value["text"]] if isinstance(value.get("text"), str) else [])
-            found.extend([value["content"]] if isinstance(value.get("content"), str) else [])
+            results.extend([value["text"]] if isinstance(value.get("text"), str) else [])
+            results.extend([value["content"]] if isinstance(value.get("content"), str) else [])
             for inner in value.values():
                 walk(inner)
         elif isinstance(value, list):
@@ -62,7 +62,7 @@ def texts(seen: Any) -> list[str]:
                 walk(inner)
 
     walk(seen.document)
-    return found
+    return results
 
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
@@ -137,8 +137,8 @@ async def test_stored_file_is_named_by_its_id(gateway: Gateway) -> None:
 async def cheap_gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     """A gateway at whose prices an account can pay for the hold of a document."""
     price = {"input_per_million_usd": "1", "output_per_million_usd": "1"}
-    async with running_gateway(tmp_path, prices={"acme/small": price, "anth/small": price}) as found:
-        yield found
+    async with running_gateway(tmp_path, prices={"acme/small": price, "anth/small": price}) as result:
+        yield result
 
 
 async def test_server_that_reads_documents_gets_them_as_they_are(

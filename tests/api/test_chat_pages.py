@@ -36,15 +36,15 @@ def _png() -> bytes:
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 class Person:
@@ -78,8 +78,8 @@ class Person:
         """The stream of a chat, to its end."""
         answer = await self.client.get(f"{path}/events")
         assert answer.status_code == 200, answer.text
-        found = re.findall(r"event: (\w+)\ndata: (.*)\n\n", answer.text)
-        return [(name, json.loads(data)) for name, data in found]
+        result = re.findall(r"event: (\w+)\ndata: (.*)\n\n", answer.text)
+        return [(name, json.loads(data)) for name, data in result]
 
     async def page(self, path: str) -> str:
         answer = await self.client.get(path)
@@ -225,8 +225,8 @@ async def test_older_chats_follow_whatever_versions_there_are(
     question = person.ids(await person.page(third), "question")[0]
     edits = [await person.asked("say 4 words", third, edited=question) for _ in range(2)]
     listed = re.compile(r'<li><a href="([^"]+)"')
-    *found, older = listed.findall(await person.page("/chat"))
-    assert found == [edits[1], second]
+    *result, older = listed.findall(await person.page("/chat"))
+    assert result == [edits[1], second]
     assert listed.findall(await person.page(older)) == [oldest]
 
 
@@ -272,14 +272,14 @@ async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) ->
     content = gateway.acme.seen[-1].document["messages"][0]["content"]
     assert content[0]["image_url"]["url"].startswith("data:image/png;base64,")
     assert content[1]["text"] == '<document name="notes.csv">\na,b\n1,2\n</document>'
-    found = re.findall(r"/chat-files/\w+", await person.page(where))
-    image = await person.client.get(found[0])
+    result = re.findall(r"/chat-files/\w+", await person.page(where))
+    image = await person.client.get(result[0])
     assert (image.headers["content-type"], image.content) == ("image/png", _png())
     assert image.headers["content-security-policy"] == "default-src 'none'; sandbox"
     refused = await person.ask("x", files=[("file", ("a.exe", b"MZ\0\0", "image/png"))])
     assert (refused.status_code, "a.exe cannot be attached" in refused.json()["error"]) == (400, True)
     stranger = gateway.app.visitor()
-    assert (await stranger.get(found[0])).status_code == 401
+    assert (await stranger.get(result[0])).status_code == 401
     assert (await stranger.get(f"{where}/events")).status_code == 401
     listed = await gateway.app.client.get("/v1/files", headers=bearer(gateway.app.other))
     assert listed.json()["data"] == []
@@ -331,9 +331,9 @@ async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> Non
         person = await Person.of(gateway)
         where = await person.asked("draw a red fox")
         page = await person.page(where)
-        found = re.search(r'<img src="(/media/[^"]+)" alt="a red fox"', page)
-        assert found is not None
-        assert (await person.client.get(found[1])).headers["content-type"] == "image/png"
+        result = re.search(r'<img src="(/media/[^"]+)" alt="a red fox"', page)
+        assert result is not None
+        assert (await person.client.get(result[1])).headers["content-type"] == "image/png"
         run = re.search(r'href="(/predictions/pred_\w+)"', page)
         assert run is not None
         assert (await person.client.get(run[1])).status_code == 200

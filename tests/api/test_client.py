@@ -50,14 +50,14 @@ console.log(JSON.stringify({
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApp]:
-    with served_app(tmp_path_factory.mktemp("client"), models=catalog.models_document()) as found:
-        yield found
+    with served_app(tmp_path_factory.mktemp("client"), models=catalog.models_document()) as result:
+        yield result
 
 
 @pytest.fixture
 def client(served: ServedApp) -> Iterator[Client]:
-    with Client(served.key, served.url) as found:
-        yield found
+    with Client(served.key, served.url) as result:
+        yield result
 
 
 def png() -> bytes:
@@ -163,11 +163,11 @@ async def test_the_asynchronous_client_does_the_same(served: ServedApp, tmp_path
         await client.save(prediction, tmp_path / "lake.png")
         events = [name async for name, _ in client.predictions.events(prediction["id"])]
         await client.memory.create(slug="notes/lake", body="The lake is calm.")
-        found = await client.memory.search(query="calm lake")
+        result = await client.memory.search(query="calm lake")
         spaces = await client.workflows.list()
     assert (tmp_path / "lake.png").stat().st_size > 0
     assert events
-    assert "notes/lake" in {each["slug"] for each in found["results"]}
+    assert "notes/lake" in {each["slug"] for each in result["results"]}
     assert len(spaces["spaces"]) >= 18
 
 
@@ -181,10 +181,10 @@ def faked(answers: list[httpx.Response | Exception], seen: list[httpx.Request]) 
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        found = answers.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = answers.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     return Client("k", http_client=httpx.Client(transport=httpx.MockTransport(answer)))
 

@@ -43,13 +43,13 @@ async def test_a_clock_that_jumps_two_days_changes_nothing(
     set_clock(monkeypatch, days)
     after = [await queued(app, number) for number in range(RUNS, 2 * RUNS)]
     assert [await queued(app, number) for number in range(2 * RUNS)] == before + after
-    for made in before + after:
-        events = await app.client.get(f"{PATH}/{made}/events", headers=app.bearer)
+    for result in before + after:
+        events = await app.client.get(f"{PATH}/{result}/events", headers=app.bearer)
         assert "succeeded" in events.text
-    told = (await app.client.get(PATH, headers=app.bearer)).json()["predictions"]
-    assert [each["id"] for each in told] == [*reversed(before + after)], "the newest is the first"
-    assert {(each["status"], each["attempt"]) for each in told} == {("succeeded", 1)}
-    paid = sum(Decimal(each["cost"]) for each in told)
+    response = (await app.client.get(PATH, headers=app.bearer)).json()["predictions"]
+    assert [each["id"] for each in response] == [*reversed(before + after)], "the newest is the first"
+    assert {(each["status"], each["attempt"]) for each in response} == {("succeeded", 1)}
+    paid = sum(Decimal(each["cost"]) for each in response)
     assert tuple(map(Decimal, await app.balance())) == (5 - paid, 0)
     assert await app.faults() == ()
     assert (await app.client.get(PATH, headers=bearer(short))).status_code == 200

@@ -57,8 +57,8 @@ async def two(tmp_path: Path) -> AsyncIterator[Both]:
 
 
 async def test_area_a_gives_comfyuis_picture_for_our_price(two: Both) -> None:
-    asked = {"api_key": two.app.key, "prompt": "a lake", "size": "1360x768"}
-    answer = await two.app.client.post("/api/ra1", json=asked)
+    request = {"api_key": two.app.key, "prompt": "a lake", "size": "1360x768"}
+    answer = await two.app.client.post("/api/ra1", json=request)
     assert answer.status_code == 200
     assert answer.headers["X-Sixfold-Engine"] == "comfyui-image"
     assert answer.headers["X-Sixfold-Quality"] == "full"
@@ -69,13 +69,13 @@ async def test_area_a_gives_comfyuis_picture_for_our_price(two: Both) -> None:
 
 
 async def test_a_picture_says_which_engine_version_and_model_made_it(two: Both) -> None:
-    told = (await two.ra2()).json()
-    picture = await two.app.client.get(told["output"]["url"])
+    body = (await two.ra2()).json()
+    picture = await two.app.client.get(body["output"]["url"])
     manifest = embed.extract(picture.content)
     assert manifest is not None
     assert "comfyui-image" in manifest
     assert "1/comfyui-0.8.0/sd_xl_base_1.0/RealESRGAN_x4plus" in manifest
-    assert "ComfyUI 0.8.0: sd_xl_base_1.0.safetensors" in told["logs"]
+    assert "ComfyUI 0.8.0: sd_xl_base_1.0.safetensors" in body["logs"]
 
 
 async def test_several_at_once_keep_their_results_apart(two: Both) -> None:
@@ -93,9 +93,9 @@ async def test_free_words_restyle_a_picture(two: Both) -> None:
     uri = "data:image/png;base64," + base64.b64encode(source.getvalue()).decode()
     order = {"source_image_url": uri, "style_prompt": "a mural on wet plaster", "format": "webp"}
     body = {"model": "style-transfer", "input": order}
-    told = (await two.app.client.post(RUN, json=body, headers=two.app.bearer)).json()
-    assert told["status"] == "succeeded"
-    picture = Image.open(io.BytesIO((await two.app.client.get(told["output"]["url"])).content))
+    document = (await two.app.client.post(RUN, json=body, headers=two.app.bearer)).json()
+    assert document["status"] == "succeeded"
+    picture = Image.open(io.BytesIO((await two.app.client.get(document["output"]["url"])).content))
     assert (picture.format, picture.size) == ("WEBP", (320, 200))
     assert two.comfy.called("/upload/image") == 1
 
@@ -115,8 +115,8 @@ async def test_a_fault_is_one_sentence_and_costs_nothing(two: Both, fault: str, 
         two.comfy.answers["/view"] = b"<html>"
     else:
         await two.comfy.stop()
-    told = (await two.ra2()).json()
-    assert (told["status"], told["error"]) == ("failed", said)
+    body = (await two.ra2()).json()
+    assert (body["status"], body["error"]) == ("failed", said)
     assert await two.app.balance() == ("5.00", "0.00")
     assert await two.app.faults() == ()
 

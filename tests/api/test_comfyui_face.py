@@ -79,16 +79,20 @@ class Script:
 
     def until_done(self, heard: websocket.WebSocket, prompt_id: str) -> list[Any]:
         """Every message up to the one that says that nothing runs any more."""
-        said: list[Any] = []
+        messages: list[Any] = []
         while True:
             message = heard.recv()
             if isinstance(message, bytes):
-                said.append(message)
+                messages.append(message)
                 continue
-            said.append(json.loads(message))
-            data = said[-1]["data"]
-            if said[-1]["type"] == "executing" and data["node"] is None and data["prompt_id"] == prompt_id:
-                return said
+            messages.append(json.loads(message))
+            data = messages[-1]["data"]
+            if (
+                messages[-1]["type"] == "executing"
+                and data["node"] is None
+                and data["prompt_id"] == prompt_id
+            ):
+                return messages
 
     def pictures(self, graph: Any) -> tuple[list[Any], dict[str, list[bytes]]]:
         """Queue a graph, wait on the socket, read the history, fetch what it names."""
@@ -96,16 +100,16 @@ class Script:
         heard = self.listening(client_id)
         try:
             prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
-            said = self.until_done(heard, prompt_id)
+            text = self.until_done(heard, prompt_id)
         finally:
             heard.close()
         entry = json.loads(self.get(f"/history/{prompt_id}"))[prompt_id]
-        found: dict[str, list[bytes]] = {}
+        result: dict[str, list[bytes]] = {}
         for node_id, output in entry["outputs"].items():
             for image in output.get("images", ()):
                 query = urllib.parse.urlencode(image)
-                found.setdefault(node_id, []).append(self.get(f"/view?{query}"))
-        return said, found
+                result.setdefault(node_id, []).append(self.get(f"/view?{query}"))
+        return text, result
 
     def streamed(self, graph: Any, wanted: str) -> list[bytes]:
         """Queue a graph and take the pictures of a node from the socket itself."""
@@ -113,16 +117,16 @@ class Script:
         heard = self.listening(client_id)
         try:
             prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
-            running, found = "", []
+            running, result = "", []
             for message in self.until_done(heard, prompt_id):
                 if isinstance(message, bytes):
                     if running == wanted:
-                        found.append(message[8:])
+                        result.append(message[8:])
                 elif message["type"] == "executing":
                     running = message["data"]["node"]
         finally:
             heard.close()
-        return found
+        return result
 
 
 @dataclass(frozen=True)
@@ -154,49 +158,49 @@ async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with served(tmp_path) as found:
-        yield found
+    async with served(tmp_path) as result:
+        yield result
 
 
 async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) -> None:
-    said, found = await asyncio.to_thread(stage.script.pictures, PAINT)
-    picture = Image.open(io.BytesIO(found["9"][0]))
+    text, result = await asyncio.to_thread(stage.script.pictures, PAINT)
+    picture = Image.open(io.BytesIO(result["9"][0]))
     assert (picture.size, picture.format) == ((96, 64), "PNG")
     assert json.loads(picture.info["prompt"]) == PAINT  # told before the pixels are read
-    kinds = [message["type"] for message in said if not isinstance(message, bytes)]
-    told = [kind for kind in dict.fromkeys(kinds) if kind not in ("progress", "status")]
-    assert told == ["execution_start", "execution_cached", "executing", "executed", "execution_success"]
-    steps = [m["data"] for m in said if isinstance(m, dict) and m["type"] == "progress"]
+    kinds = [message["type"] for message in text if not isinstance(message, bytes)]
+    messages = [kind for kind in dict.fromkeys(kinds) if kind not in ("progress", "status")]
+    assert messages == ["execution_start", "execution_cached", "executing", "executed", "execution_success"]
+    steps = [m["data"] for m in text if isinstance(m, dict) and m["type"] == "progress"]
     assert steps
     assert all(type(each[name]) is int for each in steps for name in ("value", "max"))
-    nodes = [m["data"]["node"] for m in said if isinstance(m, dict) and m["type"] == "executing"]
+    nodes = [m["data"]["node"] for m in text if isinstance(m, dict) and m["type"] == "executing"]
     assert set(nodes) == {*PAINT, None}
     assert nodes[-2:] == ["9", None]
-    said, again = await asyncio.to_thread(stage.script.pictures, PAINT)
-    assert again == found
-    [cached] = [m["data"]["nodes"] for m in said if isinstance(m, dict) and m["type"] == "execution_cached"]
+    text, again = await asyncio.to_thread(stage.script.pictures, PAINT)
+    assert again == result
+    [cached] = [m["data"]["nodes"] for m in text if isinstance(m, dict) and m["type"] == "execution_cached"]
     assert "9" in cached
 
 
 async def test_viewed_image_is_signed_and_equals_the_run_output(stage: Stage) -> None:
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
     product = stage.app.product
-    _, found = await asyncio.to_thread(stage.script.pictures, mixed)
+    _, result = await asyncio.to_thread(stage.script.pictures, mixed)
     page, _ = await product.predictions.page(
         Tenant(stage.app.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
     )
     assert page[0].output is not None
     assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
     for index, name in enumerate(("9", "1")):
-        signed = product.signer.read(embed.extract(found[name][0]) or "")
+        signed = product.signer.read(embed.extract(result[name][0]) or "")
         assert (signed.valid, signed.manifest.index, signed.manifest.quality) == (True, index, "preview")
     assert [await product.blobs.get(file.blob) for file in page[0].output.files] == [
-        found["9"][0],
-        found["1"][0],
+        result["9"][0],
+        result["1"][0],
     ]
-    assert embed.extract(found["0"][0]) is not None  # what is only looked at, too
+    assert embed.extract(result["0"][0]) is not None  # what is only looked at, too
     _, again = await asyncio.to_thread(stage.script.pictures, mixed)
-    assert again == found
+    assert again == result
 
 
 async def test_image_size_may_come_from_an_image_of_the_run(stage: Stage) -> None:
@@ -206,12 +210,14 @@ async def test_image_size_may_come_from_an_image_of_the_run(stage: Stage) -> Non
         "2": node("GetImageSize", image=["1", 0]),
         "5": node("EmptyLatentImage", width=["2", 0], height=["2", 1], batch_size=["2", 2]),
     }
-    _, found = await asyncio.to_thread(stage.script.pictures, graph)
-    assert Image.open(io.BytesIO(found["9"][0])).size == (384, 256)
-    told = await stage.app.client.post(
+    _, result = await asyncio.to_thread(stage.script.pictures, graph)
+    assert Image.open(io.BytesIO(result["9"][0])).size == (384, 256)
+    response = await stage.app.client.post(
         "/api/graph/validate", json={"workflow": graph}, headers=stage.app.bearer
     )
-    assert told.json()["estimate"]["price_usd"] == "2.56"  # as many as there may be: none is made for nothing
+    assert (
+        response.json()["estimate"]["price_usd"] == "2.56"
+    )  # as many as there may be: none is made for nothing
 
 
 async def test_the_script_that_reads_the_socket_gets_its_picture(stage: Stage) -> None:
@@ -226,12 +232,12 @@ async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: Stage) -> None
     bad["3"]["inputs"] |= {"steps": 0}
     del bad["8"]["inputs"]["vae"]
     refused = await client.post("/prompt", json={"prompt": bad})
-    told = refused.json()
-    assert (refused.status_code, told["error"]["type"]) == (400, "prompt_outputs_failed_validation")
-    assert set(told["error"]) == {"type", "message", "details", "extra_info"}
-    assert told["node_errors"]["3"]["errors"][0]["type"] == "value_smaller_than_min"
-    assert told["node_errors"]["3"]["class_type"] == "KSampler"
-    assert told["node_errors"]["8"]["dependent_outputs"] == ["9"]
+    body = refused.json()
+    assert (refused.status_code, body["error"]["type"]) == (400, "prompt_outputs_failed_validation")
+    assert set(body["error"]) == {"type", "message", "details", "extra_info"}
+    assert body["node_errors"]["3"]["errors"][0]["type"] == "value_smaller_than_min"
+    assert body["node_errors"]["3"]["class_type"] == "KSampler"
+    assert body["node_errors"]["8"]["dependent_outputs"] == ["9"]
     refused = (await client.post("/prompt", json={})).json()
     assert refused["error"]["type"] == "no_prompt"
     refused = (await client.post("/prompt", json={"prompt": {"1": node("Nope"), "2": node("Nada")}})).json()
@@ -304,15 +310,15 @@ async def test_interrupt_over_a_socket_stops_the_latest_prompt(tmp_path: Path) -
 async def test_the_queue_is_in_the_order_that_clients_ask_for(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
-        asked = ({"prompt_id": "a"}, {"prompt_id": "b", "front": True}, {"prompt_id": "c", "number": 0.5})
-        for each in asked:
+        requests = ({"prompt_id": "a"}, {"prompt_id": "b", "front": True}, {"prompt_id": "c", "number": 0.5})
+        for each in requests:
             assert (await app.client.post("/prompt", json={"prompt": PAINT, **each})).status_code == 200
         queue = (await app.client.get("/queue")).json()
         listed = queue["queue_running"] + queue["queue_pending"]
         assert sorted((item[0], item[1]) for item in listed) == [(-2, "b"), (0.5, "c"), (1, "a")]
         for part in queue.values():
             assert [item[0] for item in part] == sorted(item[0] for item in part)
-        for each in asked:
+        for each in requests:
             await app.client.post("/interrupt", json={"prompt_id": each["prompt_id"]})
 
 
@@ -369,8 +375,8 @@ async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
         "2": node("ImageInvert", image=["1", 0]),
         "3": node("SaveImage", images=["2", 0], filename_prefix="x"),
     }
-    _, found = await asyncio.to_thread(stage.script.pictures, graph)
-    assert Image.open(io.BytesIO(found["3"][0])).getpixel((5, 5)) == (255, 126, 126)
+    _, result = await asyncio.to_thread(stage.script.pictures, graph)
+    assert Image.open(io.BytesIO(result["3"][0])).getpixel((5, 5)) == (255, 126, 126)
 
 
 async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
@@ -387,8 +393,8 @@ async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
     drawn.paste((0, 0, 0, 0), (0, 0, 10, 10))
     ref = {"original_ref": json.dumps({"filename": "sea.png", "type": "input"})}
     mask = {"image": ("clipspace-1.png", png(drawn), "image/png")}
-    kept = await client.post("/upload/mask", files=mask, data={**ref, "subfolder": "clipspace"})
-    assert kept.json() == {"name": "clipspace-1.png", "subfolder": "clipspace", "type": "input"}
+    response = await client.post("/upload/mask", files=mask, data={**ref, "subfolder": "clipspace"})
+    assert response.json() == {"name": "clipspace-1.png", "subfolder": "clipspace", "type": "input"}
     query = {"filename": "clipspace-1.png", "subfolder": "clipspace", "type": "input"}
     merged = Image.open(io.BytesIO((await client.get("/view", params=query)).content))
     assert (merged.getpixel((3, 3)), merged.getpixel((15, 3))) == ((0, 0, 128, 0), (0, 0, 128, 255))
@@ -474,8 +480,8 @@ async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: Stage) -> 
     assert (other.status_code, other.json()["error"]["type"]) == (409, "idempotency_mismatch")
     scope = idempotency.scope_id(app.account.id, "POST", "/prompt", "k")
     await app.product.database.write(many("idempotency_forget", id=scope))  # as a kill leaves it
-    found = await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
-    assert found.json() == first.json()
+    response = await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
+    assert response.json() == first.json()
 
 
 async def test_the_operator_on_his_own_machine_pays_nothing(stage: Stage) -> None:
@@ -485,6 +491,6 @@ async def test_the_operator_on_his_own_machine_pays_nothing(stage: Stage) -> Non
     async with asyncio.timeout(60):
         while not (entry := (await stage.app.client.get("/history")).json()):  # noqa: ASYNC110  # it polls
             await asyncio.sleep(0.01)
-    [told] = entry.values()
-    assert told["status"]["status_str"] == "success"
+    [response] = entry.values()
+    assert response["status"]["status_str"] == "success"
     assert await stage.app.faults() == ()

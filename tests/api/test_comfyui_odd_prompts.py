@@ -18,9 +18,9 @@ from tests.api.test_comfyui_face import node
 async def ended(app: AppFixture, prompt_id: str) -> Any:
     """The history of a prompt, once it has one."""
     async with asyncio.timeout(60):
-        while not (told := (await app.client.get(f"/history/{prompt_id}")).json()):  # noqa: ASYNC110  # it polls
+        while not (body := (await app.client.get(f"/history/{prompt_id}")).json()):  # noqa: ASYNC110  # it polls
             await asyncio.sleep(0.01)
-    return told[prompt_id]
+    return body[prompt_id]
 
 
 @pytest.mark.parametrize("prefix", ["blue\0\n\x1b[1m/sky\0", "long/" * 30 + "x" * 5000, "\0", "../../up"])

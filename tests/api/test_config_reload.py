@@ -56,11 +56,11 @@ class Configured:
         return {row["id"] for row in answer.json()["data"]}
 
     async def cost(self) -> str:
-        made = await self.gateway.app.client.post(
+        response = await self.gateway.app.client.post(
             "/api/ra1", json={"api_key": self.gateway.app.key, **PICTURE}
         )
-        assert made.status_code == 200, made.text
-        return made.json()["cost"]
+        assert response.status_code == 200, response.text
+        return response.json()["cost"]
 
 
 @asynccontextmanager
@@ -175,7 +175,7 @@ async def test_a_call_in_flight_keeps_its_price_and_its_server(
     async with configured(tmp_path) as server:
         first = (await server.gateway.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
         server.gateway.acme.mode = "wait"
-        asked = asyncio.create_task(server.gateway.chat(text="say 3 words", model="acme/small"))
+        request = asyncio.create_task(server.gateway.chat(text="say 3 words", model="acme/small"))
         async with asyncio.timeout(30):
             while len(server.gateway.acme.seen) < 2:  # noqa: ASYNC110 - the model server has no event for it
                 await asyncio.sleep(0.01)
@@ -184,7 +184,7 @@ async def test_a_call_in_flight_keeps_its_price_and_its_server(
         await until_logged(caplog, "was reloaded: [gateway.prices]")
         server.gateway.acme.mode = "well"
         server.gateway.acme.go_on.set()
-        assert (await asked).headers["x-sixfold-cost"] == first
+        assert (await request).headers["x-sixfold-cost"] == first
         after = (await server.gateway.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
         assert float(after) > float(first)
 

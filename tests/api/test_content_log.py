@@ -28,8 +28,8 @@ PATH = "/api/account/logging"
 
 @pytest.fixture
 async def gateway(either: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 async def switch(gateway: Gateway, days: int) -> None:
@@ -71,9 +71,9 @@ async def test_calls_are_logged_only_when_it_is_on(gateway: Gateway) -> None:
     rows = await logged(gateway)
     assert [row["id"] for row in rows] == [streamed, whole]
     for name in (whole, streamed):
-        shown = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
-        assert json.loads(shown["request"])["messages"][0]["content"] == "say 3 words"
-        assert (shown["response"], shown["endpoint"]) == ("word word word", "chat")
+        body = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
+        assert json.loads(body["request"])["messages"][0]["content"] == "say 3 words"
+        assert (body["response"], body["endpoint"]) == ("word word word", "chat")
     await switch(gateway, 0)
     await call(gateway)
     assert len(await logged(gateway)) == 2
@@ -85,8 +85,8 @@ async def test_contents_are_sealed_and_masked(gateway: Gateway) -> None:
     await app.client.put("/api/account/guardrails", json={"mask": ["emails"]}, headers=app.bearer)
     name = await call(gateway, messages=[{"role": "user", "content": "ann@example.com"}])
     await logged(gateway)
-    shown = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
-    assert json.loads(shown["request"])["messages"][0]["content"] == "[EMAIL]"
+    body = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
+    assert json.loads(body["request"])["messages"][0]["content"] == "[EMAIL]"
     rows = await app.product.database.read(
         many("export_content_log", account_id=app.account.id, after="", limit=9)
     )

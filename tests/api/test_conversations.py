@@ -28,15 +28,15 @@ HELLO: Any = {"role": "user", "content": "Hello"}
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 async def texts(gateway: Gateway, conversation_id: str, **more: Any) -> list[tuple[str, str]]:
@@ -59,16 +59,20 @@ async def respond(gateway: Gateway, stream: bool = False, **body: Any) -> Any:
 
 async def test_conversation_is_created_read_changed_and_deleted(any_database_gateway: Gateway) -> None:
     client = any_database_gateway.openai()
-    made = await client.conversations.create(items=[HELLO], metadata={"of": "mine"})
-    assert made.id.startswith("conv_")
-    assert (made.object, made.metadata) == ("conversation", {"of": "mine"})
-    changed = await client.conversations.update(made.id, metadata={"of": "ours"})
-    assert (changed.id, changed.created_at, changed.metadata) == (made.id, made.created_at, {"of": "ours"})
-    assert await client.conversations.retrieve(made.id) == changed
-    deleted = await client.conversations.delete(made.id)
-    assert deleted.model_dump() == {"id": made.id, "deleted": True, "object": "conversation.deleted"}
-    with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{made.id}' not found"):
-        await client.conversations.retrieve(made.id)
+    result = await client.conversations.create(items=[HELLO], metadata={"of": "mine"})
+    assert result.id.startswith("conv_")
+    assert (result.object, result.metadata) == ("conversation", {"of": "mine"})
+    changed = await client.conversations.update(result.id, metadata={"of": "ours"})
+    assert (changed.id, changed.created_at, changed.metadata) == (
+        result.id,
+        result.created_at,
+        {"of": "ours"},
+    )
+    assert await client.conversations.retrieve(result.id) == changed
+    deleted = await client.conversations.delete(result.id)
+    assert deleted.model_dump() == {"id": result.id, "deleted": True, "object": "conversation.deleted"}
+    with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{result.id}' not found"):
+        await client.conversations.retrieve(result.id)
     database = any_database_gateway.app.product.database
     left = {"account_id": any_database_gateway.app.account.id, "after": "", "limit": 10}
     assert list(await database.read(many("export_conversation_items", **left))) == []
@@ -158,10 +162,10 @@ async def test_page_of_large_items_ends_after_8_mib(gateway: Gateway) -> None:
 @BOTH
 async def test_response_continues_its_conversation(gateway: Gateway, model: str, stream: bool) -> None:
     talk = await gateway.openai().conversations.create(items=[{"role": "user", "content": "I am Ada"}])
-    said = {"model": model, "conversation": talk.id}
-    first = await respond(gateway, stream, input="say 1 words", **said)
+    text = {"model": model, "conversation": talk.id}
+    first = await respond(gateway, stream, input="say 1 words", **text)
     assert first.conversation.id == talk.id
-    second = await respond(gateway, stream, input=[{"role": "user", "content": "say 2 words"}], **said)
+    second = await respond(gateway, stream, input=[{"role": "user", "content": "say 2 words"}], **text)
     assert second.output_text == "word word"
     assert await texts(gateway, talk.id) == [
         ("user", "I am Ada"),
@@ -172,9 +176,9 @@ async def test_response_continues_its_conversation(gateway: Gateway, model: str,
     ]
     server = gateway.acme if model == "acme/small" else gateway.anth
     assert len(server.seen[-1].document["messages"]) == (4 if server is gateway.acme else 3)
-    kept = await gateway.openai().responses.retrieve(second.id)
-    assert kept.conversation is not None
-    assert kept.conversation.id == talk.id
+    remaining = await gateway.openai().responses.retrieve(second.id)
+    assert remaining.conversation is not None
+    assert remaining.conversation.id == talk.id
 
 
 @STREAMED
@@ -182,8 +186,8 @@ async def test_native_server_gets_the_items_and_no_conversation(tmp_path: Path, 
     async with native(tmp_path) as (first, gateway):
         talk = await gateway.openai().conversations.create(items=[HELLO])
         body: Any = {"model": "native/small", "input": "And?", "conversation": {"id": talk.id}}
-        said = [await respond(gateway, stream, **body) for _ in range(2)][-1]
-        assert said.conversation.id == talk.id
+        text = [await respond(gateway, stream, **body) for _ in range(2)][-1]
+        assert text.conversation.id == talk.id
         document = first.acme.seen[-1].document
         assert "conversation" not in document
         assert [item["role"] for item in document["input"]] == [
@@ -196,15 +200,15 @@ async def test_native_server_gets_the_items_and_no_conversation(tmp_path: Path, 
             ("user", "And?"),
             ("assistant", "I am native"),
         ]
-        assert (await gateway.openai().responses.retrieve(said.id)).conversation == said.conversation
+        assert (await gateway.openai().responses.retrieve(text.id)).conversation == text.conversation
 
 
 async def test_response_that_is_not_stored_is_in_its_conversation(gateway: Gateway) -> None:
     talk = await gateway.openai().conversations.create()
-    said = await respond(gateway, model="acme/small", input="Hello", conversation=talk.id, store=False)
+    text = await respond(gateway, model="acme/small", input="Hello", conversation=talk.id, store=False)
     assert len(await texts(gateway, talk.id)) == 2
     with pytest.raises(openai.NotFoundError):
-        await gateway.openai().responses.retrieve(said.id)
+        await gateway.openai().responses.retrieve(text.id)
 
 
 @BOTH
@@ -223,9 +227,9 @@ async def test_tool_result_continues_a_conversation(gateway: Gateway, model: str
 async def test_previous_response_of_a_conversation_has_its_items(gateway: Gateway) -> None:
     client = gateway.openai()
     talk = await client.conversations.create(items=[{"role": "user", "content": "I am Ada"}])
-    said: Any = {"model": "acme/small", "conversation": talk.id}
-    first = await respond(gateway, input="say 1 words", **said)
-    await respond(gateway, input="say 2 words", **said)
+    text: Any = {"model": "acme/small", "conversation": talk.id}
+    first = await respond(gateway, input="say 1 words", **text)
+    await respond(gateway, input="say 2 words", **text)
     branch = await client.responses.create(
         model="acme/small", input="say 3 words", previous_response_id=first.id
     )
@@ -246,14 +250,14 @@ async def test_previous_response_of_a_conversation_has_its_items(gateway: Gatewa
 async def test_failed_response_adds_nothing_and_unlocks(gateway: Gateway, stream: bool) -> None:
     talk = await gateway.openai().conversations.create()
     gateway.acme.modes = ["truncate" if stream else "fail"]
-    said = {"model": "acme/small", "input": "say 9 words", "conversation": talk.id}
+    text = {"model": "acme/small", "input": "say 9 words", "conversation": talk.id}
     if stream:
-        assert (await respond(gateway, stream, **said)).status == "failed"
+        assert (await respond(gateway, stream, **text)).status == "failed"
     else:
         with pytest.raises(openai.InternalServerError):
-            await respond(gateway, stream, **said)
+            await respond(gateway, stream, **text)
     assert await texts(gateway, talk.id) == []
-    assert (await respond(gateway, stream, **said)).status == "completed"
+    assert (await respond(gateway, stream, **text)).status == "completed"
     assert await gateway.pending() == 0
 
 
@@ -263,11 +267,11 @@ async def test_second_response_at_a_time_is_refused_as_locked(gateway: Gateway, 
     talk = await client.conversations.create()
     gateway.acme.modes = ["wait"]
     gateway.acme.asked.clear()
-    said: Any = {"model": "acme/small", "input": "say 2 words", "conversation": talk.id}
-    first = asyncio.create_task(respond(gateway, stream, **said))
+    text: Any = {"model": "acme/small", "input": "say 2 words", "conversation": talk.id}
+    first = asyncio.create_task(respond(gateway, stream, **text))
     await gateway.acme.asked.wait()
     with pytest.raises(openai.BadRequestError) as locked:
-        await respond(gateway, **said)
+        await respond(gateway, **text)
     error = cast("Any", locked.value.body)
     assert (error["code"], error["param"]) == ("conversation_locked", "conversation")
     with pytest.raises(openai.BadRequestError, match="conversation"):
@@ -275,23 +279,23 @@ async def test_second_response_at_a_time_is_refused_as_locked(gateway: Gateway, 
     gateway.acme.go_on.set()
     assert (await first).status == "completed"
     assert len(await texts(gateway, talk.id)) == 2
-    await respond(gateway, **said)
+    await respond(gateway, **text)
     assert len(await texts(gateway, talk.id)) == 4
 
 
 async def test_client_that_leaves_a_stream_unlocks_its_conversation(gateway: Gateway) -> None:
     client = gateway.openai()
     talk = await client.conversations.create()
-    said: Any = {"model": "acme/small", "input": "say 2 words", "conversation": talk.id}
+    text: Any = {"model": "acme/small", "input": "say 2 words", "conversation": talk.id}
     gateway.acme.modes = ["wait"]
     gateway.acme.asked.clear()
-    task = asyncio.create_task(respond(gateway, True, **said))
+    task = asyncio.create_task(respond(gateway, True, **text))
     await gateway.acme.asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     gateway.acme.go_on.set()
-    assert (await respond(gateway, **said)).status == "completed"
+    assert (await respond(gateway, **text)).status == "completed"
     assert len(await texts(gateway, talk.id)) == 2
 
 
@@ -299,12 +303,12 @@ async def test_lock_of_a_stopped_server_is_taken_over(any_database_gateway: Gate
     gateway = any_database_gateway
     talk = await gateway.openai().conversations.create()
     row: Any = {"account_id": gateway.app.account.id, "id": talk.id, "life": 1, "lock_id": "req_1"}
-    found = await gateway.app.product.database.write(
+    result = await gateway.app.product.database.write(
         many("conversation_lock", **{**row, "holder": "boot_of_a_stopped_server"})
     )
-    assert [each["id"] for each in found] == [talk.id]
-    said = await respond(gateway, model="acme/small", input="Hello", conversation=talk.id)
-    assert said.status == "completed"
+    assert [each["id"] for each in result] == [talk.id]
+    text = await respond(gateway, model="acme/small", input="Hello", conversation=talk.id)
+    assert text.status == "completed"
 
 
 async def test_deleted_conversation_stays_deleted(gateway: Gateway) -> None:
@@ -324,8 +328,8 @@ async def test_deleted_conversation_stays_deleted(gateway: Gateway) -> None:
 async def test_repeated_request_adds_its_items_once(gateway: Gateway) -> None:
     talk = await gateway.openai().conversations.create()
     once = {"Idempotency-Key": "once"}
-    said: Any = {"model": "acme/small", "input": "Hello", "conversation": talk.id, "extra_headers": once}
-    answers = [await respond(gateway, **said) for _ in range(2)]
+    text: Any = {"model": "acme/small", "input": "Hello", "conversation": talk.id, "extra_headers": once}
+    answers = [await respond(gateway, **text) for _ in range(2)]
     assert answers[0].id == answers[1].id
     assert len(await texts(gateway, talk.id)) == 2
     await respond(gateway, model="acme/small", input="x", conversation=talk.id)
@@ -389,8 +393,8 @@ async def test_other_account_finds_no_conversation(gateway: Gateway) -> None:
 
 async def test_key_without_account_read_finds_its_own_only(gateway: Gateway) -> None:
     mine = await gateway.openai().conversations.create(items=[HELLO])
-    made = keys.create(gateway.app.account.id, granted=Rights.RUN)
-    key = (await gateway.app.product.database.write(made)).api_key
+    result = keys.create(gateway.app.account.id, granted=Rights.RUN)
+    key = (await gateway.app.product.database.write(result)).api_key
     client = gateway.openai(key)
     own = await client.conversations.create(items=[HELLO])
     assert (await client.conversations.retrieve(own.id)).id == own.id

@@ -32,8 +32,8 @@ COST = "0.0038"
 
 @pytest.fixture
 async def gateway(either: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(either, settings={"fetch_allow": "127.0.0.0/8"}) as found:
-        yield found
+    async with running_gateway(either, settings={"fetch_allow": "127.0.0.0/8"}) as result:
+        yield result
 
 
 class Receiver:
@@ -59,10 +59,10 @@ class Receiver:
 
 @asynccontextmanager
 async def receiver() -> AsyncIterator[Receiver]:
-    found = Receiver()
-    async with fault_server.served([Route("/alert", found.hear, methods=["POST"])]) as port:
-        found.url = f"http://127.0.0.1:{port}/alert"
-        yield found
+    result = Receiver()
+    async with fault_server.served([Route("/alert", result.hear, methods=["POST"])]) as port:
+        result.url = f"http://127.0.0.1:{port}/alert"
+        yield result
 
 
 async def create(gateway: Gateway, url: str, usd: str, **more: Any) -> dict[str, Any]:
@@ -94,9 +94,9 @@ async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gate
         (row,) = await sweep(gateway)
         day, _ = period_of("day", await app.product.database.read(now()))
         assert (row["spent_usd"], row["sent_for"], row["error"]) == ("0.0076", day, None)
-        (told,) = heard.documents
-        assert told.pop("reached_at").startswith(day)
-        assert told == {
+        (response,) = heard.documents
+        assert response.pop("reached_at").startswith(day)
+        assert response == {
             "type": "cost.threshold_reached",
             "alert_id": alert["id"],
             "account_id": app.account.id,

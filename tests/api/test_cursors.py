@@ -39,7 +39,7 @@ def is_list(answer: httpx.Response) -> bool:
 
 async def test_routes_that_read_a_cursor_refuse_an_invalid_one(app: AppFixture, reads: list[str]) -> None:
     names = await owned(app)
-    found: set[str] = set()
+    results: set[str] = set()
     answered: list[tuple[str, str, int]] = []
     async with signed_in(app) as browser, app.visitor() as operator:
         await operator.get("/signin", params={"token": await link(app, app.operator)})
@@ -57,11 +57,11 @@ async def test_routes_that_read_a_cursor_refuse_an_invalid_one(app: AppFixture, 
                 usual = await client.get(address, headers=headers)
                 if usual.status_code != 200 or not ("cursor" in reads or is_list(usual)):
                     continue
-                found.add(path)
+                results.add(path)
                 for cursor in INVALID:
                     answer = await client.get(address, params={"cursor": cursor}, headers=headers)
                     if answer.status_code != 400:
                         answered.append((path, cursor, answer.status_code))
-    assert len(found) >= 28, found
-    assert "/admin/requests" in found
+    assert len(results) >= 28, results
+    assert "/admin/requests" in results
     assert not answered

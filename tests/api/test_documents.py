@@ -123,13 +123,13 @@ async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> 
     }
     data = zipped(files.items())
     if packing != "zip":
-        made = io.BytesIO()
-        with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        result = io.BytesIO()
+        with tarfile.open(fileobj=result, mode="w:gz") as archive:
             for name, content in files.items():
                 info = tarfile.TarInfo(name)
                 info.size = len(content)
                 archive.addfile(info, io.BytesIO(content))
-        data = made.getvalue()
+        data = result.getvalue()
     report = await sent(app, f"all.{packing}", data, folder="in")
     assert (report["created"], report["skipped"]) == (5, 2)
     assert report["errors"] == [

@@ -43,8 +43,8 @@ async def test_encoded_body_is_read_by_all_kinds_of_routes(tmp_path: Path, encod
         )
         assert chat.json()["choices"][0]["message"]["content"] == "word word word"
         page = json.dumps({"slug": "notes/a", "content": "# A\n\ntext " + "x" * 100_000}).encode()
-        made = await post("/api/pages", content=PACKERS[encoding](page), headers=headers)
-        assert made.status_code in (200, 201), made.text
+        result = await post("/api/pages", content=PACKERS[encoding](page), headers=headers)
+        assert result.status_code in (200, 201), result.text
         wrong = await post("/api/pages", content=PACKERS[encoding](b"{"), headers=headers)
         assert (wrong.status_code, wrong.json()["code"]) == (400, "bad_request")
 
@@ -107,8 +107,8 @@ async def test_pieces_are_bounded_and_nothing_is_lost(pack: Any, size: int) -> N
     encoding = "gzip" if pack is gzip.compress else "deflate"
     for data in (bytes(size), bytes(range(251)) * (size // 251 + 1)):
         for step in (1, 7, 4096) if size < 2**17 else (4096,):
-            found, sizes = await read(encoding, pack(data), 2**22, step)
-            assert found == data
+            result, sizes = await read(encoding, pack(data), 2**22, step)
+            assert result == data
             assert max(sizes) <= 64 * 1024
 
 

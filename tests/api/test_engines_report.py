@@ -161,9 +161,9 @@ async def test_doctor_agrees_with_server_while_comfyui_is_silent(
             _, text, _ = await commands("doctor")
     assert (document["source"], document["note"], listed["source"]) == ("server", "", "server")
     services = (await found.client.get("/api/services")).json()["services"]
-    said = {row["service"]: (row["engine"], row["quality"]) for row in services}
-    assert said["ra1"] == ("comfyui-image", "full")
-    assert said.items() <= choices(document).items()
+    message = {row["service"]: (row["engine"], row["quality"]) for row in services}
+    assert message["ra1"] == ("comfyui-image", "full")
+    assert message.items() <= choices(document).items()
     assert {row["engine"] for row in listed["engines"] if row["ready"]} >= {"comfyui-image"}
     assert next(row for row in document["found"] if row["name"] == "ComfyUI")["state"] == "found"
     assert f"server    {url}; this is its report" in text

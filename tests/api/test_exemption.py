@@ -20,10 +20,10 @@ ROUTES = (
 
 async def statuses(visitor: httpx.AsyncClient, headers: dict[str, str]) -> list[int]:
     """What each keyless route answers."""
-    found = [
+    results = [
         await visitor.request(method, path, params=query, headers=headers) for method, path, query in ROUTES
     ]
-    return [answer.status_code for answer in found]
+    return [answer.status_code for answer in results]
 
 
 OPEN = [200, 200, 200, 422]  # style transfer is let in, and has no body
@@ -121,9 +121,9 @@ async def test_an_open_service_is_open_to_all(tmp_path: Path) -> None:
 
 
 async def test_the_exemption_is_area_cs_alone(app: AppFixture) -> None:
-    asked = {"prompt": "x", "model": "ra2", "input": {"prompt": "x"}}
+    request = {"prompt": "x", "model": "ra2", "input": {"prompt": "x"}}
     for path in ("/api/ra1", "/api/anime", "/api/containers/run", "/api/uploads"):
-        assert (await app.client.post(path, json=asked)).status_code == 401
+        assert (await app.client.post(path, json=request)).status_code == 401
     for path in ("/api/account", "/api/account/ledger", "/api/containers/predictions"):
         assert (await app.client.get(path)).status_code == 401
 

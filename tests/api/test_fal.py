@@ -33,8 +33,8 @@ CALLS = Path(__file__).with_name("fal_calls.py")
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    async with running_app(tmp_path, **INSIDE) as found:
-        yield found
+    async with running_app(tmp_path, **INSIDE) as result:
+        yield result
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
@@ -42,7 +42,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     moment = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
+    result = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(moment - datetime.timedelta(days=1))
         .not_valid_after(moment + datetime.timedelta(days=1))
@@ -52,7 +52,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     )
     pem = serialization.Encoding.PEM
     paths = folder / "server.crt", folder / "server.pem"
-    paths[0].write_bytes(made.public_bytes(pem))
+    paths[0].write_bytes(result.public_bytes(pem))
     paths[1].write_bytes(
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
@@ -66,9 +66,9 @@ async def over_tls(folder: Path) -> AsyncIterator[tuple[AppFixture, dict[str, st
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{listener.getsockname()[1]}"
-        async with running_app(folder / "data", public_url=f"https://{host}") as found:
+        async with running_app(folder / "data", public_url=f"https://{host}") as result:
             config = uvicorn.Config(
-                found.asgi,
+                result.asgi,
                 log_config=None,
                 lifespan="off",
                 ssl_certfile=str(public),
@@ -78,11 +78,11 @@ async def over_tls(folder: Path) -> AsyncIterator[tuple[AppFixture, dict[str, st
             serving = asyncio.create_task(server._serve([listener]))  # `serve` would take the signals
             try:
                 yield (
-                    found,
+                    result,
                     {
                         "FAL_RUN_HOST": f"{host}/fal",
                         "FAL_QUEUE_RUN_HOST": f"{host}/fal/queue",
-                        "FAL_KEY": found.key,
+                        "FAL_KEY": result.key,
                         "SSL_CERT_FILE": str(public),
                     },
                 )
@@ -134,32 +134,32 @@ def path_of(url: str) -> str:
 
 
 async def test_states_have_fals_statuses_and_urls(app: AppFixture) -> None:
-    made = await submitted(app, "SLOW")
-    assert made["status"] == "IN_QUEUE"
-    assert path_of(made["response_url"]) == f"{QUEUE}/fal-ai/flux/requests/{made['request_id']}"
-    state = await app.client.get(path_of(made["status_url"]), headers=app.bearer)
+    result = await submitted(app, "SLOW")
+    assert result["status"] == "IN_QUEUE"
+    assert path_of(result["response_url"]) == f"{QUEUE}/fal-ai/flux/requests/{result['request_id']}"
+    state = await app.client.get(path_of(result["status_url"]), headers=app.bearer)
     assert (state.status_code, state.json()["logs"]) == (202, None)
-    early = await app.client.get(path_of(made["response_url"]), headers=app.bearer)
+    early = await app.client.get(path_of(result["response_url"]), headers=app.bearer)
     assert (early.status_code, early.json()["detail"]) == (400, "Request is still in progress")
-    foreign = await app.client.get(path_of(made["status_url"]), headers=bearer(app.other))
+    foreign = await app.client.get(path_of(result["status_url"]), headers=bearer(app.other))
     assert foreign.status_code == 404
-    canceled = await app.client.put(path_of(made["cancel_url"]), headers=app.bearer)
+    canceled = await app.client.put(path_of(result["cancel_url"]), headers=app.bearer)
     assert (canceled.status_code, canceled.json()) == (202, {"status": "CANCELLATION_REQUESTED"})
     await app.until("5.00", "0.00")
-    again = await app.client.put(path_of(made["cancel_url"]), headers=app.bearer)
+    again = await app.client.put(path_of(result["cancel_url"]), headers=app.bearer)
     assert (again.status_code, again.json()) == (400, {"status": "ALREADY_COMPLETED"})
-    ended = await app.client.get(path_of(made["status_url"]), params={"logs": 1}, headers=app.bearer)
+    ended = await app.client.get(path_of(result["status_url"]), params={"logs": 1}, headers=app.bearer)
     assert (ended.status_code, ended.json()["status"]) == (200, "COMPLETED")
 
 
 async def test_a_stream_of_states_ends_with_the_request(app: AppFixture) -> None:
-    made = await submitted(app)
-    stream = await app.client.get(f"{path_of(made['status_url'])}/stream", headers=app.bearer)
+    result = await submitted(app)
+    stream = await app.client.get(f"{path_of(result['status_url'])}/stream", headers=app.bearer)
     assert stream.headers["content-type"].startswith("text/event-stream")
     states = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
     assert [state["status"] for state in states].count("COMPLETED") == 1
     assert states[-1]["status"] == "COMPLETED"
-    done = await app.client.get(f"{path_of(made['response_url'])}/response", headers=app.bearer)
+    done = await app.client.get(f"{path_of(result['response_url'])}/response", headers=app.bearer)
     assert done.json()["images"][0]["url"]
 
 
@@ -167,12 +167,12 @@ async def test_a_stream_of_states_ends_with_the_request(app: AppFixture) -> None
 async def test_a_webhook_has_fals_payload(app: AppFixture, prompt: str, status: str) -> None:
     faults = Faults()
     async with listening(faults) as url:
-        made = await submitted(app, prompt, f"?fal_webhook={url}")
-        await until(app, made["request_id"], lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+        result = await submitted(app, prompt, f"?fal_webhook={url}")
+        await until(app, result["request_id"], lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
     (seen,) = faults.steps("told")
-    told = json.loads(seen.document)
-    assert (told["request_id"], told["status"]) == (made["request_id"], status)
-    assert ("images" in told["payload"], "error" in told) == (status == "OK", status == "ERROR")
+    response = json.loads(seen.document)
+    assert (response["request_id"], response["status"]) == (result["request_id"], status)
+    assert ("images" in response["payload"], "error" in response) == (status == "OK", status == "ERROR")
 
 
 async def test_own_models_are_apps_and_both_schemes_work(app: AppFixture) -> None:
@@ -207,8 +207,8 @@ async def test_bad_input_is_refused_in_fals_shape(app: AppFixture, body: Any, st
 
 
 async def test_an_upload_url_works_once_for_its_account(app: AppFixture) -> None:
-    asked = {"content_type": "text/plain", "file_name": "a.txt"}
-    answer = await app.client.post("/fal/storage/upload/initiate", json=asked, headers=app.bearer)
+    request = {"content_type": "text/plain", "file_name": "a.txt"}
+    answer = await app.client.post("/fal/storage/upload/initiate", json=request, headers=app.bearer)
     issued = answer.json()
     target = path_of(issued["upload_url"])
 

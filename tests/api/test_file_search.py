@@ -24,8 +24,8 @@ CITES: list[Any] = [
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 async def filled(gateway: Gateway) -> tuple[str, str]:
@@ -115,8 +115,8 @@ async def test_response_is_stored_and_continued(gateway: Gateway) -> None:
     first = await client.responses.create(
         model="acme/small", input="Which animal is extinct?", tools=[tool(store)], store=True
     )
-    kept = await client.responses.retrieve(first.id)
-    assert [item.type for item in kept.output] == ["file_search_call", "message"]
+    remaining = await client.responses.retrieve(first.id)
+    assert [item.type for item in remaining.output] == ["file_search_call", "message"]
     again = await client.responses.create(
         model="acme/small", input="say 2 words", previous_response_id=first.id, tools=[tool(store)]
     )

@@ -29,65 +29,70 @@ VERSION = {"anthropic-version": "2023-06-01"}
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 async def test_openai_client_stores_reads_and_deletes_a_file(any_database_gateway: Gateway) -> None:
     client = any_database_gateway.openai()
-    made = await client.files.create(file=("in.jsonl", LINES), purpose="batch")
-    assert (made.object, made.bytes, made.filename, made.purpose) == ("file", len(LINES), "in.jsonl", "batch")
-    assert (await client.files.retrieve(made.id)).id == made.id
-    assert (await client.files.content(made.id)).content == LINES
-    deleted = await client.files.delete(made.id)
-    assert (deleted.id, deleted.deleted) == (made.id, True)
+    result = await client.files.create(file=("in.jsonl", LINES), purpose="batch")
+    assert (result.object, result.bytes, result.filename, result.purpose) == (
+        "file",
+        len(LINES),
+        "in.jsonl",
+        "batch",
+    )
+    assert (await client.files.retrieve(result.id)).id == result.id
+    assert (await client.files.content(result.id)).content == LINES
+    deleted = await client.files.delete(result.id)
+    assert (deleted.id, deleted.deleted) == (result.id, True)
     with pytest.raises(openai.NotFoundError):
-        await client.files.content(made.id)
+        await client.files.content(result.id)
 
 
 async def test_a_list_of_files_is_paged_and_filtered(any_database_gateway: Gateway) -> None:
     client = any_database_gateway.openai()
-    made = [
+    results = [
         (await client.files.create(file=(f"{n}.txt", b"x"), purpose="batch" if n % 2 else "user_data")).id
         for n in range(5)
     ]
-    assert [each.id async for each in client.files.list(limit=2)] == made[::-1]
-    assert [each.id async for each in client.files.list(order="asc", limit=2)] == made
-    assert [each.id async for each in client.files.list(purpose="batch")] == [made[3], made[1]]
-    page = await client.files.list(limit=2, after=made[3])
-    assert ([each.id for each in page.data], page.has_more) == ([made[2], made[1]], True)
+    assert [each.id async for each in client.files.list(limit=2)] == results[::-1]
+    assert [each.id async for each in client.files.list(order="asc", limit=2)] == results
+    assert [each.id async for each in client.files.list(purpose="batch")] == [results[3], results[1]]
+    page = await client.files.list(limit=2, after=results[3])
+    assert ([each.id for each in page.data], page.has_more) == ([results[2], results[1]], True)
 
 
 async def test_anthropic_client_sees_the_same_files(any_database_gateway: Gateway) -> None:
     client = any_database_gateway.anthropic()
-    made = [await client.beta.files.upload(file=(f"{n}.txt", b"words", "text/plain")) for n in range(3)]
-    assert (made[0].type, made[0].mime_type, made[0].size_bytes) == ("file", "text/plain", 5)
+    results = [await client.beta.files.upload(file=(f"{n}.txt", b"words", "text/plain")) for n in range(3)]
+    assert (results[0].type, results[0].mime_type, results[0].size_bytes) == ("file", "text/plain", 5)
     listed = [each.id async for each in client.beta.files.list(limit=2)]
-    assert listed == [each.id for each in reversed(made)]
-    some = await client.beta.files.list(ids=[made[1].id, "file_none", made[0].id])
-    assert ([each.id for each in some.data], some.next_page) == ([made[1].id, made[0].id], None)
-    query = {"before_id": made[0].id, "limit": "1"}
+    assert listed == [each.id for each in reversed(results)]
+    some = await client.beta.files.list(ids=[results[1].id, "file_none", results[0].id])
+    assert ([each.id for each in some.data], some.next_page) == ([results[1].id, results[0].id], None)
+    query = {"before_id": results[0].id, "limit": "1"}
     headers = {**any_database_gateway.headers, **VERSION}
     answer = await any_database_gateway.app.client.get("/v1/files", params=query, headers=headers)
-    assert [each["id"] for each in answer.json()["data"]] == [made[1].id]
-    assert (await client.beta.files.retrieve_metadata(made[0].id)).filename == "0.txt"
-    assert await (await client.beta.files.download(made[0].id)).read() == b"words"
-    assert (await client.beta.files.delete(made[0].id)).type == "file_deleted"
-    assert (await any_database_gateway.openai().files.retrieve(made[1].id)).purpose == "user_data"
+    assert [each["id"] for each in answer.json()["data"]] == [results[1].id]
+    assert (await client.beta.files.retrieve_metadata(results[0].id)).filename == "0.txt"
+    assert await (await client.beta.files.download(results[0].id)).read() == b"words"
+    assert (await client.beta.files.delete(results[0].id)).type == "file_deleted"
+    assert (await any_database_gateway.openai().files.retrieve(results[1].id)).purpose == "user_data"
 
 
 async def test_anthropic_upload_expires_and_loses_its_folder(gateway: Gateway) -> None:
     client = gateway.anthropic()
-    made = await client.beta.files.upload(file=("a/b.txt", b"x"), expires_in_seconds=3600)
-    assert made.expires_at is not None
-    assert ((made.expires_at - made.created_at).total_seconds(), made.filename) == (3600, "b.txt")
+    result = await client.beta.files.upload(file=("a/b.txt", b"x"), expires_in_seconds=3600)
+    assert result.expires_at is not None
+    assert ((result.expires_at - result.created_at).total_seconds(), result.filename) == (3600, "b.txt")
     with pytest.raises(anthropic.BadRequestError, match="expires_in_seconds must be from 3600 to 7776000"):
         await client.beta.files.upload(file=("b.txt", b"x"), expires_in_seconds=3599)
     with pytest.raises(anthropic.BadRequestError, match="next_page"):
@@ -148,8 +153,8 @@ async def test_wrong_file_name_is_refused(gateway: Gateway, name: str) -> None:
 
 async def stored(gateway: Gateway) -> list[Any]:
     """The files of the first account."""
-    found = many("export_files", account_id=gateway.app.account.id, after="", limit=100)
-    return list(await gateway.app.product.database.read(found))
+    result = many("export_files", account_id=gateway.app.account.id, after="", limit=100)
+    return list(await gateway.app.product.database.read(result))
 
 
 async def test_quotas_of_files_refuse_and_change_nothing(tmp_path: Path) -> None:
@@ -173,13 +178,13 @@ async def test_quotas_of_files_refuse_and_change_nothing(tmp_path: Path) -> None
 
 async def test_an_expired_file_is_gone(gateway: Gateway) -> None:
     client = gateway.openai()
-    made = await client.files.create(
+    result = await client.files.create(
         file=("a", b"x"), purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600}
     )
-    assert made.expires_at == made.created_at + 3600
-    await expire(gateway, made.id)
+    assert result.expires_at == result.created_at + 3600
+    await expire(gateway, result.id)
     with pytest.raises(openai.NotFoundError):
-        await client.files.retrieve(made.id)
+        await client.files.retrieve(result.id)
     await gateway.app.product.files.sweep()
     assert await stored(gateway) == []
 
@@ -223,7 +228,7 @@ async def test_a_cancelled_upload_takes_no_parts(gateway: Gateway) -> None:
 
 async def test_files_of_others_do_not_exist(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
-    made = await gateway.openai().files.create(file=("a", b"secret"), purpose="batch")
+    result = await gateway.openai().files.create(file=("a", b"secret"), purpose="batch")
     runner = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
     run_only = (await gateway.app.product.database.write(runner)).api_key
     for key in (gateway.app.other, run_only):
@@ -231,9 +236,9 @@ async def test_files_of_others_do_not_exist(any_database_gateway: Gateway) -> No
         assert [each.id async for each in client.files.list()] == []
         for call in (client.files.retrieve, client.files.content, client.files.delete):
             with pytest.raises(openai.NotFoundError):
-                await call(made.id)
+                await call(result.id)
     own = await gateway.openai(run_only).files.create(file=("b", b"own"), purpose="batch")
-    assert {each.id async for each in gateway.openai().files.list()} == {made.id, own.id}
+    assert {each.id async for each in gateway.openai().files.list()} == {result.id, own.id}
 
 
 async def test_a_repeated_upload_stores_one_file(gateway: Gateway) -> None:
@@ -251,14 +256,14 @@ async def test_a_repeated_upload_stores_one_file(gateway: Gateway) -> None:
 async def test_files_are_exported_and_erased(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     client = gateway.openai()
-    made = await client.files.create(file=("mine.txt", b"my words"), purpose="user_data")
+    output = await client.files.create(file=("mine.txt", b"my words"), purpose="user_data")
     upload = await client.uploads.create(bytes=6, filename="p", mime_type="text/plain", purpose="batch")
     await client.uploads.parts.create(upload.id, data=b"abc")
     answer = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as found:
-        (row,) = [json.loads(line) for line in found.read("files.jsonl").splitlines()]
-        assert (row["id"], row["filename"]) == (made.id, "mine.txt")
-        assert found.read(f"media/{row['media']}") == b"my words"
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as result:
+        (row,) = [json.loads(line) for line in result.read("files.jsonl").splitlines()]
+        assert (row["id"], row["filename"]) == (output.id, "mine.txt")
+        assert result.read(f"media/{row['media']}") == b"my words"
     database, account_id = gateway.app.product.database, gateway.app.account.id
 
     def erase() -> Transaction[None]:
@@ -273,8 +278,8 @@ async def test_files_are_exported_and_erased(any_database_gateway: Gateway) -> N
 
 async def test_content_is_served_in_ranges_and_never_shown(gateway: Gateway) -> None:
     page = b"<script>alert(1)</script>"
-    made = await gateway.openai().files.create(file=("a.html", page), purpose="user_data")
-    path = f"/v1/files/{made.id}/content"
+    result = await gateway.openai().files.create(file=("a.html", page), purpose="user_data")
+    path = f"/v1/files/{result.id}/content"
     part = await gateway.app.client.get(path, headers={**gateway.headers, "Range": "bytes=1-6"})
     assert (part.status_code, part.content) == (206, b"script")
     assert part.headers["content-disposition"] == "attachment"

@@ -57,18 +57,18 @@ async def listed(app: AppFixture, name: str, **query: Any) -> dict[str, Any]:
 
 async def test_a_character_is_made_shown_and_free(any_database_app: AppFixture) -> None:
     app = any_database_app
-    made = (await character(app, description="A fox", greeting="Hi!", avatar_bytes=coded(png()))).json()
-    assert set(made) == {"id", "url_name", "avatar_file_name", "uploaded_via_api"}
-    assert (made["url_name"], made["uploaded_via_api"]) == ("luna", True)
+    body = (await character(app, description="A fox", greeting="Hi!", avatar_bytes=coded(png()))).json()
+    assert set(body) == {"id", "url_name", "avatar_file_name", "uploaded_via_api"}
+    assert (body["url_name"], body["uploaded_via_api"]) == ("luna", True)
     (row,) = (await listed(app, "characters"))["characters"]
     assert {key: row[key] for key in ("id", "url_name", "name", "description", "greeting")} == {
-        "id": made["id"],
+        "id": body["id"],
         "url_name": "luna",
         "name": "Luna",
         "description": "A fox",
         "greeting": "Hi!",
     }
-    assert row["avatar_url"].endswith(made["avatar_file_name"])
+    assert row["avatar_url"].endswith(body["avatar_file_name"])
     file = await app.client.get(row["avatar_url"])
     assert (file.content, file.headers["content-type"]) == (png(), "image/png")
     assert await app.balance() == ("5.00", "0.00")
@@ -84,46 +84,46 @@ async def test_a_post_is_made_by_each_way_and_shown(any_database_app: AppFixture
     film = await post(app, media_bytes=coded(FILM), tags=["film"])
     answers = [by_url, by_bytes, by_form, film]
     assert [answer.status_code for answer in answers] == [200] * 4
-    made = [answer.json() for answer in answers]
-    assert all(body["id"] == body["post_id"] and body["uploaded_via_api"] is True for body in made)
-    [author] = {body["author_user_id"] for body in made}
+    results = [answer.json() for answer in answers]
+    assert all(body["id"] == body["post_id"] and body["uploaded_via_api"] is True for body in results)
+    [author] = {body["author_user_id"] for body in results}
     assert re.fullmatch("user_[0-9a-f]{32}", author)
-    found = (await listed(app, "posts"))["posts"]
-    assert {row["id"] for row in found} == {body["id"] for body in made}
-    assert {row["author_user_id"] for row in found} == {author}
-    by_id = {row["id"]: row for row in found}
-    assert by_id[made[1]["id"]]["tags"] == ["foxes", "snow"]
-    assert by_id[made[3]["id"]]["content_type"] == "video/mp4"
+    result = (await listed(app, "posts"))["posts"]
+    assert {row["id"] for row in result} == {body["id"] for body in results}
+    assert {row["author_user_id"] for row in result} == {author}
+    by_id = {row["id"]: row for row in result}
+    assert by_id[results[1]["id"]]["tags"] == ["foxes", "snow"]
+    assert by_id[results[3]["id"]]["content_type"] == "video/mp4"
     tagged = (await listed(app, "posts", tag="SNOW"))["posts"]
-    assert {row["id"] for row in tagged} == {made[1]["id"], made[2]["id"]}
-    assert (await app.client.get(made[2]["media_url"])).content == png("blue")
+    assert {row["id"] for row in tagged} == {results[1]["id"], results[2]["id"]}
+    assert (await app.client.get(results[2]["media_url"])).content == png("blue")
 
 
 async def test_an_avatar_may_be_a_forms_file(app: AppFixture) -> None:
     files = {"avatar": ("a.png", png(), "text/html")}
     data = {"api_key": app.key, "name": "Orion"}
-    made = (await app.client.post("/api/create-ai", data=data, files=files)).json()
-    assert made["avatar_file_name"].endswith(".png")
+    body = (await app.client.post("/api/create-ai", data=data, files=files)).json()
+    assert body["avatar_file_name"].endswith(".png")
     bare = (await character(app)).json()
     assert bare["avatar_file_name"] is None
 
 
 async def test_every_character_has_a_name_in_urls_of_its_own(app: AppFixture) -> None:
     names = ["Luna", "luna!", "LUNA", "Ünïcødé", "...", "x" * 80]
-    made = [(await character(app, name=name)).json()["url_name"] for name in names]
-    assert len(set(made)) == len(names)
-    assert all(name.isascii() and " " not in name and len(name) <= 64 for name in made)
-    assert made[4].startswith("character")
+    results = [(await character(app, name=name)).json()["url_name"] for name in names]
+    assert len(set(results)) == len(names)
+    assert all(name.isascii() and " " not in name and len(name) <= 64 for name in results)
+    assert results[4].startswith("character")
 
 
 async def test_a_name_in_other_letters_is_read_in_latin_ones(app: AppFixture) -> None:
     names = ["月", "Аня", "さくら 2", "Łukasz Ærø", "🐱"]
-    made = [(await character(app, name=name)).json()["url_name"] for name in names]
-    assert made == ["yue", "anya", "sakura-2", "lukasz-aero", "cat"]
+    results = [(await character(app, name=name)).json()["url_name"] for name in names]
+    assert results == ["yue", "anya", "sakura-2", "lukasz-aero", "cat"]
 
 
 async def test_lists_go_on_where_they_ended(app: AppFixture) -> None:
-    made = {(await character(app, name=f"n{number}")).json()["id"] for number in range(7)}
+    results = {(await character(app, name=f"n{number}")).json()["id"] for number in range(7)}
     seen: list[str] = []
     cursor: str | None = None
     while True:
@@ -133,7 +133,7 @@ async def test_lists_go_on_where_they_ended(app: AppFixture) -> None:
         if cursor is None:
             break
     assert len(seen) == 7
-    assert set(seen) == made
+    assert set(seen) == results
     assert seen == sorted(seen, reverse=True)
 
 
@@ -241,12 +241,12 @@ async def test_a_repeated_request_publishes_once(app: AppFixture) -> None:
 async def test_what_was_not_published_is_not_shown(app: AppFixture) -> None:
     secret = (await app.client.post("/api/uploads", content=png("green"), headers=app.bearer)).json()
     picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
-    made = (await post(app, media_bytes=None, media_url=secret["url"])).json()
+    body = (await post(app, media_bytes=None, media_url=secret["url"])).json()
     text = (await app.client.get("/api/posts")).text + (await app.client.get("/api/characters")).text
     for private in (secret["url"].rpartition("/")[2], secret["id"], picture["image_url"].rpartition("/")[2]):
         assert private not in text
     assert "ada@example.com" not in text
-    assert (await app.client.get(made["media_url"])).content == png("green")
+    assert (await app.client.get(body["media_url"])).content == png("green")
     stolen = await app.client.post(
         "/api/create-post", json={"api_key": app.other, "text": "", "media_url": secret["id"]}
     )

@@ -18,10 +18,10 @@ async def publish(app: AppFixture, csrf: str, prediction_id: str, **more: str) -
 
 async def test_a_result_becomes_a_post_that_others_remix(any_database_app: AppFixture) -> None:
     app, visitor = any_database_app, stranger(any_database_app)
-    made, csrf = await run(app, "a quiet harbour", seed=7), await signed_in(app)
-    form = (await app.client.get(f"/gallery/publish?run={made['id']}")).text
+    result, csrf = await run(app, "a quiet harbour", seed=7), await signed_in(app)
+    form = (await app.client.get(f"/gallery/publish?run={result['id']}")).text
     assert "a quiet harbour" in form
-    answer = await publish(app, csrf, made["id"], inputs="on")
+    answer = await publish(app, csrf, result["id"], inputs="on")
     assert answer.status_code == 303, answer.text
     where = answer.headers["location"]
     page = (await visitor.get(where)).text
@@ -37,14 +37,14 @@ async def test_a_result_becomes_a_post_that_others_remix(any_database_app: AppFi
     assert "a quiet harbour" in remix.text
     assert (await visitor.get(f"/catalog/anime?from={row['id']}")).status_code == 404
     assert (await visitor.get("/catalog/ra2?from=post_none")).status_code == 404
-    await app.product.database.write(refunds.refund(made["id"], "test"))
+    await app.product.database.write(refunds.refund(result["id"], "test"))
     assert (await visitor.get(where)).status_code == 404
 
 
 async def test_an_unlisted_post_is_found_by_its_address_only(any_database_app: AppFixture) -> None:
     app, visitor = any_database_app, stranger(any_database_app)
-    made, csrf = await run(app, "a secret prompt"), await signed_in(app)
-    where = (await publish(app, csrf, made["id"], unlisted="on")).headers["location"]
+    result, csrf = await run(app, "a secret prompt"), await signed_in(app)
+    where = (await publish(app, csrf, result["id"], unlisted="on")).headers["location"]
     page = await visitor.get(where)
     assert (page.status_code, page.headers["x-robots-tag"]) == (200, "noindex, nofollow")
     assert "secret prompt" not in page.text, "the inputs were not published"
@@ -61,18 +61,18 @@ async def test_an_unlisted_post_is_found_by_its_address_only(any_database_app: A
 
 async def test_a_name_belongs_to_one_account(any_database_app: AppFixture) -> None:
     app = any_database_app
-    made, csrf = await run(app), await signed_in(app)
+    result, csrf = await run(app), await signed_in(app)
     for name in ("", "a", "A b", "x" * 31, "<b>"):
-        assert (await publish(app, csrf, made["id"], name=name)).status_code == 400, name
-    assert (await publish(app, csrf, made["id"], text="x" * 2001)).status_code == 400
+        assert (await publish(app, csrf, result["id"], name=name)).status_code == 400, name
+    assert (await publish(app, csrf, result["id"], text="x" * 2001)).status_code == 400
     assert (
-        await publish(app, csrf, made["id"], tags=",".join(f"t{n}" for n in range(21)))
+        await publish(app, csrf, result["id"], tags=",".join(f"t{n}" for n in range(21)))
     ).status_code == 400
-    assert (await publish(app, csrf, made["id"])).status_code == 303
-    assert 'value="ada"' in (await app.client.get(f"/gallery/publish?run={made['id']}")).text
+    assert (await publish(app, csrf, result["id"])).status_code == 303
+    assert 'value="ada"' in (await app.client.get(f"/gallery/publish?run={result['id']}")).text
     other = await app.product.database.read(accounts.by_email("ben@example.com"))
     ben = await signed_in(app, other)
-    assert (await publish(app, ben, made["id"])).status_code == 404, "a run of another account"
+    assert (await publish(app, ben, result["id"])).status_code == 404, "a run of another account"
     headers = {"Authorization": f"Bearer {app.other}"}
     body = {"model": "ra2", "input": {"prompt": "his", "width": 64, "height": 64}}
     his = (await app.client.post("/api/containers/run", json=body, headers=headers)).json()

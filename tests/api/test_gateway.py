@@ -37,8 +37,8 @@ FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are t
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One app for all tests of this module."""
-    async with running_gateway(tmp_path_factory.mktemp("gateway"), settings=FILES) as found:
-        yield found
+    async with running_gateway(tmp_path_factory.mktemp("gateway"), settings=FILES) as result:
+        yield result
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ async def test_tools_are_called_and_their_results_are_heard(gateway: Gateway, mo
     assert message.tool_calls is not None
     call = cast("Any", message.tool_calls[0])
     assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Oslo"})
-    told = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
-    messages = [*messages, message.model_dump(exclude_none=True), told]
+    response = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
+    messages = [*messages, message.model_dump(exclude_none=True), response]
     answer = await client.chat.completions.create(model=model, messages=messages, tools=[WEATHER])
     assert answer.choices[0].message.content == "The tool said rain"
 
@@ -168,19 +168,19 @@ async def test_responses_stream(gateway: Gateway, model: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_responses_call_tools_and_go_on(gateway: Gateway, model: str, stream: bool) -> None:
     tool: Any = {"type": "function", "strict": False, **WEATHER["function"]}
-    client, given = gateway.openai(), cast("Any", [{"role": "user", "content": "How is it?"}])
+    client, inputs = gateway.openai(), cast("Any", [{"role": "user", "content": "How is it?"}])
     if stream:
-        async with client.responses.stream(model=model, input=given, tools=[tool]) as events:
+        async with client.responses.stream(model=model, input=inputs, tools=[tool]) as events:
             answer: Any = await events.get_final_response()
     else:
-        answer = await client.responses.create(model=model, input=given, tools=[tool])
+        answer = await client.responses.create(model=model, input=inputs, tools=[tool])
     call = next(item for item in answer.output if item.type == "function_call")
     assert json.loads(call.arguments) == {"city": "Oslo"}
-    told = {"type": "function_call_output", "call_id": call.call_id, "output": "sun"}
+    response = {"type": "function_call_output", "call_id": call.call_id, "output": "sun"}
     again = [
-        *given,
+        *inputs,
         {k: v for k, v in call.model_dump().items() if k in ("type", "call_id", "name", "arguments")},
-        told,
+        response,
     ]
     answer = await client.responses.create(model=model, input=again, tools=[tool])
     assert answer.output_text == "The tool said sun"
@@ -233,21 +233,22 @@ async def test_messages_call_tools_and_go_on(gateway: Gateway, model: str, strea
     function = WEATHER["function"]
     tool: Any = {"name": "weather", "description": "…", "input_schema": function["parameters"]}
     client, messages = gateway.anthropic(), said("How is it?")
-    asked: Any = {"model": model, "max_tokens": 100, "tools": [tool]}
+    request: Any = {"model": model, "max_tokens": 100, "tools": [tool]}
     if stream:
-        async with client.messages.stream(messages=messages, **asked) as events:
+        async with client.messages.stream(messages=messages, **request) as events:
             answer: Any = await events.get_final_message()
     else:
-        answer = await client.messages.create(messages=messages, **asked)
+        answer = await client.messages.create(messages=messages, **request)
     call = answer.content[-1]
     assert (answer.stop_reason, call.name, call.input) == ("tool_use", "weather", {"city": "Oslo"})
-    told = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "snow"}]}
+    response = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "snow"}]}
     turn = {
         "role": "assistant",
         "content": [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.input}],
     }
     answer = await client.messages.create(
-        messages=[*messages, cast("Any", turn), cast("Any", {"role": "user", "content": [told]})], **asked
+        messages=[*messages, cast("Any", turn), cast("Any", {"role": "user", "content": [response]})],
+        **request,
     )
     assert answer.content[0].text == "The tool said snow"
 
@@ -378,11 +379,11 @@ async def test_too_long_conversation_is_reported_as_agents_expect(gateway: Gatew
         with pytest.raises(openai.BadRequestError) as refused:
             await ask
         assert refused.value.code == "context_length_exceeded"
-    told = "prompt is too long: This model's maximum context length is 9 tokens"
+    response = "prompt is too long: This model's maximum context length is 9 tokens"
     with pytest.raises(anthropic.BadRequestError) as excess:
         await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
     document: Any = excess.value.body
-    assert document["error"]["message"] == told
+    assert document["error"]["message"] == response
 
 
 async def test_bytes_of_ones_own_dialect_pass_as_they_are(gateway: Gateway) -> None:

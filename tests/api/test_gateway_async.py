@@ -22,8 +22,8 @@ ASKED: dict[str, Any] = {"model": "acme/small", "max_tokens": 20}
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path, models=app_catalog.models_document()) as found:
-        yield found
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as result:
+        yield result
 
 
 async def ask(
@@ -38,9 +38,9 @@ async def ended(gateway: Gateway, begun: httpx.Response) -> dict[str, Any]:
     assert begun.status_code == 202, begun.text
     async with asyncio.timeout(60):
         while True:
-            told = (await gateway.app.client.get(begun.json()["status_url"], headers=gateway.headers)).json()
-            if told["status"] in TERMINAL:
-                return told
+            body = (await gateway.app.client.get(begun.json()["status_url"], headers=gateway.headers)).json()
+            if body["status"] in TERMINAL:
+                return body
             await asyncio.sleep(0.01)
 
 
@@ -74,19 +74,19 @@ async def test_messages_that_are_none_are_named_as_any_wrong_input(
     gateway: Gateway, how: dict[str, Any], messages: Any, said: str
 ) -> None:
     answer = await ask(gateway, **how, messages=messages)
-    told = answer.json()
-    assert (answer.status_code, told["code"]) == (400, "invalid_input"), told
-    assert [problem["input"] for problem in told["errors"]] == ["messages"]
-    assert said in told["error"]
+    body = answer.json()
+    assert (answer.status_code, body["code"]) == (400, "invalid_input"), body
+    assert [problem["input"] for problem in body["errors"]] == ["messages"]
+    assert said in body["error"]
     assert gateway.acme.seen == []
 
 
 async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) -> None:
     turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "good day"}]
     wish = {"messages": turns, "system": "be short", "prompt": "what is it?", "temperature": 0.5}
-    asked = {"service": "vision", "image_url": PIXEL, **wish}
-    await ended(gateway, await ask(gateway, **asked))
-    assert (await ask(gateway, later=False, **asked)).status_code == 200
+    request = {"service": "vision", "image_url": PIXEL, **wish}
+    await ended(gateway, await ask(gateway, **request))
+    assert (await ask(gateway, later=False, **request)).status_code == 200
     later, now = (seen.document for seen in gateway.acme.seen[-2:])
     assert later == now
     assert later["messages"][0] == {"role": "system", "content": "be short"}
@@ -96,9 +96,9 @@ async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) ->
 @pytest.mark.parametrize("mode", ["fail", "refuse", "garbage"])
 async def test_a_server_that_fails_is_free(gateway: Gateway, mode: str) -> None:
     gateway.acme.mode = mode
-    told = await ended(gateway, await ask(gateway, prompt="say 3 words"))
-    assert told["status"] == "failed"
-    assert told["error"]
+    response = await ended(gateway, await ask(gateway, prompt="say 3 words"))
+    assert response["status"] == "failed"
+    assert response["error"]
     assert await gateway.app.balance() == ("5.00", "0.00")
     assert await gateway.app.faults() == ()
 
@@ -165,15 +165,15 @@ async def test_a_model_of_this_machine_answers_for_nothing(tmp_path: Path) -> No
     async with running_gateway(
         tmp_path, models=app_catalog.models_document(), prices={}, allow_unpriced=True
     ) as there:
-        told = await ended(there, await ask(there, prompt="say 3 words"))
-        assert (told["status"], told["cost"]) == ("succeeded", "0.00")
+        response = await ended(there, await ask(there, prompt="say 3 words"))
+        assert (response["status"], response["cost"]) == ("succeeded", "0.00")
         assert await there.app.balance() == ("5.00", "0.00")
 
 
 async def test_missing_input_is_reported_before_missing_capability(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         for later in (True, False):
-            for given, status in (({}, 400), ({"prompt": "hello"}, 503)):
-                body = {"service": "chat", "async": later, **given}
+            for inputs, status in (({}, 400), ({"prompt": "hello"}, 503)):
+                body = {"service": "chat", "async": later, **inputs}
                 refused = await app.client.post("/api/service", json=body, headers=app.bearer)
                 assert refused.status_code == status, refused.text

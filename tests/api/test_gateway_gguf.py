@@ -41,11 +41,11 @@ async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterat
 
 def server(there: Gateway) -> GgufServer:
     """The model server in question."""
-    found = next(
+    result = next(
         each for each in there.app.product.gateway_runtime.gateway.router.servers() if each.name == "own"
     )
-    assert isinstance(found, GgufServer)
-    return found
+    assert isinstance(result, GgufServer)
+    return result
 
 
 async def process(there: Gateway, model: str = "tiny") -> RunningProcess:
@@ -60,8 +60,8 @@ async def spoken(there: Gateway) -> float:
     """How many tokens the model has said since it was loaded."""
     running = await process(there)
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {running.key}"}) as client:
-        told = (await client.get(f"{running.url}/metrics")).text
-    line = next(line for line in told.splitlines() if line.startswith("llamacpp:tokens_predicted_total"))
+        response = (await client.get(f"{running.url}/metrics")).text
+    line = next(line for line in response.splitlines() if line.startswith("llamacpp:tokens_predicted_total"))
     return float(line.split()[1])
 
 
@@ -69,16 +69,16 @@ async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) 
     async with talking(tmp_path) as there:
         openai, anthropic = there.openai(), there.anthropic()
         messages: list[Any] = [{"role": "user", "content": "hello"}]
-        said = await openai.chat.completions.create(model="own/tiny", messages=messages, **ASKED)
-        assert said.choices[0].message.content
-        assert said.choices[0].finish_reason == "length"
-        assert said.usage is not None
+        text = await openai.chat.completions.create(model="own/tiny", messages=messages, **ASKED)
+        assert text.choices[0].message.content
+        assert text.choices[0].finish_reason == "length"
+        assert text.usage is not None
         # <s> [user]hello[assistant]: the template of the file itself, a token for each byte of it
-        assert (said.usage.prompt_tokens, said.usage.completion_tokens) == (24, 24)
+        assert (text.usage.prompt_tokens, text.usage.completion_tokens) == (24, 24)
         again = await openai.chat.completions.create(model="tiny", messages=messages, **ASKED)
-        assert again.choices[0].message.content == said.choices[0].message.content
+        assert again.choices[0].message.content == text.choices[0].message.content
         other = await openai.chat.completions.create(model="tiny", messages=messages, **{**ASKED, "seed": 6})
-        assert other.choices[0].message.content != said.choices[0].message.content
+        assert other.choices[0].message.content != text.choices[0].message.content
 
         response = await openai.responses.create(model="own/tiny", input="hello", max_output_tokens=12)
         assert response.usage is not None
@@ -87,9 +87,9 @@ async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) 
         assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 12)
 
         run = {"model": "text-llm", "input": {"prompt": "hello", "max_tokens": 12}}
-        told = (await there.app.client.post("/api/containers/run", json=run, headers=there.headers)).json()
-        assert (told["status"], told["engine"], told["quality"]) == ("succeeded", "relay", "full"), told
-        assert told["output"]
+        body = (await there.app.client.post("/api/containers/run", json=run, headers=there.headers)).json()
+        assert (body["status"], body["engine"], body["quality"]) == ("succeeded", "relay", "full"), body
+        assert body["output"]
         calls = await there.settled(6)
         assert {call["target"] for call in calls} == {"own/tiny"}
         assert {call["cost_usd"] for call in calls} == {"0.00"}
@@ -97,9 +97,9 @@ async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) 
 
 def picture() -> str:
     """A small picture, within its address."""
-    made = io.BytesIO()
-    Image.new("RGB", (40, 30), (200, 30, 30)).save(made, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(made.getvalue()).decode()}"
+    result = io.BytesIO()
+    Image.new("RGB", (40, 30), (200, 30, 30)).save(result, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(result.getvalue()).decode()}"
 
 
 def shown(url: str) -> list[Any]:
@@ -113,25 +113,25 @@ async def test_a_file_beside_it_lets_a_model_see(tmp_path: Path) -> None:
     tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
     async with talking(tmp_path) as there:
         create = there.openai().chat.completions.create
-        said = await create(model="own/tiny", messages=shown(picture()), **ASKED)
-        assert said.usage is not None
-        assert said.usage.prompt_tokens == 24 + 1 + 4, "words, a line's end, four patches"
-        assert said.choices[0].message.content
-        made = await there.openai().images.generate(model="ra2", prompt="a hill", size=cast("Any", "64x64"))
-        assert made.data is not None
-        assert made.data[0].url is not None
-        again = await create(model="own/tiny", messages=shown(made.data[0].url), **ASKED)
+        text = await create(model="own/tiny", messages=shown(picture()), **ASKED)
+        assert text.usage is not None
+        assert text.usage.prompt_tokens == 24 + 1 + 4, "words, a line's end, four patches"
+        assert text.choices[0].message.content
+        result = await there.openai().images.generate(model="ra2", prompt="a hill", size=cast("Any", "64x64"))
+        assert result.data is not None
+        assert result.data[0].url is not None
+        again = await create(model="own/tiny", messages=shown(result.data[0].url), **ASKED)
         assert again.usage is not None
-        assert again.usage.prompt_tokens == said.usage.prompt_tokens
+        assert again.usage.prompt_tokens == text.usage.prompt_tokens
 
 
 async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readline()).decode())
+        requests.append((await reader.readline()).decode())
         writer.close()
 
     closed = {"fetch_allow": ""}
@@ -157,7 +157,7 @@ async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Pat
             with pytest.raises((OpenAIError, AnthropicError)) as refused:
                 await ask
             assert refused.value.status_code == 400
-        assert asked == []
+        assert requests == []
         assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
 
 
@@ -173,14 +173,14 @@ async def test_unsupported_input_is_reported_and_keeps_the_model_up(tmp_path: Pa
         ):
             body = {"model": "own/tiny", "messages": [{"role": "user", "content": [part]}]}
             for stream in (False, True) * 3:
-                told = await client.post(
+                response = await client.post(
                     "/v1/chat/completions", json={**body, "stream": stream}, headers=there.headers
                 )
-                assert told.status_code == 400, told.text
-                assert sense in told.json()["error"]["message"]
+                assert response.status_code == 400, response.text
+                assert sense in response.json()["error"]["message"]
         broken: dict[str, Any] = {"model": "own/tiny", "messages": [{"content": "x"}]}
-        told = await client.post("/v1/chat/completions", json=broken, headers=there.headers)
-        assert told.status_code == 400, told.text
+        response = await client.post("/v1/chat/completions", json=broken, headers=there.headers)
+        assert response.status_code == 400, response.text
         assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
 
 
@@ -230,10 +230,10 @@ async def test_a_word_to_stop_at_ends_the_answer_before_it(tmp_path: Path) -> No
 async def test_input_beyond_the_context_is_refused(tmp_path: Path) -> None:
     async with talking(tmp_path, context=256) as there:
         answer = await there.chat("hello " * 200, model="own/tiny")
-        told = answer.json()["error"]
-        assert answer.status_code == 400, told
-        assert told["message"] == "This conversation has 1219 tokens, and the model has a context of 256"
-        assert told["code"] == "context_length_exceeded"
+        response = answer.json()["error"]
+        assert answer.status_code == 400, response
+        assert response["message"] == "This conversation has 1219 tokens, and the model has a context of 256"
+        assert response["code"] == "context_length_exceeded"
         assert (await there.chat("hello", model="own/tiny", max_tokens=4)).status_code == 200
 
 

@@ -36,9 +36,9 @@ async def test_a_stream_costs_what_the_whole_answer_costs(tmp_path: Path, model:
         assert first["usage"] == second["usage"]
         micros = 2 * round(float(first["cost_usd"]) * 1_000_000)
         # 100 USD a million of input, 50 of cached, 1000 of output
-        told = first["usage"]
-        plain = told["input_tokens"] - told["cached_tokens"]
-        assert micros == 2 * (plain * 100 + told["cached_tokens"] * 50 + 20 * 1000)
+        response = first["usage"]
+        plain = response["input_tokens"] - response["cached_tokens"]
+        assert micros == 2 * (plain * 100 + response["cached_tokens"] * 50 + 20 * 1000)
         posted, held = await gateway.app.balance()
         assert (round((5 - float(posted)) * 1_000_000), held) == (micros, "0.00")
         assert await gateway.app.faults() == ()
@@ -76,9 +76,9 @@ async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
 async def test_servers_skipped_as_busy_are_reported_as_busy(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode, gateway.anth.mode = "limit", "fail"
-        told = [await gateway.chat() for _ in range(6)]
+        messages = [await gateway.chat() for _ in range(6)]
         assert len(gateway.acme.seen) == 5  # it is left alone
-        for answer in told:
+        for answer in messages:
             assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limited")
             assert int(answer.headers["Retry-After"]) >= 1
         for _ in range(5):
@@ -103,8 +103,8 @@ async def test_server_failing_under_load_leaves_correct_sums(tmp_path: Path) -> 
     async with running_gateway(tmp_path, timeout_seconds=1, retries=0) as gateway:
         wrong = ["fail", "hang", "truncate", "trickle"]
         gateway.acme.modes = ["well"] * 6 + [mode for each in wrong for mode in (each, "well", "well")]
-        asked = [gateway.chat(text=f"say {3 + at} words", max_tokens=30, **STREAM) for at in range(18)]
-        answers = await asyncio.gather(*asked)
+        requests = [gateway.chat(text=f"say {3 + at} words", max_tokens=30, **STREAM) for at in range(18)]
+        answers = await asyncio.gather(*requests)
         calls = await gateway.settled(len(answers))
         paid = [call for call in calls if call["status"] == "succeeded"]
         failed = [call for call in calls if call["status"] == "failed"]
@@ -240,12 +240,12 @@ async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Pat
         ("responses", {"max_output_tokens": 10**20}),
         ("messages", {"max_tokens": 10**20}),
     ]
-    said = [{"role": "user", "content": "say 3 words"}]
+    messages = [{"role": "user", "content": "say 3 words"}]
     async with running_gateway(tmp_path) as gateway:
-        for path, asked in wrong:
-            body = {"model": "acme/small", "messages": said, "input": "say 3 words", **asked}
+        for path, request in wrong:
+            body = {"model": "acme/small", "messages": messages, "input": "say 3 words", **request}
             answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
-            assert answer.status_code == 400, (asked, answer.text)
+            assert answer.status_code == 400, (request, answer.text)
         assert not gateway.acme.seen
         both = await gateway.chat(max_completion_tokens=1, max_tokens=100)  # a server may heed either
         assert both.headers["x-sixfold-cost"] == (await gateway.chat()).headers["x-sixfold-cost"]
@@ -338,10 +338,10 @@ async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None
 
 async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        made = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
-        headers = bearer(made.api_key)
+        row = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+        headers = bearer(row.api_key)
         assert (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 200
-        await gateway.app.product.database.write(keys.revoke(made.id))
+        await gateway.app.product.database.write(keys.revoke(row.id))
         await asyncio.sleep(0.3)
         assert (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 401
 
@@ -359,7 +359,7 @@ async def test_hold_of_a_dead_server_is_released_at_the_second_check(tmp_path: P
         for _ in range(2):
             await gateway.app.product.gateway_runtime.gateway.sweep()
         assert await gateway.app.balance() == ("5.00", "0.00")
-        assert [found["status"] for found in await gateway.calls()] == ["failed"]
+        assert [result["status"] for result in await gateway.calls()] == ["failed"]
         assert await gateway.app.faults() == ()
 
 

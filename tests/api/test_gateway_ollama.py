@@ -44,11 +44,11 @@ class Ollama:
         return JSONResponse({"object": "list", "data": [ENTRY]})
 
     async def chat(self, request: Request) -> Response:
-        asked = json.loads(await request.body())
-        self.seen.append(asked)
+        requests = json.loads(await request.body())
+        self.seen.append(requests)
         message: dict[str, Any] = {"role": "assistant", "content": "Four.", "reasoning": "Two and two."}
         stop = "stop"
-        if asked.get("tools"):
+        if requests.get("tools"):
             message["content"], stop = "", "tool_calls"
             message["tool_calls"] = [
                 {
@@ -57,14 +57,14 @@ class Ollama:
                     "type": "function",
                     "function": {"name": tool["function"]["name"], "arguments": json.dumps({"n": n})},
                 }
-                for n, tool in enumerate(asked["tools"])
+                for n, tool in enumerate(requests["tools"])
             ]
         head = {"id": "chatcmpl-1", "created": 1, "model": "qwen3:4b", "system_fingerprint": "fp_ollama"}
-        if not asked.get("stream"):
+        if not requests.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": stop}
             document = {**head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
             return JSONResponse(document)
-        assert asked["stream_options"] == {"include_usage": True}
+        assert requests["stream_options"] == {"include_usage": True}
         pieces = [{"role": "assistant", "content": "", "reasoning": message["reasoning"]}]
         pieces += [{"role": "assistant", "content": message["content"]}] if message["content"] else []
         pieces += [{"role": "assistant", "tool_calls": [call]} for call in message.get("tool_calls", ())]

@@ -38,15 +38,15 @@ async def test_stream_falls_back_when_a_200_carries_an_error(tmp_path: Path, mod
 
 
 async def test_openai_reasoning_models_get_max_completion_tokens(tmp_path: Path) -> None:
-    asked = {"service": "chat", "prompt": "say 9 words", "max_tokens": 2}
+    request = {"service": "chat", "prompt": "say 9 words", "max_tokens": 2}
     for native, name in ((True, "max_completion_tokens"), (False, "max_tokens")):
         async with model_server() as server:
             row = {"kind": "openai", "base_url": server.url, "responses": native, "local": True}
             async with running_gateway(tmp_path / name, upstreams={"one": row}, aliases={}) as gateway:
-                said = await gateway.app.client.post(
-                    "/api/service", json={**asked, "model": "one/small"}, headers=gateway.headers
+                response = await gateway.app.client.post(
+                    "/api/service", json={**request, "model": "one/small"}, headers=gateway.headers
                 )
-                assert said.json()["output"] == "word word"
+                assert response.json()["output"] == "word word"
                 (seen,) = (each for each in server.seen if each.path.endswith("/completions"))
                 assert [key for key in seen.document if key.startswith("max_")] == [name]
 
@@ -117,16 +117,16 @@ async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Pa
 
 async def test_other_question_to_chat_service_misses_the_cache(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, cache=True) as gateway:
-        said: list[tuple[str, str]] = []
+        messages: list[tuple[str, str]] = []
         for text in ("say 3 words", "say 4 words", "say 3 words"):
-            asked = {"service": "chat", "model": "acme/small", "prompt": text}
+            request = {"service": "chat", "model": "acme/small", "prompt": text}
             answer = (
-                await gateway.app.client.post("/api/service", json=asked, headers=gateway.headers)
+                await gateway.app.client.post("/api/service", json=request, headers=gateway.headers)
             ).json()
-            said.append((answer["output"], answer["cost"]))
-        assert [text for text, _ in said] == ["word word word", "word word word word", "word word word"]
-        assert said[1][1] != "0.00"
-        assert (said[2][1], len(gateway.acme.seen)) == ("0.00", 2)
+            messages.append((answer["output"], answer["cost"]))
+        assert [text for text, _ in messages] == ["word word word", "word word word word", "word word word"]
+        assert messages[1][1] != "0.00"
+        assert (messages[2][1], len(gateway.acme.seen)) == ("0.00", 2)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"])
@@ -139,13 +139,13 @@ async def test_fields_that_choose_another_model_are_not_passed_on(tmp_path: Path
         "api_base": "https://elsewhere.example",
         "service_tier": "priority",
     }
-    said = [{"role": "user", "content": "hi"}]
+    messages = [{"role": "user", "content": "hi"}]
     async with model_server() as server:
         row = {"kind": "anthropic" if path.endswith("messages") else "openai", "base_url": server.url}
         row |= {"local": True} | ({"responses": True} if path.endswith("responses") else {})
         async with running_gateway(tmp_path, upstreams={"one": row}, aliases={}) as gateway:
             key = bearer(await gateway.app.limited_key(Scope(services=("one/small",))))
-            body = {"model": "one/small", "messages": said, "input": "hi", "max_tokens": 5, **chosen}
+            body = {"model": "one/small", "messages": messages, "input": "hi", "max_tokens": 5, **chosen}
             answer = await gateway.app.client.post(path, json=body, headers=key)
             assert answer.status_code == 200, answer.text
             (seen,) = (each.document for each in server.seen if each.document)

@@ -41,27 +41,27 @@ async def served(folder: Path, key: str = fakes.KEY) -> AsyncIterator[tuple[Gate
 async def test_the_official_client_works(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, fake):
         client: Any = gateway.openai()
-        said = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
-        whole = await client.chat.completions.create(model=NAME, messages=said, max_tokens=2, stop=["x"])
+        messages = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
+        whole = await client.chat.completions.create(model=NAME, messages=messages, max_tokens=2, stop=["x"])
         assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("word word", "length")
         assert fake.seen[-1][1]["systemInstruction"] == {"parts": [{"text": "Be brief"}]}
         assert fake.seen[-1][1]["generationConfig"] == {"maxOutputTokens": 2, "stopSequences": ["x"]}
-        stream = await client.chat.completions.create(model=NAME, messages=said, stream=True)
+        stream = await client.chat.completions.create(model=NAME, messages=messages, stream=True)
         texts = [each.choices[0].delta.content or "" async for each in stream if each.choices]
         assert "".join(texts) == "word word word"
         uri = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
-        asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": uri}}]}]
-        seen = await client.chat.completions.create(model=NAME, messages=asked)
+        requests = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": uri}}]}]
+        seen = await client.chat.completions.create(model=NAME, messages=requests)
         assert seen.choices[0].message.content == "I see a picture"
         form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
-        shaped = await client.chat.completions.create(model=NAME, messages=said, response_format=form)
+        shaped = await client.chat.completions.create(model=NAME, messages=messages, response_format=form)
         assert json.loads(shaped.choices[0].message.content) == {"city": "Oslo"}
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_tool_is_called_and_answered_with_its_signature(tmp_path: Path, stream: bool) -> None:
     async with served(tmp_path) as (gateway, fake):
-        client, said = gateway.anthropic(), [{"role": "user", "content": "weather?"}]
+        client, text = gateway.anthropic(), [{"role": "user", "content": "weather?"}]
         tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
         more: Any = {"model": NAME, "max_tokens": 3000, "tools": tools}
         thinking: Any = {"type": "enabled", "budget_tokens": 2000}
@@ -72,14 +72,14 @@ async def test_a_tool_is_called_and_answered_with_its_signature(tmp_path: Path, 
             async with client.messages.stream(messages=messages, thinking=thinking, **more) as events:
                 return await events.get_final_message()
 
-        called = await ask(said)
+        called = await ask(text)
         assert called.stop_reason == "tool_use"
         assert "Let me see" in [block.thinking for block in called.content if block.type == "thinking"]
         (call,) = [block for block in called.content if block.type == "tool_use"]
         assert (call.name, call.input) == ("weather", {"city": "Oslo"})
         result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
         turn = {"role": "assistant", "content": called.content}
-        answered = await ask([*said, turn, {"role": "user", "content": [result]}])
+        answered = await ask([*text, turn, {"role": "user", "content": [result]}])
         texts = [block.text for block in answered.content if block.type == "text"]
         assert texts == ["The tool weather said rain"]
         (part,) = fake.seen[-1][1]["contents"][1]["parts"]
@@ -91,13 +91,13 @@ async def test_a_call_without_its_signature_is_accepted(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, _):
         client: Any = gateway.openai()
         tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
-        said = [{"role": "user", "content": "weather?"}]
-        called = await client.chat.completions.create(model=NAME, messages=said, tools=[tool])
+        messages = [{"role": "user", "content": "weather?"}]
+        called = await client.chat.completions.create(model=NAME, messages=messages, tools=[tool])
         message = called.choices[0].message
         assert called.choices[0].finish_reason == "tool_calls"
         result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
         final = await client.chat.completions.create(
-            model=NAME, messages=[*said, message.model_dump(), result], tools=[tool]
+            model=NAME, messages=[*messages, message.model_dump(), result], tools=[tool]
         )
         assert final.choices[0].message.content == "The tool weather said rain"
 

@@ -79,15 +79,17 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
         assert counts[-1] - counts[last] < 10
         workflows = app.product.workflows
         nodes = workflows.check(make()).nodes
-        found = cache_keys.keys(nodes)
+        result = cache_keys.keys(nodes)
         # A new object reads what a restarted server would.
-        stored = await workflows.names.outcomes(Tenant(app.account.id)).find(list(found.values()))
-        kept = [each for each in nodes if nodes[each].spec.output_node or nodes[each].spec.where != "inline"]
-        assert set(stored) == {found[each] for each in kept}
+        stored = await workflows.names.outcomes(Tenant(app.account.id)).find(list(result.values()))
+        remaining = [
+            each for each in nodes if nodes[each].spec.output_node or nodes[each].spec.where != "inline"
+        ]
+        assert set(stored) == {result[each] for each in remaining}
         packer = workflows.packer(either)
-        for node_id in kept:
+        for node_id in remaining:
             if not nodes[node_id].spec.output_node:
-                [image] = packer.unpack(stored[found[node_id]].packed or b"")
+                [image] = packer.unpack(stored[result[node_id]].packed or b"")
                 assert image.shape == (1, 8, 8, 3)
 
 

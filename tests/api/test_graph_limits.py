@@ -32,10 +32,10 @@ BODIES = {
 async def refusal(app: AppFixture, path: str, graph: Any) -> tuple[int, str, str]:
     """The status, code and sentence of an error in the dialect of a route."""
     answer = await app.client.post(path, json=BODIES[path](graph), headers=app.bearer)
-    told = answer.json()
+    body = answer.json()
     if path == "/prompt":
-        return answer.status_code, told["error"]["type"], told["error"]["message"]
-    return answer.status_code, told["code"], told["error"]
+        return answer.status_code, body["error"]["type"], body["error"]["message"]
+    return answer.status_code, body["code"], body["error"]
 
 
 async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ async def test_a_number_that_is_not_finite_is_refused(tmp_path: Path) -> None:
         [fault] = refused.json()["node_errors"]["1"]["errors"]
         assert (fault["type"], fault["details"]) == ("value_not_finite", "value")
         assert fault["message"] == "Value must be a finite number; got nan"
-        for told in ('{"x":NaN}', '{"x":1e999}', '{"x":[-Infinity]}'):
-            graph["1"] = node("SixfoldTemplate", template="template:upscaler", input=told)
+        for response in ('{"x":NaN}', '{"x":1e999}', '{"x":[-Infinity]}'):
+            graph["1"] = node("SixfoldTemplate", template="template:upscaler", input=response)
             refused = await app.client.post("/prompt", json={"prompt": graph}, headers=app.bearer)
             assert refused.status_code == 400
             assert "valid JSON with finite numbers" in refused.json()["error"]["message"]

@@ -41,22 +41,22 @@ DIALECTS = ("chat", "completions", "responses", "messages", "ollama")
 
 @pytest.fixture
 async def server() -> AsyncIterator[SayingServer]:
-    async with saying_server() as found:
-        found.says = SAID
-        yield found
+    async with saying_server() as result:
+        result.says = SAID
+        yield result
 
 
 @pytest.fixture
 async def gateway(tmp_path: Path, server: SayingServer) -> AsyncIterator[Gateway]:
-    async with guarded(tmp_path, server) as found:
-        yield found
+    async with guarded(tmp_path, server) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_gateway(either: Path, server: SayingServer) -> AsyncIterator[Gateway]:
     """On each database."""
-    async with guarded(either, server) as found:
-        yield found
+    async with guarded(either, server) as result:
+        yield result
 
 
 @asynccontextmanager
@@ -67,8 +67,8 @@ async def guarded(folder: Path, server: SayingServer) -> AsyncIterator[Gateway]:
     prices = {"own/small": PRICE, "anth/small": PRICE}
     settings = {"fetch_allow": "127.0.0.0/8"}
     rows = {"own": own, "anth": anth}
-    async with running_gateway(folder, settings=settings, upstreams=rows, prices=prices) as found:
-        yield found
+    async with running_gateway(folder, settings=settings, upstreams=rows, prices=prices) as result:
+        yield result
 
 
 async def guard(app: AppFixture, **fields: Any) -> None:
@@ -242,8 +242,8 @@ async def hook(decide: Decide) -> AsyncIterator[tuple[str, list[tuple[dict[str, 
 
     async def hear(request: Request) -> Response:
         seen.append((dict(request.headers), await request.body()))
-        found = decide(json.loads(seen[-1][1]))
-        return found if isinstance(found, Response) else JSONResponse(found)
+        result = decide(json.loads(seen[-1][1]))
+        return result if isinstance(result, Response) else JSONResponse(result)
 
     async with fault_server.served([Route("/hook", hear, methods=["POST"])]) as port:
         yield f"http://127.0.0.1:{port}/hook", seen
@@ -370,11 +370,11 @@ async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, ser
     session = LoginSession("link")
     token = await write(login_sessions.new_session(eve.id, await read(now()), session))
     token = await write(login_sessions.act_for(token, app.account.id))
-    found = await read(login_sessions.session(token))
-    assert found is not None
+    result = await read(login_sessions.session(token))
+    assert result is not None
     chat = ChatRequest((ChatMessage("user", (TextPart(ASKED),)),))
     caller = app.product.gateway_runtime.gateway
-    await caller.complete_chat(found.principal, ids.new("req"), chat, "own/small")
+    await caller.complete_chat(result.principal, ids.new("req"), chat, "own/small")
     assert server.seen[-1]["messages"][0]["content"] == MASKED
 
 

@@ -54,12 +54,12 @@ async def test_the_history_fits_and_is_light_and_accessible(
                 assert await tab.page.evaluate("document.documentElement.scrollWidth") <= look.width, path
                 assert await tab.page.evaluate(WEIGHT) < MOST_BYTES, path
                 assert await tab.page.evaluate(SHIFT) < 0.05, path
-                found = await axe.Axe().run(tab.page, options=RULES)
-                said = [
+                result = await axe.Axe().run(tab.page, options=RULES)
+                messages = [
                     (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                    for rule in found.response["violations"]
+                    for rule in result.response["violations"]
                 ]
-                assert said == [], (path, json.dumps(said, indent=1))
+                assert messages == [], (path, json.dumps(messages, indent=1))
 
 
 @pytest.mark.nightly

@@ -45,18 +45,18 @@ async def served(
 async def test_the_official_client_works_with_every_provider(tmp_path: Path, name: str) -> None:
     async with served(tmp_path, name) as (gateway, fake):
         client: Any = gateway.openai()
-        model, said = f"{name}/m", [{"role": "user", "content": "say 3 words"}]
+        model, message = f"{name}/m", [{"role": "user", "content": "say 3 words"}]
         options = {"max_completion_tokens": 50, "seed": 7, "user": "ada"}
-        whole = await client.chat.completions.create(model=model, messages=said, **options)
+        whole = await client.chat.completions.create(model=model, messages=message, **options)
         assert whole.choices[0].message.content == "word word word"
-        stream = await client.chat.completions.create(model=model, messages=said, **options, **STREAM)
+        stream = await client.chat.completions.create(model=model, messages=message, **options, **STREAM)
         chunks = [chunk async for chunk in stream]
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
         assert text == "word word word"
-        called = await client.chat.completions.create(model=model, messages=said, tools=[TOOL])
+        called = await client.chat.completions.create(model=model, messages=message, tools=[TOOL])
         (call,) = called.choices[0].message.tool_calls or []
         answered = [
-            *said,
+            *message,
             called.choices[0].message.model_dump(),
             {"role": "tool", "tool_call_id": call.id, "content": "rain"},
         ]
@@ -76,10 +76,10 @@ async def test_the_official_client_works_with_every_provider(tmp_path: Path, nam
 @pytest.mark.parametrize("name", NAMES)
 async def test_an_anthropic_client_works_with_every_provider(tmp_path: Path, name: str) -> None:
     async with served(tmp_path, name) as (gateway, _):
-        said = await gateway.anthropic().messages.create(
+        text = await gateway.anthropic().messages.create(
             model=f"{name}/m", max_tokens=50, messages=[{"role": "user", "content": "say 2 words"}]
         )
-        assert [block.text for block in said.content if block.type == "text"] == ["word word"]
+        assert [block.text for block in text.content if block.type == "text"] == ["word word"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -165,14 +165,14 @@ async def test_models_have_the_capabilities_that_their_provider_lists(tmp_path: 
         "groq/whisper-large-v3": set[str](),
         "together/black-forest-labs/FLUX.2-dev": set[str](),
     }
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name in ("mistral", "openrouter", "groq", "together"):
         async with served(tmp_path / name, name) as (gateway, _):
             for upstream in gateway.app.product.gateway_runtime.gateway.router.servers():
                 for model in upstream.listing():
-                    found[f"{upstream.name}/{model.name}"] = set(model.capabilities)
+                    result[f"{upstream.name}/{model.name}"] = set(model.capabilities)
     words = {capabilities.CHAT, capabilities.VISION, capabilities.TOOLS, capabilities.THINKING}
-    assert {name: found[name] & words for name in expected} == expected
+    assert {name: result[name] & words for name in expected} == expected
 
 
 async def test_azure_is_found_by_its_endpoint_and_lists_no_deployments(tmp_path: Path) -> None:
@@ -218,8 +218,8 @@ async def test_an_image_is_not_sent_to_a_model_without_vision(tmp_path: Path, pa
             "messages": {"type": "image", "source": source},
             "responses": {"type": "input_image", "image_url": uri},
         }
-        said = [{"role": "user", "content": [parts[path]]}]
-        body = {"model": "mistral/codestral-2508", "max_tokens": 9, "messages": said, "input": said}
+        messages = [{"role": "user", "content": [parts[path]]}]
+        body = {"model": "mistral/codestral-2508", "max_tokens": 9, "messages": messages, "input": messages}
         answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
         assert answer.status_code == 400
         assert "mistral/codestral-2508 does not accept images" in answer.text

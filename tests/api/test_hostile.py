@@ -45,9 +45,9 @@ def climbing() -> list[str]:
         "..\u2215",
     )
     ends = ("etc/passwd", "sixfold.db", "local.key", "server.key", "x.png", "store/blobs", "../x.png")
-    found = [f"{up}/{end}" for up, end in itertools.product(ups, ends)]
-    found += [f"a/{up}/{end}" for up, end in itertools.product(ups[:8], ends[:5])]
-    found += [
+    results = [f"{up}/{end}" for up, end in itertools.product(ups, ends)]
+    results += [f"a/{up}/{end}" for up, end in itertools.product(ups[:8], ends[:5])]
+    results += [
         "/etc/passwd",
         "//etc/passwd",
         "a//b.png",
@@ -85,7 +85,7 @@ def climbing() -> list[str]:
         "a.png ",
         "\ufeffa.png",
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(results))
 
 
 def files(folder: Path) -> set[str]:
@@ -234,22 +234,22 @@ async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path)
             ("/api/containers/run", {"error", "code", "status", "request_id"}),
             ("/api/uploads", {"error", "code", "status", "request_id"}),
         ):
-            told = await app.client.post(path, content=big, headers=app.bearer)
+            response = await app.client.post(path, content=big, headers=app.bearer)
             streamed = await app.client.post(path, content=slowly(big), headers=app.bearer)
             lying = {**app.bearer, "Content-Length": "9" * 30}
             lied = await app.client.post(path, content=b"{}", headers=lying)
-            assert [a.status_code for a in (told, streamed, lied)] == [413] * 3, path
-            assert set(told.json()) == shape
+            assert [a.status_code for a in (response, streamed, lied)] == [413] * 3, path
+            assert set(response.json()) == shape
 
 
 async def test_a_small_body_where_none_is_expected_goes_unread(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         for path in ("/health", "/v1/models", "/api/services", "/api/containers/config", "/object_info"):
-            asked = [
+            requests = [
                 await app.client.request("GET", path, content=body, headers=app.bearer)
                 for body in (b"{}", b"not json", slowly(b"x" * 1000), b"x" * 2**17)
             ]
-            assert [answer.status_code for answer in asked] == [200, 200, 200, 413], path
+            assert [answer.status_code for answer in requests] == [200, 200, 200, 413], path
 
 
 async def slowly(data: bytes) -> AsyncIterator[bytes]:

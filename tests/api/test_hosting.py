@@ -23,22 +23,22 @@ def ordered(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
 
 async def test_a_run_gives_the_whole_prediction(app: AppFixture) -> None:
     answer = await app.client.post(RUN, json=ordered(), headers=app.bearer)
-    told = answer.json()
+    body = answer.json()
     assert answer.status_code == 200
-    assert told["prediction_id"] == told["id"]
-    assert (told["status"], told["model"], told["progress"]) == ("succeeded", "ra2", 1.0)
-    assert (told["cost"], told["credits_charged"]) == ("0.04", 4)
-    assert told["input"]["prompt"] == "a fox"
-    assert set(told["output"]) == {"url", "content_type", "width", "height"}
-    assert set(told["metrics"]) == {"queue_ms", "cold_start_ms", "predict_ms"}
-    assert told["logs"] == "painting for ra2"
-    shown = await app.client.get(told["urls"]["get"], headers=app.bearer)
-    assert shown.json() == told
+    assert body["prediction_id"] == body["id"]
+    assert (body["status"], body["model"], body["progress"]) == ("succeeded", "ra2", 1.0)
+    assert (body["cost"], body["credits_charged"]) == ("0.04", 4)
+    assert body["input"]["prompt"] == "a fox"
+    assert set(body["output"]) == {"url", "content_type", "width", "height"}
+    assert set(body["metrics"]) == {"queue_ms", "cold_start_ms", "predict_ms"}
+    assert body["logs"] == "painting for ra2"
+    response = await app.client.get(body["urls"]["get"], headers=app.bearer)
+    assert response.json() == body
 
 
 async def test_a_receipt_has_six_stations_in_order(app: AppFixture) -> None:
-    told = (await app.client.post(RUN, json=ordered(), headers=app.bearer)).json()
-    receipt = told["receipt"]
+    body = (await app.client.post(RUN, json=ordered(), headers=app.bearer)).json()
+    receipt = body["receipt"]
     assert [s["name"] for s in receipt] == ["priced", "held", "queued", "run", "stored", "captured"]
     moments = [station["at"] for station in receipt]
     assert moments == sorted(moments)
@@ -63,18 +63,18 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize(("body", "names"), REFUSED)
 async def test_every_refused_input_is_told(app: AppFixture, body: dict[str, Any], names: list[str]) -> None:
     answer = await app.client.post(RUN, json=body, headers=app.bearer)
-    told = answer.json()
-    assert (answer.status_code, told["code"]) == (400, "invalid_input")
-    assert [item["input"] for item in told["errors"]] == names
-    assert all(set(item) == {"input", "message"} for item in told["errors"])
+    document = answer.json()
+    assert (answer.status_code, document["code"]) == (400, "invalid_input")
+    assert [item["input"] for item in document["errors"]] == names
+    assert all(set(item) == {"input", "message"} for item in document["errors"])
 
 
 async def test_keys_models_and_money(app: AppFixture) -> None:
     keyless = await app.client.post(RUN, content=b"not json")
     unknown = await app.client.post(RUN, json={"model": "nope"}, headers=app.bearer)
     poor = await app.client.post(RUN, json=ordered(), headers=bearer(app.poor))
-    told = [(a.status_code, a.json()["code"]) for a in (keyless, unknown, poor)]
-    assert told == [(401, "invalid_api_key"), (404, "not_found"), (402, "insufficient_credits")]
+    messages = [(a.status_code, a.json()["code"]) for a in (keyless, unknown, poor)]
+    assert messages == [(401, "invalid_api_key"), (404, "not_found"), (402, "insufficient_credits")]
     assert keyless.headers["WWW-Authenticate"] == "Bearer"
 
 
@@ -83,11 +83,11 @@ async def test_canceling(app: AppFixture) -> None:
         queued = await app.client.post(RUN, json=ordered(prompt, wait=0), headers=app.bearer)
         assert queued.status_code == 202
         method = "PUT" if "two" in prompt else "POST"
-        told = await app.client.request(method, queued.json()["urls"]["cancel"], headers=app.bearer)
-        assert told.json()["status"] in {"running", "canceled"}
+        response = await app.client.request(method, queued.json()["urls"]["cancel"], headers=app.bearer)
+        assert response.json()["status"] in {"running", "canceled"}
         async with asyncio.timeout(60):
-            while told.json()["status"] != "canceled":
-                told = await app.client.delete(queued.json()["urls"]["get"], headers=app.bearer)
+            while response.json()["status"] != "canceled":
+                response = await app.client.delete(queued.json()["urls"]["get"], headers=app.bearer)
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -109,11 +109,11 @@ async def test_lists_are_paged_and_filtered(app: AppFixture) -> None:
 
 def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
     """The events of a stream: id, name, data."""
-    found = []
+    results = []
     for block in text.strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines())
-        found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
-    return found
+        results.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return results
 
 
 async def test_a_prediction_can_be_followed(app: AppFixture) -> None:
@@ -142,8 +142,8 @@ async def test_resumed_stream_sends_missed_events_once(app: AppFixture) -> None:
 
 async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) -> None:
     async with running_app(tmp_path) as before:
-        told = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
-        url = told["urls"]["events"]
+        body = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
+        url = body["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
         header, settings = before.bearer, before.product.settings
     product = bootstrap.build(settings, small_models())
@@ -151,7 +151,7 @@ async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) 
         header = {**header, "Last-Event-ID": str(seen[-2][0])}
         ((number, name, data),) = events((await visitor.get(url, headers=header)).text)
     assert number > seen[-2][0]
-    assert (name, data["status"], data["output"]) == ("status", "succeeded", told["output"])
+    assert (name, data["status"], data["output"]) == ("status", "succeeded", body["output"])
 
 
 async def test_an_ended_prediction_ends_its_stream_once(app: AppFixture) -> None:
@@ -168,8 +168,8 @@ async def test_an_ended_prediction_ends_its_stream_once(app: AppFixture) -> None
 
 async def test_stream_resumed_after_the_end_is_empty_after_restart(tmp_path: Path) -> None:
     async with running_app(tmp_path) as before:
-        made = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
-        url = made["urls"]["events"]
+        body = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
+        url = body["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
         key, settings = before.bearer, before.product.settings
     for _ in range(2):

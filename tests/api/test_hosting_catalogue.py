@@ -116,11 +116,11 @@ anna felix lena giulia marco beatriz joao ines"""
 
 def declared() -> dict[str, list[list[str]]]:
     """The contract's inputs by template."""
-    found: dict[str, list[list[str]]] = {}
+    result: dict[str, list[list[str]]] = {}
     for block in INPUTS.strip().replace("\n  ", " ").splitlines():
         name, _, rest = block.partition(":")
-        found[name] = [[str(word) for word in part.split()] for part in rest.split("|")]
-    return found
+        result[name] = [[str(word) for word in part.split()] for part in rest.split("|")]
+    return result
 
 
 def value(text: str, kind: str) -> Any:
@@ -138,34 +138,38 @@ async def configured(app: AppFixture) -> dict[str, Any]:
 
 
 async def test_the_configuration_has_every_key_of_the_contract(app: AppFixture) -> None:
-    told = await configured(app)
-    assert (told["success"], told["defaultHardware"], told["defaultIdleSecs"]) == (True, "gpu-24gb-b", 120)
-    assert told["outputKinds"] == ["auto", "image", "video", "audio", "json", "text", "file", "model3d"]
-    assert told["queueApi"] == {
+    response = await configured(app)
+    assert (response["success"], response["defaultHardware"], response["defaultIdleSecs"]) == (
+        True,
+        "gpu-24gb-b",
+        120,
+    )
+    assert response["outputKinds"] == ["auto", "image", "video", "audio", "json", "text", "file", "model3d"]
+    assert response["queueApi"] == {
         "ensureAndRun": "/api/containers/run",
         "join": "/api/containers/{model_id}/queue/join",
         "status": "/api/containers/predictions/{prediction_id}",
     }
-    assert told["sessionsApi"] == {
+    assert response["sessionsApi"] == {
         "create": "/api/containers/{model_id}/sessions",
         "status": "/api/containers/sessions/{session_id}",
         "close": "/api/containers/sessions/{session_id}",
         "ws": "/ws/containers/sessions/{session_id}",
     }
-    spaces = told["spacesApi"]
+    spaces = response["spacesApi"]
     assert (spaces["import"], spaces["port"], spaces["runtime"]) == (
         "/api/containers/spaces/import",
         7860,
         "webui-runtime",
     )
     assert len(spaces["accepts"]) == 2
-    assert told["artifactMounts"] == {
+    assert response["artifactMounts"] == {
         "inputField": "_artifacts_mounts",
         "mode": "virtual-object-store",
         "mountPath": "/mnt/sixfold/artifacts",
         "supported": True,
     }
-    assert told["workflowBridge"] == {
+    assert response["workflowBridge"] == {
         "node": "SixfoldTemplate",
         "templateRef": "template:{template_name}",
         "workflow": "/api/graph/spaces/api-contract/download",
@@ -184,12 +188,12 @@ async def test_the_hardware_is_the_contracts_in_its_order(app: AppFixture) -> No
         gpu-16gb-a|16 GB|7.5|16|16|$0.30
         gpu-32gb|32 GB|12.0|32|32|$1.42
     """
-    told = (await app.client.get("/api/containers/hardware")).json()["hardware"]
+    response = (await app.client.get("/api/containers/hardware")).json()["hardware"]
     keys = ("id", "label", "cc", "vramGb", "ramGb", "priceHourText")
-    found = ["|".join(str(entry[key]) for key in keys) for entry in told]
-    assert found == [row.strip() for row in rows.strip().splitlines()]
-    assert all(isinstance(entry["gpu"], str) and entry["gpu"] for entry in told)
-    assert (await configured(app))["hardware"] == told
+    results = ["|".join(str(entry[key]) for key in keys) for entry in response]
+    assert results == [row.strip() for row in rows.strip().splitlines()]
+    assert all(isinstance(entry["gpu"], str) and entry["gpu"] for entry in response)
+    assert (await configured(app))["hardware"] == response
 
 
 async def test_every_template_says_what_the_contract_says_of_it(app: AppFixture) -> None:
@@ -197,16 +201,21 @@ async def test_every_template_says_what_the_contract_says_of_it(app: AppFixture)
     assert (await configured(app))["templates"] == list(listed.values())
     for line in TABLE.strip().splitlines():
         name, hardware, idle, vram, disk, serverless, price, kind = line.split()
-        told = listed[name]
+        response = listed[name]
         numbers = [None if text == "n/a" else int(text) for text in (idle, vram, disk)]
-        assert [told["idleSeconds"], told["minVramGb"], told["diskGb"]] == numbers, name
-        shown = (told["hardware"], told["serverless"], told["priceHourText"], told["schema"]["outputKind"])
-        assert shown == (hardware, serverless == "yes", price, kind), name
-        assert told["image"] == f"sixfold/{name}"
-        assert told["verified"] is False
-        assert told["category"] in {"Text", "Image", "Audio", "3D", None}
-        assert told["schema"]["session"] is (name in {"world-model", "motion-model"})
-        assert (await app.client.get(f"{TEMPLATES}/{name}")).json() == told
+        assert [response["idleSeconds"], response["minVramGb"], response["diskGb"]] == numbers, name
+        visible = (
+            response["hardware"],
+            response["serverless"],
+            response["priceHourText"],
+            response["schema"]["outputKind"],
+        )
+        assert visible == (hardware, serverless == "yes", price, kind), name
+        assert response["image"] == f"sixfold/{name}"
+        assert response["verified"] is False
+        assert response["category"] in {"Text", "Image", "Audio", "3D", None}
+        assert response["schema"]["session"] is (name in {"world-model", "motion-model"})
+        assert (await app.client.get(f"{TEMPLATES}/{name}")).json() == response
 
 
 def row_of(item: dict[str, Any]) -> list[Any]:
@@ -230,23 +239,23 @@ async def test_every_input_is_the_contracts(app: AppFixture) -> None:
     listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
     different: dict[str, Any] = {}
     for name, rows in declared().items():
-        told = [row_of(item) for item in listed[name]["schema"]["inputs"]]
+        messages = [row_of(item) for item in listed[name]["schema"]["inputs"]]
         orders = [item["order"] for item in listed[name]["schema"]["inputs"]]
-        assert orders == list(range(len(told))), name
+        assert orders == list(range(len(messages))), name
         names = [row[0] for row in rows]
-        if [row[0] for row in told] != names:
-            different[name] = ([row[0] for row in told], names)
+        if [row[0] for row in messages] != names:
+            different[name] = ([row[0] for row in messages], names)
             continue
-        for row, wanted in zip(told, rows, strict=True):
-            if row != wanted_of(wanted, row):
-                different[f"{name}.{row[0]}"] = (row, wanted)
+        for row, expected in zip(messages, rows, strict=True):
+            if row != wanted_of(expected, row):
+                different[f"{name}.{row[0]}"] = (row, expected)
     assert different == {}
 
 
 async def test_text_has_variants_and_the_space_its_runtime(app: AppFixture) -> None:
-    told = (await app.client.get(f"{TEMPLATES}/text-llm")).json()
-    assert told["modelVariants"] == ["auto", "uncensored-gguf", "dynamic-v3"]
-    assert told["defaultModelVariant"] == "auto"
+    body = (await app.client.get(f"{TEMPLATES}/text-llm")).json()
+    assert body["modelVariants"] == ["auto", "uncensored-gguf", "dynamic-v3"]
+    assert body["defaultModelVariant"] == "auto"
     space = (await app.client.get(f"{TEMPLATES}/fast-image-space")).json()["schema"]
     assert (space["runtime"], space["apiName"]) == ("webui-runtime", "generate_image")
     assert {"spaceId", "dockerArgs"} <= space.keys()
@@ -272,9 +281,9 @@ async def test_the_configuration_is_packed_and_known_by_its_tag(app: AppFixture)
 
 async def test_the_operators_idle_time_stands_over_every_templates(tmp_path: Path) -> None:
     async with running_app(tmp_path, idle_seconds=3.0) as app:
-        told = await configured(app)
-        assert told["defaultIdleSecs"] == 3
-        assert {each["idleSeconds"] for each in told["templates"]} == {3}
+        response = await configured(app)
+        assert response["defaultIdleSecs"] == 3
+        assert {each["idleSeconds"] for each in response["templates"]} == {3}
 
 
 @pytest.mark.parametrize("path", [CONFIG, TEMPLATES, "/api/containers/hardware"])

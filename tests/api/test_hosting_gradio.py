@@ -32,20 +32,20 @@ def ports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, int]]:
     """The applications of a version, by their ports."""
-    with gradio.served(request.param, tmp_path_factory.mktemp("gradio")) as found:
-        yield found
+    with gradio.served(request.param, tmp_path_factory.mktemp("gradio")) as result:
+        yield result
 
 
 @asynccontextmanager
 async def imported(folder: Path, ports: dict[str, int], *names: str) -> AsyncIterator[tuple[AppFixture, Any]]:
     """An app that has imported applications, and the last one's template. Their names are `acme-PORT`."""
     async with running_app(folder, space_endpoint="http://127.0.0.1:{name}") as app:
-        told: Any = None
+        response: Any = None
         for name in names:
             answer = await post(app, IMPORT, {"space": f"acme/{ports[name]}"})
-            told = answer.json()
-            assert answer.status_code == 201, told
-        yield app, told
+            response = answer.json()
+            assert answer.status_code == 201, response
+        yield app, response
 
 
 async def run(app: AppFixture, port: int, **given: Any) -> dict[str, Any]:
@@ -63,17 +63,17 @@ def uri(data: bytes, kind: str) -> str:
 
 def grey(value: int, width: int = 40, height: int = 20) -> str:
     """A picture of one grey."""
-    made = io.BytesIO()
-    Image.new("RGB", (width, height), (value,) * 3).save(made, "PNG")
-    return uri(made.getvalue(), "image/png")
+    result = io.BytesIO()
+    Image.new("RGB", (width, height), (value,) * 3).save(result, "PNG")
+    return uri(result.getvalue(), "image/png")
 
 
 def sound(samples: np.ndarray[Any, Any]) -> bytes:
-    made = io.BytesIO()
-    with wave.open(made, "wb") as file:
+    result = io.BytesIO()
+    with wave.open(result, "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
         file.writeframes(samples.astype(np.int16).tobytes())
-    return made.getvalue()
+    return result.getvalue()
 
 
 def samples(data: bytes) -> list[int]:
@@ -83,9 +83,9 @@ def samples(data: bytes) -> list[int]:
 
 
 async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: dict[str, int]) -> None:
-    async with imported(tmp_path, ports, "painting") as (app, told):
-        inputs = {each["name"]: each for each in told["schema"]["inputs"]}
-        assert (told["schema"]["apiName"], told["schema"]["outputKind"]) == ("paint", "image")
+    async with imported(tmp_path, ports, "painting") as (app, response):
+        inputs = {each["name"]: each for each in response["schema"]["inputs"]}
+        assert (response["schema"]["apiName"], response["schema"]["outputKind"]) == ("paint", "image")
         assert {name: each["type"] for name, each in inputs.items()} == {
             "words": "string",
             "count": "integer",
@@ -102,20 +102,20 @@ async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: d
         assert (inputs["style"]["choices"], inputs["mood"]["default"]) == (["plain", "bold"], "wild")
 
         port = ports["painting"]
-        given = {"count": 5, "width": 101, "share": 0.25, "style": "bold", "mood": "calm", "flip": True}
-        ended = await run(app, port, words="a fox", picture=grey(77), **given)
+        values = {"count": 5, "width": 101, "share": 0.25, "style": "bold", "mood": "calm", "flip": True}
+        ended = await run(app, port, words="a fox", picture=grey(77), **values)
         assert ended["status"] == "succeeded", ended
         assert (ended["output"]["width"], ended["output"]["height"]) == (96, 64)  # snapped to the slider
         assert ended["outputs"] == {"seen": 1}
-        with Image.open(io.BytesIO(await fetched(app, ended["output"]))) as made:
-            row = np.asarray(made.convert("RGB"))[0, :7, 0].tolist()
+        with Image.open(io.BytesIO(await fetched(app, ended["output"]))) as result:
+            row = np.asarray(result.convert("RGB"))[0, :7, 0].tolist()
         assert row == [5, 5, 25, 1, 1, 1, 77]
         lines = ended["logs"].splitlines()
         assert "queue position 1 at the space" in lines
         assert [line for line in lines if line in ("mixing", "painting")] == ["mixing", "painting"]
         plain = await run(app, port, words="a")  # what was left out is what the application shows
-        with Image.open(io.BytesIO(await fetched(app, plain["output"]))) as made:
-            row = np.asarray(made.convert("RGB"))[0, :7, 0].tolist()
+        with Image.open(io.BytesIO(await fetched(app, plain["output"]))) as result:
+            row = np.asarray(result.convert("RGB"))[0, :7, 0].tolist()
         assert row == [1, 3, 50, 0, 0, 0, 0]
 
 
@@ -139,23 +139,23 @@ async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: d
         same = await run(app, ports["turn"], sound=uri(sound(rising), "audio/wav"), backwards=False)
         assert samples(await fetched(app, same["output"])) == rising.tolist()
 
-        given = {"paper": uri(b"quiet words", "text/plain"), "pictures": grey(9)}
-        heard = await run(app, ports["read"], **given)
+        inputs = {"paper": uri(b"quiet words", "text/plain"), "pictures": grey(9)}
+        heard = await run(app, ports["read"], **inputs)
         assert heard["status"] == "succeeded", heard
         assert await fetched(app, heard["output"]) == b"QUIET WORDS"
         [turned_image] = heard["outputs"].values()
         assert (turned_image["width"], turned_image["height"]) == (20, 40)
 
-        shown = await run(app, ports["show"], pictures=grey(60, 24, 16), times=3)
-        assert shown["status"] == "succeeded", shown
-        assert [(each["width"], each["height"]) for each in shown["output"]] == [(24, 16)] * 3
+        visible = await run(app, ports["show"], pictures=grey(60, 24, 16), times=3)
+        assert visible["status"] == "succeeded", visible
+        assert [(each["width"], each["height"]) for each in visible["output"]] == [(24, 16)] * 3
 
 
 async def test_who_waits_knows_his_place_and_who_leaves_frees_it(
     tmp_path: Path, ports: dict[str, int]
 ) -> None:
-    async with imported(tmp_path, ports, "wait") as (app, told):
-        assert told["schema"]["outputKind"] == "text"
+    async with imported(tmp_path, ports, "wait") as (app, response):
+        assert response["schema"]["outputKind"] == "text"
         lines: asyncio.Queue[str] = asyncio.Queue()
         app.product.bus.watchers.append(
             lambda _, event: lines.put_nowait(event.line) if isinstance(event, LogEvent) else None
@@ -179,9 +179,9 @@ async def finished(app: AppFixture, url: str) -> dict[str, Any]:
     with app.product.bus.listen(prediction) as events:
         async with asyncio.timeout(60):
             while True:
-                told = (await app.client.get(url, headers=app.bearer)).json()
-                if told["completed_at"]:
-                    return told
+                body = (await app.client.get(url, headers=app.bearer)).json()
+                if body["completed_at"]:
+                    return body
                 await events.get()
 
 
@@ -189,21 +189,21 @@ async def test_a_folder_of_real_gradio_runs_shut_in(tmp_path: Path) -> None:
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     home_of = gradio.interpreter("6").parents[1]
-    kept = tmp_path / "spaces" / "painter-0123456789abcdef"
-    shutil.copytree(gradio.APPLICATION.parent, kept, ignore=shutil.ignore_patterns("__pycache__"))
-    (kept / "README.md").write_text("---\nsdk: gradio\nsdk_version: 6.31.0\napp_file: space.py\n---\n")
-    (kept / "requirements.txt").write_text("numpy\n")
+    remaining = tmp_path / "spaces" / "painter-0123456789abcdef"
+    shutil.copytree(gradio.APPLICATION.parent, remaining, ignore=shutil.ignore_patterns("__pycache__"))
+    (remaining / "README.md").write_text("---\nsdk: gradio\nsdk_version: 6.31.0\napp_file: space.py\n---\n")
+    (remaining / "requirements.txt").write_text("numpy\n")
     packages = next(home_of.glob("lib/python3*/site-packages"))
-    kept.with_name(f"{kept.name}.packages").symlink_to(packages)
+    remaining.with_name(f"{remaining.name}.packages").symlink_to(packages)
     async with running_app(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as app:
         header = await operator(app)
-        answer = await post_as(app, IMPORT, {"folder": kept.name}, header)
+        answer = await post_as(app, IMPORT, {"folder": remaining.name}, header)
         assert answer["schema"]["apiName"] == "paint", answer
-        given = {"words": "a fox", "picture": grey(50)}
-        ended = await post_as(app, RUN, {"model": "local-painter", "input": given, "wait": 60}, header)
+        inputs = {"words": "a fox", "picture": grey(50)}
+        ended = await post_as(app, RUN, {"model": "local-painter", "input": inputs, "wait": 60}, header)
         assert ended["status"] == "succeeded", ended
-        with Image.open(io.BytesIO(await fetched(app, ended["output"]))) as made:
-            assert np.asarray(made.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
+        with Image.open(io.BytesIO(await fetched(app, ended["output"]))) as result:
+            assert np.asarray(result.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
 
 
 async def post_as(app: AppFixture, path: str, body: Any, header: dict[str, str]) -> dict[str, Any]:

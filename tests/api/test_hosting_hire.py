@@ -47,8 +47,8 @@ def models() -> Mapping[str, Any]:
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with those templates."""
-    async with running_app(tmp_path, models()) as found:
-        yield found
+    async with running_app(tmp_path, models()) as result:
+        yield result
 
 
 def painted(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
@@ -60,8 +60,8 @@ async def post(app: AppFixture, path: str, body: Any, status: int) -> dict[str, 
     """What a POST of the first account is answered."""
     answer = await app.client.post(path, json=body, headers=app.bearer)
     assert answer.status_code == status, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    document: dict[str, Any] = answer.json()
+    return document
 
 
 async def cost_of(app: AppFixture, prediction_id: str) -> int:
@@ -71,12 +71,12 @@ async def cost_of(app: AppFixture, prediction_id: str) -> int:
 
 
 async def test_time_is_paid_to_the_micro_dollar_at_the_templates_price(app: AppFixture) -> None:
-    told = await post(app, RUN, painted("LATE"), 200)
-    run_us = round(told["metrics"]["predict_ms"] * 1000)
+    response = await post(app, RUN, painted("LATE"), 200)
+    run_us = round(response["metrics"]["predict_ms"] * 1000)
     assert run_us >= 200_000
-    assert await cost_of(app, told["id"]) == -(-1_650_000 * run_us // HOUR_US)
-    assert told["hardware"] == "gpu-48gb-b"
-    assert (told["queue_position"], told["eta_seconds"]) == (None, None)
+    assert await cost_of(app, response["id"]) == -(-1_650_000 * run_us // HOUR_US)
+    assert response["hardware"] == "gpu-48gb-b"
+    assert (response["queue_position"], response["eta_seconds"]) == (None, None)
     other = await post(app, RUN, painted("LATE", hardware="gpu-48gb-a"), 200)
     run_us = round(other["metrics"]["predict_ms"] * 1000)
     assert await cost_of(app, other["id"]) == -(-640_000 * run_us // HOUR_US)
@@ -92,9 +92,9 @@ async def test_the_hold_is_the_price_of_the_longest_run(app: AppFixture) -> None
 
 
 async def test_a_service_that_is_a_template_is_paid_by_time_here(app: AppFixture) -> None:
-    told = await post(app, RUN, {"model": "embeddings", "input": {"prompt": "x"}}, 200)
-    run_us = round(told["metrics"]["predict_ms"] * 1000)
-    assert await cost_of(app, told["id"]) == -(-300_000 * run_us // HOUR_US)
+    response = await post(app, RUN, {"model": "embeddings", "input": {"prompt": "x"}}, 200)
+    run_us = round(response["metrics"]["predict_ms"] * 1000)
+    assert await cost_of(app, response["id"]) == -(-300_000 * run_us // HOUR_US)
 
 
 REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
@@ -125,16 +125,16 @@ REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
 async def test_what_cannot_be_hired_is_said(
     app: AppFixture, body: dict[str, Any], status: int, names: list[str]
 ) -> None:
-    told = await post(app, RUN, body, status)
-    assert told["code"] == "invalid_input"
-    assert [item["input"] for item in told["errors"]] == names
+    response = await post(app, RUN, body, status)
+    assert response["code"] == "invalid_input"
+    assert [item["input"] for item in response["errors"]] == names
 
 
 async def test_a_queue_is_joined_with_the_reply_of_the_contract(app: AppFixture) -> None:
-    told = await post(app, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
-    prediction_id = told["prediction_id"]
+    response = await post(app, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
+    prediction_id = response["prediction_id"]
     own = f"/api/containers/predictions/{prediction_id}"
-    assert told == {
+    assert response == {
         "prediction_id": prediction_id,
         "status": "queued",
         "queue_position": 0,
@@ -146,28 +146,28 @@ async def test_a_queue_is_joined_with_the_reply_of_the_contract(app: AppFixture)
         await post(app, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
         for _ in range(2)
     ]
-    shown = (await app.client.get(behind[1]["status_url"], headers=app.bearer)).json()
-    assert shown["status"] == "queued"
-    assert shown["queue_position"] == 1
-    assert shown["eta_seconds"] > 0
-    foreign = await app.client.get(told["status_url"], headers=bearer(app.other))
+    body = (await app.client.get(behind[1]["status_url"], headers=app.bearer)).json()
+    assert body["status"] == "queued"
+    assert body["queue_position"] == 1
+    assert body["eta_seconds"] > 0
+    foreign = await app.client.get(response["status_url"], headers=bearer(app.other))
     assert foreign.status_code == 404
-    for each in (told, *behind):
+    for each in (response, *behind):
         await post(app, each["cancel_url"], {}, 200)
     await app.until("5.00", "0.00")
 
 
 async def test_a_quote_names_price_hold_and_time_and_changes_nothing(app: AppFixture) -> None:
     path = "/api/containers/anime-image/quote"
-    told = await post(app, path, {"input": {"prompt": "x"}}, 200)
-    assert set(told) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
-    assert (told["hold_usd"], told["cold"]) == ("0.275", True)
-    assert 0 < float(told["price_usd"]) < 0.275
+    response = await post(app, path, {"input": {"prompt": "x"}}, 200)
+    assert set(response) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
+    assert (response["hold_usd"], response["cold"]) == ("0.275", True)
+    assert 0 < float(response["price_usd"]) < 0.275
     await post(app, RUN, painted(), 200)
     warm = await post(app, path, {"input": {"prompt": "x"}, "hardware": "gpu-48gb-a"}, 200)
     assert warm["cold"] is False
-    assert warm["eta_seconds"] < told["eta_seconds"]
-    assert float(warm["price_usd"]) < float(told["price_usd"])
+    assert warm["eta_seconds"] < response["eta_seconds"]
+    assert float(warm["price_usd"]) < float(response["price_usd"])
     fixed = await post(app, "/api/containers/ra2/quote", {"input": {"prompt": "x"}}, 200)
     assert (fixed["price_usd"], fixed["hold_usd"]) == ("0.04", "0.04")
     await post(app, path, {"input": {}}, 400)
@@ -180,9 +180,9 @@ async def test_what_nothing_serves_is_refused_at_once_with_what_would(app: AppFi
         ("/api/containers/text-llm/queue/join", {"input": {"prompt": "x"}}),
         ("/api/containers/text-llm/quote", {"input": {"prompt": "x"}}),
     ):
-        told = await post(app, path, body, 503)
-        assert told["code"] == "engine_unavailable"
-        assert all(word in told["error"] for word in ("Ollama", "llama.cpp", "vLLM", "OPENAI_API_KEY"))
+        response = await post(app, path, body, 503)
+        assert response["code"] == "engine_unavailable"
+        assert all(word in response["error"] for word in ("Ollama", "llama.cpp", "vLLM", "OPENAI_API_KEY"))
     listed = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()
     assert listed["predictions"] == []
 
@@ -207,16 +207,20 @@ async def test_mounted_files_reach_the_inputs_and_the_worker(app: AppFixture) ->
         )
     ).json()
     mounted = {"notes.txt": upload["id"], "same.txt": upload["url"]}
-    given = {"media": "/mnt/sixfold/artifacts/notes.txt"}
+    inputs = {"media": "/mnt/sixfold/artifacts/notes.txt"}
     beside = await post(
-        app, RUN, {"model": "media-encode", "input": given, "_artifacts_mounts": mounted}, 200
+        app, RUN, {"model": "media-encode", "input": inputs, "_artifacts_mounts": mounted}, 200
     )
     inside = await post(
-        app, RUN, {"model": "media-encode", "input": {**given, "_artifacts_mounts": mounted}}, 200
+        app, RUN, {"model": "media-encode", "input": {**inputs, "_artifacts_mounts": mounted}}, 200
     )
-    for told in (beside, inside):
-        assert told["output"]["files"] == {"media": 12, "artifacts/notes.txt": 12, "artifacts/same.txt": 12}
-        assert told["input"]["media"] == given["media"]
+    for response in (beside, inside):
+        assert response["output"]["files"] == {
+            "media": 12,
+            "artifacts/notes.txt": 12,
+            "artifacts/same.txt": 12,
+        }
+        assert response["input"]["media"] == inputs["media"]
 
 
 async def test_a_mounted_picture_is_looked_at_like_any_other(app: AppFixture) -> None:
@@ -224,8 +228,8 @@ async def test_a_mounted_picture_is_looked_at_like_any_other(app: AppFixture) ->
     Image.new("RGB", (8, 8)).save(file, "PNG")
     picture = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
     body = {"model": "bg-remover", "input": {"image": "/mnt/sixfold/artifacts/a"}}
-    told = await post(app, RUN, {**body, "_artifacts_mounts": {"a": picture}}, 200)
-    assert told["output"]["files"]["image"] == len(file.getvalue())
+    response = await post(app, RUN, {**body, "_artifacts_mounts": {"a": picture}}, 200)
+    assert response["output"]["files"]["image"] == len(file.getvalue())
     wrong = await post(app, RUN, {**body, "_artifacts_mounts": {"a": "data:text/plain,no"}}, 400)
     assert [item["input"] for item in wrong["errors"]] == ["image"]
 

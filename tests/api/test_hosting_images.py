@@ -20,8 +20,8 @@ async def test_container_images_need_the_operator_and_a_runtime(tmp_path: Path) 
         operator = bearer(await operators_key(app))
 
         async def answer(body: dict[str, Any], header: dict[str, str] = operator) -> tuple[int, str]:
-            got = await app.client.post(TEMPLATES, json=body, headers=header)
-            return got.status_code, got.json()["error"]
+            response = await app.client.post(TEMPLATES, json=body, headers=header)
+            return response.status_code, response.json()["error"]
 
         assert (await answer({"image": "a/b"}, app.bearer))[0] == 403
         assert await answer({}) == (400, "image is required")

@@ -25,10 +25,14 @@ async def ran(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
 
 async def test_a_walk_is_a_picture_and_a_movement_is_a_list_of_poses(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
-        told = await ran(app, "world-model", prompt="islands", keys="w", steps=2)
-        assert (told["quality"], told["output_kind"], told["hardware"]) == ("preview", "image", "gpu-24gb-b")
-        assert float(told["cost"]) > 0
-        picture = await app.client.get(told["output"]["url"])
+        response = await ran(app, "world-model", prompt="islands", keys="w", steps=2)
+        assert (response["quality"], response["output_kind"], response["hardware"]) == (
+            "preview",
+            "image",
+            "gpu-24gb-b",
+        )
+        assert float(response["cost"]) > 0
+        picture = await app.client.get(response["output"]["url"])
         assert Image.open(io.BytesIO(picture.content)).size == (960, 540)
         poses = (await ran(app, "motion-model", prompt="walk, then wave", steps=3))["output"]
         assert [pose["t"] for pose in poses] == [50, 100, 150]

@@ -7,5 +7,5 @@ from sixfold.api.hosting import schemas
 
 def test_null_is_as_if_it_were_not_there() -> None:
     names = ("input", "wait", "hardware", "variant", "webhook")
-    asked = schemas.run_request({"model": "ra2"} | dict.fromkeys(names))
-    assert asked == schemas.run_request({"model": "ra2"})
+    request = schemas.run_request({"model": "ra2"} | dict.fromkeys(names))
+    assert request == schemas.run_request({"model": "ra2"})

@@ -50,11 +50,11 @@ def several(space: GradioServer) -> list[tuple[str, str, Any]]:
 
 
 async def ran(app: AppFixture) -> dict[str, Any]:
-    made: dict[str, Any] = (
+    body: dict[str, Any] = (
         await post(app, RUN, {"model": MODEL, "input": {"prompt": "a fox"}, "wait": 60})
     ).json()
-    assert made["status"] == "succeeded", made
-    return made
+    assert body["status"] == "succeeded", body
+    return body
 
 
 def sized(media: dict[str, Any]) -> tuple[str, int, int]:
@@ -64,9 +64,9 @@ def sized(media: dict[str, Any]) -> tuple[str, int, int]:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, version: str) -> None:
     async with imported(tmp_path, version) as app:
-        made = await ran(app)
-        others = made["outputs"]
-        assert set(made["output"]) == {"url", "content_type", "width", "height"}
+        result = await ran(app)
+        others = result["outputs"]
+        assert set(result["output"]) == {"url", "content_type", "width", "height"}
         assert list(others) == [
             "what_is_seen",
             "seed_used",
@@ -78,36 +78,36 @@ async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, 
         ]
         assert (others["what_is_seen"], others["seed_used"], others["depth_7"]) == (TEXT, 7, "far")
         assert (others["output_6"], others["mask"]) == (SCORES, None)
-        files = [made["output"], others["depth"], *others["steps"]]
+        files = [result["output"], others["depth"], *others["steps"]]
         assert len({file["url"] for file in files}) == 4
         for file in files:
             assert sized(file) == ("image/webp", 96, 64) or sized(file) == ("image/png", 96, 64)
             with Image.open(io.BytesIO((await app.client.get(file["url"])).content)) as image:
                 assert image.size == (96, 64)
-        again = await app.client.get(f"/api/containers/predictions/{made['id']}", headers=app.bearer)
+        again = await app.client.get(f"/api/containers/predictions/{result['id']}", headers=app.bearer)
         assert again.json()["outputs"] == others
 
 
 async def test_one_output_has_no_others(tmp_path: Path) -> None:
     async with imported(tmp_path, "6", ("textbox", "Answer", "yes")) as app:
-        made = await ran(app)
-        assert made["output"] == "yes"
-        assert "outputs" not in made
+        result = await ran(app)
+        assert result["output"] == "yes"
+        assert "outputs" not in result
 
 
 async def test_texts_alone_are_all_given(tmp_path: Path) -> None:
     async with imported(tmp_path, "6", ("textbox", "Answer", "yes"), ("textbox", "Why", "so")) as app:
-        made = await ran(app)
-        assert (made["output"], made["outputs"]) == ("yes", {"why": "so"})
+        result = await ran(app)
+        assert (result["output"], result["outputs"]) == ("yes", {"why": "so"})
 
 
 async def test_where_the_first_file_is_missing_the_next_is_the_output(tmp_path: Path) -> None:
     async with gradio("6") as space, running_app(tmp_path, space_endpoint=space.url) as app:
         space.give(("image", "Sketch", None), ("image", "Final", space.image()))
         await post(app, IMPORT, {"space": "acme/paint"})
-        made = await ran(app)
-        assert made["output"]["width"] == 96
-        assert made["outputs"] == {"sketch": None}
+        result = await ran(app)
+        assert result["output"]["width"] == 96
+        assert result["outputs"] == {"sketch": None}
 
 
 async def test_the_gateway_gives_all_outputs(tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ async def test_the_gateway_gives_all_outputs(tmp_path: Path) -> None:
 
 async def test_replicate_api_returns_first_output_and_the_others(tmp_path: Path) -> None:
     async with imported(tmp_path) as app:
-        made = await ran(app)
-        shown = (await app.client.get(f"/replicate/v1/predictions/{made['id']}", headers=app.bearer)).json()
-        assert shown["output"] == made["output"]["url"]
-        assert shown["outputs"]["depth"] == made["outputs"]["depth"]["url"]
-        assert shown["outputs"]["what_is_seen"] == TEXT
+        result = await ran(app)
+        body = (await app.client.get(f"/replicate/v1/predictions/{result['id']}", headers=app.bearer)).json()
+        assert body["output"] == result["output"]["url"]
+        assert body["outputs"]["depth"] == result["outputs"]["depth"]["url"]
+        assert body["outputs"]["what_is_seen"] == TEXT
 
 
 async def test_the_tool_gives_all_outputs(tmp_path: Path) -> None:
@@ -133,21 +133,21 @@ async def test_the_tool_gives_all_outputs(tmp_path: Path) -> None:
         call = {"method": "tools/call", "params": {"name": "run", "arguments": arguments}}
         answer = await post(app, "/mcp", {"jsonrpc": "2.0", "id": 1, **call})
         result = answer.json()["result"]
-        made = result["structuredContent"]
-        assert [sized(file) for file in made["output"]] == [sized(made["outputs"]["depth"])]
-        assert (made["outputs"]["what_is_seen"], made["outputs"]["seed_used"]) == (TEXT, 7)
-        assert made["data"] == {}
+        output = result["structuredContent"]
+        assert [sized(file) for file in output["output"]] == [sized(output["outputs"]["depth"])]
+        assert (output["outputs"]["what_is_seen"], output["outputs"]["seed_used"]) == (TEXT, 7)
+        assert output["data"] == {}
         assert [each["type"] for each in result["content"]].count("resource_link") == 4
 
 
 async def test_the_page_shows_all_outputs(tmp_path: Path) -> None:
     async with imported(tmp_path) as app:
-        made = await ran(app)
+        result = await ran(app)
         await signed_in(app)
-        page = (await app.client.get(f"/predictions/{made['id']}")).text
+        page = (await app.client.get(f"/predictions/{result['id']}")).text
         assert "A fox, &lt;b&gt;red&lt;/b&gt;, in snow." in page
         assert "<figcaption>what is seen</figcaption>" in page
-        for file in (made["output"], made["outputs"]["depth"], *made["outputs"]["steps"]):
+        for file in (result["output"], result["outputs"]["depth"], *result["outputs"]["steps"]):
             assert f' src="{file["url"].removeprefix(app.product.settings.base_url)}"' in page
         assert "_outputs" not in page
 
@@ -160,14 +160,14 @@ async def test_the_command_line_saves_every_file_and_prints_the_rest(
             return target.write_bytes(url.encode())
 
     async with imported(tmp_path / "data") as app:
-        made = await ran(app)
+        result = await ran(app)
     folder = tmp_path / "kept"
     folder.mkdir()
-    saved = command.save(Fetched("http://127.0.0.1:9", None), made, f"{folder}/")
-    urls = [made["output"]["url"], made["outputs"]["depth"]["url"]]
-    urls += [file["url"] for file in made["outputs"]["steps"]]
+    saved = command.save(Fetched("http://127.0.0.1:9", None), result, f"{folder}/")
+    urls = [result["output"]["url"], result["outputs"]["depth"]["url"]]
+    urls += [file["url"] for file in result["outputs"]["steps"]]
     assert [path.read_text() for path, _ in saved] == urls
-    command.print_result(made, [path for path, _ in saved], as_json=False)
+    command.print_result(result, [path for path, _ in saved], as_json=False)
     printed = capsys.readouterr().out
     values = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
     assert (values["what_is_seen"], values["seed_used"]) == (TEXT, 7)

@@ -70,15 +70,15 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         header = await operators_key(app)
         path.write_text(GREET, "utf-8")
         await app.product.model_watcher.refresh()
-        shown = (await app.client.get("/api/containers/templates/greet", headers=header)).json()
-        assert [each["name"] for each in shown["schema"]["inputs"]] == ["name", "times"]
-        assert (shown["schema"]["outputKind"], shown["version"]) == ("text", 1)
+        document = (await app.client.get("/api/containers/templates/greet", headers=header)).json()
+        assert [each["name"] for each in document["schema"]["inputs"]] == ["name", "times"]
+        assert (document["schema"]["outputKind"], document["version"]) == ("text", 1)
         body = {"model": "greet", "input": {"name": "ada", "times": 2}}
-        told = (await app.client.post(RUN, json=body, headers=header)).json()
-        assert (told["status"], told["output"]) == ("succeeded", "hello ada hello ada")
-        assert told["hardware"] == "gpu-24gb-b"
-        assert told["engine"] == "greet@1"
-        page = (await app.client.get(f"/predictions/{told['id']}", headers=header)).text
+        response = (await app.client.post(RUN, json=body, headers=header)).json()
+        assert (response["status"], response["output"]) == ("succeeded", "hello ada hello ada")
+        assert response["hardware"] == "gpu-24gb-b"
+        assert response["engine"] == "greet@1"
+        page = (await app.client.get(f"/predictions/{response['id']}", headers=header)).text
         assert "greet/acct_" not in page
         wrong = {"model": "greet", "input": {"name": "ada", "times": 9}}
         assert (await app.client.post(RUN, json=wrong, headers=header)).status_code == 400
@@ -96,8 +96,8 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         assert (await app.client.post(RUN, json=body, headers=app.bearer)).status_code == 404
         path.write_text(GREET.replace('"hello"', '"good day"'), "utf-8")
         await app.product.model_watcher.refresh()
-        told = (await app.client.post(RUN, json=body, headers=header)).json()
-        assert told["output"] == "good day ada good day ada"
+        response = (await app.client.post(RUN, json=body, headers=header)).json()
+        assert response["output"] == "good day ada good day ada"
         path.write_text("def broken(:\n", "utf-8")
         await app.product.model_watcher.refresh()
         assert app.product.model_watcher.faults == {"greet.py": "line 1: invalid syntax"}
@@ -125,9 +125,9 @@ async def test_dropped_model_file_gets_price_queue_form_and_tool(
         try:
             await asyncio.to_thread((folder / "greet.py").write_text, GREET, "utf-8")
             async with asyncio.timeout(120):
-                shown = 404
-                while shown == 404:
-                    shown = (await app.client.get(TEMPLATE, headers=header)).status_code
+                visible = 404
+                while visible == 404:
+                    visible = (await app.client.get(TEMPLATE, headers=header)).status_code
                     await asyncio.sleep(0.05)
         finally:
             watching.cancel()
@@ -172,14 +172,14 @@ async def test_what_nobody_added_is_shut_in_and_what_was_added_is_not(tmp_path: 
         async def seen() -> str:
             await app.product.model_watcher.refresh()
             body = {"model": "peek", "input": {"path": str(secret)}}
-            told = (await app.client.post(RUN, json=body, headers=header)).json()
-            assert told["status"] == "succeeded", told
-            return told["output"]
+            document = (await app.client.post(RUN, json=body, headers=header)).json()
+            assert document["status"] == "succeeded", document
+            return document["output"]
 
         assert secret.exists()
         assert await seen() == "nothing"
-        asked = ["model", "add", str(source), "--data-dir", str(tmp_path), "--json"]
-        assert await asyncio.to_thread(main.main, asked) == 0
+        requests = ["model", "add", str(source), "--data-dir", str(tmp_path), "--json"]
+        assert await asyncio.to_thread(main.main, requests) == 0
         assert await seen() == "seen"
 
 
@@ -192,7 +192,7 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
         assert "sixfold model add" in app.product.model_watcher.faults["greet.py"]
         source = tmp_path / "source.py"
         source.write_text(GREET, "utf-8")
-        asked = [
+        requests = [
             "model",
             "add",
             str(source),
@@ -202,7 +202,7 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
             "gpu-16gb-a",
             "--json",
         ]
-        assert await asyncio.to_thread(main.main, asked) == 0
+        assert await asyncio.to_thread(main.main, requests) == 0
         await app.product.model_watcher.refresh()
         assert app.product.model_watcher.faults == {}
         own = await app.product.predictions.custom_models.find("greet", app.operator.id)

@@ -29,8 +29,8 @@ BASE = "/replicate/v1"
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with templates of tiny engines."""
-    async with running_app(tmp_path, models(), **INSIDE) as found:
-        yield found
+    async with running_app(tmp_path, models(), **INSIDE) as result:
+        yield result
 
 
 def client(app: AppFixture, key: str | None = None) -> Client:
@@ -57,24 +57,24 @@ async def test_a_version_runs_as_its_model_does(app: AppFixture) -> None:
     assert schema["properties"]["prompt"]["x-order"] == 0
     version = await model.versions.async_get(model.latest_version.id)
     assert [each.id for each in (await model.versions.async_list()).results] == [version.id]
-    made = await official.predictions.async_create(version=version, input={"prompt": "a fox"}, wait=True)
-    assert (made.status, made.version) == ("succeeded", version.id)
-    assert made.metrics is not None
-    assert made.metrics["predict_time"] >= 0
+    result = await official.predictions.async_create(version=version, input={"prompt": "a fox"}, wait=True)
+    assert (result.status, result.version) == ("succeeded", version.id)
+    assert result.metrics is not None
+    assert result.metrics["predict_time"] >= 0
     named = await official.async_run(f"sixfold/anime-image:{version.id}", {"prompt": "a fox"})
     assert isinstance(named, str)
 
 
 async def test_a_prediction_is_made_followed_and_canceled(app: AppFixture) -> None:
     official = client(app)
-    made = await official.models.predictions.async_create(
+    result = await official.models.predictions.async_create(
         ("sixfold", "anime-image"), {"prompt": "SLOW"}, wait=False
     )
-    assert made.status in {"starting", "processing"}
-    await made.async_cancel()
+    assert result.status in {"starting", "processing"}
+    await result.async_cancel()
     official.poll_interval = 0.01
-    await made.async_wait()
-    assert (made.status, made.output) == ("canceled", None)
+    await result.async_wait()
+    assert (result.status, result.output) == ("canceled", None)
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -86,8 +86,8 @@ async def test_a_failure_is_the_clients_own(app: AppFixture) -> None:
 
 async def test_a_file_goes_in(app: AppFixture) -> None:
     file = io.BytesIO(b"twelve bytes")
-    told: Any = await client(app).async_run("sixfold/media-encode", {"media": file})
-    assert told["files"] == {"media": 12}
+    response: Any = await client(app).async_run("sixfold/media-encode", {"media": file})
+    assert response["files"] == {"media": 12}
 
 
 async def test_all_models_the_account_and_the_hardware_are_listed(app: AppFixture) -> None:
@@ -115,11 +115,11 @@ REFUSED = [
 @pytest.mark.parametrize(("path", "body", "status"), REFUSED)
 async def test_errors_have_replicates_shape(app: AppFixture, path: str, body: Any, status: int) -> None:
     answer = await app.client.post(f"{BASE}/{path}", json=body, headers=app.bearer)
-    told = answer.json()
-    assert (answer.status_code, told["status"]) == (status, status)
-    assert told["detail"]
-    assert told["title"]
-    assert set(told) - {"invalid_fields"} == {"detail", "status", "title"}
+    document = answer.json()
+    assert (answer.status_code, document["status"]) == (status, status)
+    assert document["detail"]
+    assert document["title"]
+    assert set(document) - {"invalid_fields"} == {"detail", "status", "title"}
 
 
 async def test_a_wrong_key_is_the_clients_own_error(app: AppFixture) -> None:
@@ -143,17 +143,17 @@ async def test_prefer_says_how_long_to_wait(app: AppFixture) -> None:
 async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture) -> None:
     faults = Faults()
     async with listening(faults) as url:
-        made = await client(app).models.predictions.async_create(
+        result = await client(app).models.predictions.async_create(
             ("sixfold", "anime-image"),
             {"prompt": "a fox"},
             wait=True,
             webhook=url,
             webhook_events_filter=["completed"],
         )
-        await until(app, made.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+        await until(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
     (seen,) = faults.steps("told")
-    told = json.loads(seen.document)
-    assert (told["id"], told["status"], told["output"]) == (made.id, "succeeded", made.output)
+    response = json.loads(seen.document)
+    assert (response["id"], response["status"], response["output"]) == (result.id, "succeeded", result.output)
 
 
 # -- names of Replicate ------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ async def test_a_public_name_runs_what_stands_for_it(app: AppFixture) -> None:
 
 async def test_a_published_version_runs_by_its_id(app: AppFixture) -> None:
     official = client(app)
-    made = await official.predictions.async_create(version=SDXL, input={"prompt": "a fox"}, wait=True)
-    assert (made.model, made.status) == ("stability-ai/sdxl", "succeeded")
+    result = await official.predictions.async_create(version=SDXL, input={"prompt": "a fox"}, wait=True)
+    assert (result.model, result.status) == ("stability-ai/sdxl", "succeeded")
     outputs: Any = await official.async_run(f"stability-ai/sdxl:{SDXL}", {"prompt": "a fox"})
     assert len(outputs) == 1
     version = await (await official.models.async_get("stability-ai/sdxl")).versions.async_get(SDXL)
@@ -207,17 +207,17 @@ async def test_public_names_refuse_in_their_own_words(app: AppFixture) -> None:
 async def test_a_webhook_has_the_public_name(app: AppFixture) -> None:
     faults = Faults()
     async with listening(faults) as url:
-        made = await client(app).models.predictions.async_create(
+        result = await client(app).models.predictions.async_create(
             ("black-forest-labs", "flux-schnell"),
             {"prompt": "a fox"},
             wait=True,
             webhook=url,
             webhook_events_filter=["completed"],
         )
-        await until(app, made.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+        await until(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
     (seen,) = faults.steps("told")
-    told = json.loads(seen.document)
-    assert (told["model"], told["output"]) == (FLUX, made.output)
+    response = json.loads(seen.document)
+    assert (response["model"], response["output"]) == (FLUX, result.output)
 
 
 # -- search, collections, files, the rest ------------------------------------------------------------
@@ -225,11 +225,11 @@ async def test_a_webhook_has_the_public_name(app: AppFixture) -> None:
 
 async def test_models_are_found_by_words_and_tasks(app: AppFixture) -> None:
     official = client(app)
-    found = {
+    results = {
         f"{model.owner}/{model.name}"
         for model in (await official.models.async_search("FLUX schnell")).results
     }
-    assert found == {FLUX}
+    assert results == {FLUX}
     answer = await app.client.get(f"{BASE}/search", params={"query": "flux"}, headers=app.bearer)
     assert {row["model"]["owner"] for row in answer.json()["models"]} == {"black-forest-labs"}
     slugs = [one.slug for one in (await official.collections.async_list()).results]
@@ -284,11 +284,11 @@ async def test_what_is_not_here_says_so_in_replicates_shape(app: AppFixture) -> 
 
 
 async def test_only_texts_are_streamed(app: AppFixture) -> None:
-    made = await client(app).models.predictions.async_create(
+    result = await client(app).models.predictions.async_create(
         ("sixfold", "anime-image"), {"prompt": "a fox"}, wait=True
     )
-    assert "stream" not in (made.urls or {})
-    answer = await app.client.get(f"{BASE}/predictions/{made.id}/stream", headers=app.bearer)
+    assert "stream" not in (result.urls or {})
+    answer = await app.client.get(f"{BASE}/predictions/{result.id}/stream", headers=app.bearer)
     assert answer.status_code == 400
 
 
@@ -303,8 +303,8 @@ async def test_a_chat_streams_its_text_and_its_end(tmp_path: Path) -> None:
         inputs = {"prompt": "say 3 words", "max_new_tokens": 9}
         assert await streamed(gateway.app, inputs) == [("output", "word word word"), ("done", "{}")]
         assert gateway.acme.seen[-1].document["max_tokens"] == 9
-        (made,) = (await client(gateway.app).predictions.async_list()).results
-        assert made.output == ["word word word"]
+        (result,) = (await client(gateway.app).predictions.async_list()).results
+        assert result.output == ["word word word"]
         gateway.acme.mode = "refuse"
         with pytest.raises(RuntimeError, match="It says so"):  # so the client tells of `error`
             await streamed(gateway.app, inputs)
@@ -312,8 +312,8 @@ async def test_a_chat_streams_its_text_and_its_end(tmp_path: Path) -> None:
 
 async def test_a_page_of_files_leads_to_the_next(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_PAGE", 1)
-    made = [(await client(app).files.async_create(io.BytesIO(b"%d" % number))).id for number in range(2)]
+    results = [(await client(app).files.async_create(io.BytesIO(b"%d" % number))).id for number in range(2)]
     first = (await app.client.get(f"{BASE}/files", headers=app.bearer)).json()
     second = (await app.client.get(first["next"], headers=app.bearer)).json()
-    assert [row["id"] for row in first["results"] + second["results"]] == made[::-1]
+    assert [row["id"] for row in first["results"] + second["results"]] == results[::-1]
     assert second["next"] is None

@@ -40,14 +40,14 @@ async def post(app: AppFixture, path: str, body: Any) -> httpx.Response:
 async def test_a_space_becomes_a_typed_template(tmp_path: Path, version: str) -> None:
     async with imported(tmp_path, version) as (app, _):
         answer = await post(app, IMPORT, {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"})
-        told = answer.json()
-        assert answer.status_code == 201, told
-        assert (told["name"], told["hardware"], told["priceHourText"]) == (
+        body = answer.json()
+        assert answer.status_code == 201, body
+        assert (body["name"], body["hardware"], body["priceHourText"]) == (
             "acme-paint-box",
             "gpu-16gb-a",
             "$0.30",
         )
-        schema = told["schema"]
+        schema = body["schema"]
         assert (schema["runtime"], schema["apiName"], schema["spaceId"], schema["outputKind"]) == (
             "webui-runtime",
             "generate_image",
@@ -79,14 +79,14 @@ async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> Non
         await post(app, IMPORT, {"space": f"https://example.com/spaces/acme/paint{version}"})
         sent = fault_server.picture(32, 24)
         uri = "data:image/png;base64," + base64.b64encode(sent).decode()
-        given = {"prompt": "a fox", "width": 100, "image": uri, "style": "bold"}
-        told = (await post(app, RUN, {"model": f"acme-paint{version}", "input": given})).json()
-        assert told["status"] == "succeeded", told
-        assert (told["output"]["width"], told["output"]["height"]) == (96, 64)
-        assert told["output"]["content_type"] == "image/png"
-        assert told["outputs"] == {"seed": 7}
-        assert told["logs"].splitlines()[:2] == ["queue position 1 at the space", "painting"]
-        assert 0 < float(told["cost"]) < 0.01
+        inputs = {"prompt": "a fox", "width": 100, "image": uri, "style": "bold"}
+        body = (await post(app, RUN, {"model": f"acme-paint{version}", "input": inputs})).json()
+        assert body["status"] == "succeeded", body
+        assert (body["output"]["width"], body["output"]["height"]) == (96, 64)
+        assert body["output"]["content_type"] == "image/png"
+        assert body["outputs"] == {"seed": 7}
+        assert body["logs"].splitlines()[:2] == ["queue position 1 at the space", "painting"]
+        assert 0 < float(body["cost"]) < 0.01
         (order,) = space.joined
         data = order["data"]
         assert data[:6] == ["a fox", "", 96, 4, "bold", False]
@@ -99,8 +99,8 @@ async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> Non
 async def test_what_fails_there_fails_here_and_costs_nothing(tmp_path: Path, version: str) -> None:
     async with imported(tmp_path, version) as (app, space):
         await post(app, IMPORT, {"space": "acme/paint"})
-        told = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "fail"}})).json()
-        assert (told["status"], told["error"], told["cost"]) == (
+        body = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "fail"}})).json()
+        assert (body["status"], body["error"], body["cost"]) == (
             "failed",
             "The space failed: no paint",
             "0.00",
@@ -108,8 +108,8 @@ async def test_what_fails_there_fails_here_and_costs_nothing(tmp_path: Path, ver
         wrong = await post(app, RUN, {"model": "acme-paint", "input": {"style": "odd", "width": 9999}})
         assert [each["input"] for each in wrong.json()["errors"]] == ["prompt", "width", "style"]
         space.full = True
-        told = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "x"}})).json()
-        assert "queue is full" in told["error"]
+        body = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "x"}})).json()
+        assert "queue is full" in body["error"]
         assert await app.balance() == ("5.00", "0.00")
 
 

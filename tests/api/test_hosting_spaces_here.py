@@ -39,9 +39,9 @@ async def post(app: AppFixture, path: str, body: Any, header: dict[str, str]) ->
 
 async def said(app: AppFixture, words: str, header: dict[str, str]) -> str:
     body = {"model": "local-shouter", "input": {"words": words}}
-    told = (await post(app, RUN, body, header)).json()
-    assert told["status"] == "succeeded", told
-    return (await app.client.get(told["output"]["url"])).text
+    document = (await post(app, RUN, body, header)).json()
+    assert document["status"] == "succeeded", document
+    return (await app.client.get(document["output"]["url"])).text
 
 
 @pytest.fixture
@@ -55,15 +55,15 @@ async def test_a_folder_runs_shut_in(tmp_path: Path, sandbox: None) -> None:
     async with running_app(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as app:
         header = await operator(app)
         brought = await post(app, IMPORT, {"folder": KEPT, "hardware": "gpu-16gb-a"}, header)
-        told = brought.json()
-        assert brought.status_code == 201, told
-        assert (told["name"], told["hardware"], told["schema"]["runtime"]) == (
+        body = brought.json()
+        assert brought.status_code == 201, body
+        assert (body["name"], body["hardware"], body["schema"]["runtime"]) == (
             "local-shouter",
             "gpu-16gb-a",
             "webui-runtime",
         )
-        assert [(each["name"], each["type"]) for each in told["schema"]["inputs"]] == [("words", "string")]
-        assert (told["schema"]["apiName"], told["schema"]["outputKind"]) == ("shout", "file")
+        assert [(each["name"], each["type"]) for each in body["schema"]["inputs"]] == [("words", "string")]
+        assert (body["schema"]["apiName"], body["schema"]["outputKind"]) == ("shout", "file")
         assert await said(app, "a fox", header) == "A FOX"
         assert await said(app, f"read {tmp_path / 'server.key'}", header) == "FileNotFoundError"
         assert await said(app, "read /etc/passwd", header) == "FileNotFoundError"
@@ -92,13 +92,13 @@ async def test_a_folder_whose_package_is_not_here_says_what_helps(
     (keep(tmp_path) / "app.py").write_text(f"import {package}\n", "utf-8")
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
         answer = await post(app, IMPORT, {"folder": KEPT}, await operator(app))
-        told = answer.json()["error"]
+        response = answer.json()["error"]
         assert answer.status_code == 400
-        assert told.startswith(
+        assert response.startswith(
             f"local/shouter needs {package.partition('.')[0]}, which is not installed here"
         )
-        assert "requirements.txt" in told
-        assert more in told
+        assert "requirements.txt" in response
+        assert more in response
 
 
 REFUSED = [

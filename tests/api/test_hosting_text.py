@@ -17,14 +17,18 @@ async def test_text_is_answered_by_the_model_server_and_paid_by_time(tmp_path: P
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "say 3 words", "system": "be short"}}
         answer = await there.app.client.post(RUN, json=body, headers=there.headers)
-        told = answer.json()
-        assert (answer.status_code, told["status"]) == (200, "succeeded"), told
-        assert isinstance(told["output"], str)
-        assert told["output"]
-        assert (told["output_kind"], told["engine"], told["hardware"]) == ("text", "relay", "gpu-32gb")
-        assert 0 < float(told["cost"]) < 0.01
-        asked = there.acme.seen[-1].document
-        assert (asked["max_tokens"], asked["top_p"]) == (1024, 0.8)
+        document = answer.json()
+        assert (answer.status_code, document["status"]) == (200, "succeeded"), document
+        assert isinstance(document["output"], str)
+        assert document["output"]
+        assert (document["output_kind"], document["engine"], document["hardware"]) == (
+            "text",
+            "relay",
+            "gpu-32gb",
+        )
+        assert 0 < float(document["cost"]) < 0.01
+        request = there.acme.seen[-1].document
+        assert (request["max_tokens"], request["top_p"]) == (1024, 0.8)
         (call,) = await there.settled()
         assert call["cost_usd"] == "0.00", call
         assert await there.pending() == 0
@@ -40,11 +44,11 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
     }
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "what is it?", **wish}}
-        told = (await there.app.client.post(RUN, json=body, headers=there.headers)).json()
-        assert (told["status"], told["output"]) == ("succeeded", "I see a picture"), told
-        asked = there.acme.seen[-1].document
-        assert (asked["max_tokens"], asked["temperature"], asked["top_p"]) == (7, 0.2, 0.5)
-        system, user = asked["messages"]
+        document = (await there.app.client.post(RUN, json=body, headers=there.headers)).json()
+        assert (document["status"], document["output"]) == ("succeeded", "I see a picture"), document
+        request = there.acme.seen[-1].document
+        assert (request["max_tokens"], request["temperature"], request["top_p"]) == (7, 0.2, 0.5)
+        system, user = request["messages"]
         assert system == {"role": "system", "content": "be short"}
         words, picture = user["content"]
         assert words == {"type": "text", "text": "what is it?"}

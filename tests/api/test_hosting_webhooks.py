@@ -36,8 +36,8 @@ async def listening(faults: Faults, port: int = 0) -> AsyncIterator[str]:
         raw = await request.body()
         return await faults.take("told", request, raw) or Response(status_code=204)
 
-    async with fault_server.served([Route("/hook", hear, methods=["POST"])], port) as found:
-        yield f"http://127.0.0.1:{found}/hook"
+    async with fault_server.served([Route("/hook", hear, methods=["POST"])], port) as result:
+        yield f"http://127.0.0.1:{result}/hook"
 
 
 def ordered(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]:
@@ -80,8 +80,8 @@ async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None
     async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
         run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
         await until(app, run["id"], ended)
-        shown = (await app.client.get("/api/account", headers=app.bearer)).json()
-        secret = shown["webhook_secret"]
+        body = (await app.client.get("/api/account", headers=app.bearer)).json()
+        secret = body["webhook_secret"]
         assert secret.startswith("whsec_")
         heard = [json.loads(seen.document) for seen in faults.steps("told")]
         assert [message["type"] for message in heard] == ["prediction.started", "prediction.completed"]

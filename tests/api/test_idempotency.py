@@ -44,8 +44,8 @@ async def made(app: AppFixture) -> int:
 @pytest.mark.parametrize("prompt", ["a fox", "LATE", "FAIL"])
 async def test_twenty_at_once_are_one(any_database_app: AppFixture, prompt: str) -> None:
     app = any_database_app
-    asked = [app.client.post("/api/ra1", json=body(app, prompt=prompt), headers=KEY) for _ in range(20)]
-    answers = await asyncio.gather(*asked)
+    requests = [app.client.post("/api/ra1", json=body(app, prompt=prompt), headers=KEY) for _ in range(20)]
+    answers = await asyncio.gather(*requests)
     assert same(answers)
     assert sum("Idempotent-Replayed" in answer.headers for answer in answers) == 19
     assert len({answer.headers["X-Request-Id"] for answer in answers}) == 20
@@ -73,8 +73,8 @@ async def test_a_request_that_was_refused_may_be_put_right(app: AppFixture, chan
 
 
 async def test_a_402_is_not_kept(app: AppFixture) -> None:
-    asked = {"api_key": app.poor, "prompt": "x"}
-    answers = [await app.client.post("/api/ra1", json=asked, headers=KEY) for _ in range(2)]
+    request = {"api_key": app.poor, "prompt": "x"}
+    answers = [await app.client.post("/api/ra1", json=request, headers=KEY) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [402, 402]
     assert "Idempotent-Replayed" not in answers[1].headers
 
@@ -106,8 +106,8 @@ async def test_every_route_that_creates_or_charges_replays(app: AppFixture) -> N
         ("/api/uploads", {"content": b"some text"}),
         ("/api/ra1", {"json": {"prompt": "x", "response_mode": "polling"}}),
     )
-    for path, asked in requests:
-        answers = [await app.client.post(path, headers=headers, **asked) for _ in range(2)]
+    for path, request in requests:
+        answers = [await app.client.post(path, headers=headers, **request) for _ in range(2)]
         assert same(answers), path
         assert answers[0].is_success
     seen = {**headers, "Accept": "image/*"}
@@ -199,12 +199,12 @@ async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path
 
 async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app: AppFixture) -> None:
     app, path = any_database_app, "/v1/images/generations"
-    wanted = {"model": "ra2", "prompt": "a fox", "n": 3, "size": "256x256"}
-    first = await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
+    expected = {"model": "ra2", "prompt": "a fox", "n": 3, "size": "256x256"}
+    first = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert (first.status_code, len(first.json()["data"])) == (200, 3)
     # As a server leaves things that was killed before it stored its response.
     await app.product.database.write(many("idempotency_sweep", before=2**61))
-    again = await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
+    again = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert again.json()["data"] == first.json()["data"]
     assert (await made(app), await app.balance()) == (3, ("4.88", "0.00"))
     # A refund of any of them withdraws the stored response.
@@ -212,7 +212,7 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     third_url = again.json()["data"][2]["url"]
     last = next(each for each in listed if each.output and each.output.files[0].name in third_url)
     await app.product.predictions.refund(last, "a test")
-    third = await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
+    third = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert "Idempotent-Replayed" not in third.headers
     assert [row["url"] for row in third.json()["data"]][:2] == [row["url"] for row in again.json()["data"]][
         :2
@@ -222,7 +222,7 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     clock = await app.product.database.read(one("clock"))
     assert clock is not None
     await app.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
-    await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
+    await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert await made(app) == 7
     assert await app.faults() == ()
 

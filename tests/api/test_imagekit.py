@@ -31,10 +31,10 @@ async def source(app: AppFixture) -> str:
 
 
 async def test_root_is_json_for_programs_and_a_page_for_browsers(app: AppFixture) -> None:
-    said = await app.client.get("/")
-    shown = await app.client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
-    assert said.json() == {"name": "Sixfold", "version": "0.1.0", "docs": f"{ORIGIN}/docs"}
-    assert shown.headers["Content-Type"].startswith("text/html")
+    response = await app.client.get("/")
+    reply = await app.client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert response.json() == {"name": "Sixfold", "version": "0.1.0", "docs": f"{ORIGIN}/docs"}
+    assert reply.headers["Content-Type"].startswith("text/html")
     assert (await app.client.get("/health")).json() == {"status": "ok"}
 
 
@@ -148,11 +148,11 @@ async def test_path_taken_meanwhile_is_reported_and_free(app: AppFixture) -> Non
         query = {**SMALL, "save_path": name}
         return await app.client.get("/create_and_upload_image", params=query, headers=app.bearer)
 
-    found = await asyncio.gather(*map(put, ("m", "m/n", "m/n/o.png")))
-    made = [answer for answer in found if answer.status_code == 200]
-    assert made
-    assert {answer.status_code for answer in found} <= {200, 409}
-    assert await app.balance() == (f"{5 - Decimal('0.04') * len(made)}", "0.00")
+    result = await asyncio.gather(*map(put, ("m", "m/n", "m/n/o.png")))
+    results = [answer for answer in result if answer.status_code == 200]
+    assert results
+    assert {answer.status_code for answer in result} <= {200, 409}
+    assert await app.balance() == (f"{5 - Decimal('0.04') * len(results)}", "0.00")
 
 
 async def test_accounts_replace_files_only_in_their_own_folder(app: AppFixture) -> None:
@@ -217,14 +217,14 @@ async def test_a_failure_leaves_what_lies_at_the_path(app: AppFixture) -> None:
 
 async def test_style_transfer_answers_with_a_url_or_the_bytes(app: AppFixture) -> None:
     body = {"source_image_url": await source(app), "style_prompt": "ukiyo-e"}
-    told = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
-    assert told.status_code == 200
-    assert set(told.json()) == {"image_url", "width", "height"}
-    assert (await app.client.get(told.json()["image_url"])).headers["Content-Type"] == "image/webp"
+    reply = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
+    assert reply.status_code == 200
+    assert set(reply.json()) == {"image_url", "width", "height"}
+    assert (await app.client.get(reply.json()["image_url"])).headers["Content-Type"] == "image/webp"
     for accepted, kind in (("image/*", "webp"), ("image/png", "png"), ("image/jpeg, */*;q=0.1", "jpeg")):
         headers = {**app.bearer, "Accept": accepted}
-        given = await app.client.post("/api/style-transfer", json={**body, "quality": 40}, headers=headers)
-        assert given.headers["Content-Type"] == f"image/{kind}"
+        response = await app.client.post("/api/style-transfer", json={**body, "quality": 40}, headers=headers)
+        assert response.headers["Content-Type"] == f"image/{kind}"
     assert await app.balance() == ("4.84", "0.00")
 
 
@@ -288,7 +288,7 @@ async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path:
 
 @pytest.mark.parametrize("path", ["create_image", "create_and_upload_image", "create_and_upload_image_klein"])
 async def test_who_asks_for_the_head_of_a_picture_makes_and_pays_none(app: AppFixture, path: str) -> None:
-    asked = {**SMALL, "save_path": "head/fox.webp"}
-    answer = await app.client.head(f"/{path}", params=asked, headers=app.bearer)
+    request = {**SMALL, "save_path": "head/fox.webp"}
+    answer = await app.client.head(f"/{path}", params=request, headers=app.bearer)
     assert (answer.status_code, answer.headers["Allow"], answer.content) == (405, "GET", b"")
     assert await app.balance() == ("5.00", "0.00")

@@ -28,8 +28,8 @@ CUT = ("/api/remove-background", "/alt/api/remove-background")
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
-    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as found:
-        yield found
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as result:
+        yield result
 
 
 def uri(data: bytes, kind: str = "image/png") -> str:
@@ -77,20 +77,23 @@ async def test_photoreal_has_exact_pixels_on_the_long_side(
     app: AppFixture, ratio: str, resolution: str, side: int, cost: str, credit: int
 ) -> None:
     body = {"api_key": app.key, "prompt": "a lake", "aspect_ratio": ratio, "resolution": resolution}
-    made = (await app.client.post("/api/photoreal", json=body)).json()
-    width, height = map(int, made["size_used"].split("x"))
+    document = (await app.client.post("/api/photoreal", json=body)).json()
+    width, height = map(int, document["size_used"].split("x"))
     assert max(width, height) == side
     assert abs(width / height - RATIOS[ratio]) < 0.001
-    assert (made["cost"], made["credits_charged"]) == (cost, credit)
-    assert set(made) == {"image_url", "prompt_used", "size_used", "cost", "credits_charged", "request_id"}
+    assert (document["cost"], document["credits_charged"]) == (cost, credit)
+    assert set(document) == {"image_url", "prompt_used", "size_used", "cost", "credits_charged", "request_id"}
 
 
 async def test_photoreal_is_painted_at_the_size_that_is_told(real: AppFixture) -> None:
     prompt = "an okapi by a mountain lake at dawn, Ærø"
     body = {"api_key": real.key, "prompt": prompt, "aspect_ratio": "3:2"}
     answer = await real.client.post("/api/photoreal", json=body)
-    made = answer.json()
-    assert (made["size_used"], (await picture(real, made["image_url"])).size) == ("1024x683", (1024, 683))
+    document = answer.json()
+    assert (document["size_used"], (await picture(real, document["image_url"])).size) == (
+        "1024x683",
+        (1024, 683),
+    )
     assert answer.headers["X-Sixfold-Quality"] == "preview"
     assert answer.headers["X-Sixfold-Ignored"] == "okapi, %C3%A6r%C3%B8"
     assert await real.balance() == ("4.93", "0.00")
@@ -122,16 +125,16 @@ async def test_resize_returns_sizes_in_order_and_charges_per_output(real: AppFix
     sizes: list[Any] = ["90x160", {"width": 400, "height": 100}, "240x180", "16x16"]
     body = {"api_key": real.key, "image_url": uri(subject()), "target_sizes": sizes}
     answer = await real.client.post("/api/smart-resize", json=body)
-    made = answer.json()
+    document = answer.json()
     assert answer.headers["X-Sixfold-Quality"] == "full"
-    assert set(made) == {"images", "result", "cost", "credits_charged"}
-    assert (made["cost"], made["credits_charged"]) == ("0.78", 78)
-    assert made["images"] == [row["url"] for row in made["result"]]
-    wanted = [(90, 160), (400, 100), (240, 180), (16, 16)]
-    assert [(row["width"], row["height"]) for row in made["result"]] == wanted
-    assert [(await picture(real, url)).size for url in made["images"]] == wanted
-    assert {row["method"] for row in made["result"]} <= {"scale", "crop", "seam-carving", "extend"}
-    assert made["result"][2]["method"] == "scale"
+    assert set(document) == {"images", "result", "cost", "credits_charged"}
+    assert (document["cost"], document["credits_charged"]) == ("0.78", 78)
+    assert document["images"] == [row["url"] for row in document["result"]]
+    expected = [(90, 160), (400, 100), (240, 180), (16, 16)]
+    assert [(row["width"], row["height"]) for row in document["result"]] == expected
+    assert [(await picture(real, url)).size for url in document["images"]] == expected
+    assert {row["method"] for row in document["result"]} <= {"scale", "crop", "seam-carving", "extend"}
+    assert document["result"][2]["method"] == "scale"
     assert await real.balance() == ("4.22", "0.00")
 
 
@@ -175,22 +178,22 @@ async def test_resize_takes_20_sizes_also_comma_separated_in_forms(app: AppFixtu
     many = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": ["64x64"] * 20}
     assert (await app.client.post("/api/smart-resize", json=many)).json()["cost"] == "3.66"
     form = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": "64x64, 32x48"}
-    made = (await app.client.post("/api/smart-resize", data=form)).json()
-    assert [(row["width"], row["height"]) for row in made["result"]] == [(64, 64), (32, 48)]
-    assert made["cost"] == "0.42"
+    body = (await app.client.post("/api/smart-resize", data=form)).json()
+    assert [(row["width"], row["height"]) for row in body["result"]] == [(64, 64), (32, 48)]
+    assert body["cost"] == "0.42"
 
 
 @pytest.mark.parametrize("path", CUT)
 async def test_a_subject_is_cut_out_at_exactly_its_size(real: AppFixture, path: str) -> None:
     known = composites.composite(3, "plain", (180, 240))
     answer = await real.client.post(path, json={"api_key": real.key, "image_url": uri(png(known.rgb))})
-    made = answer.json()
-    assert set(made) == {"image", "cost", "credits_charged"}
-    assert (made["cost"], made["credits_charged"]) == ("0.02", 2)
-    assert set(made["image"]) == {"url", "width", "height", "content_type", "confidence"}
-    assert made["image"]["content_type"] == "image/png"
-    assert 0.5 < made["image"]["confidence"] <= 1
-    cut = await picture(real, made["image"]["url"])
+    body = answer.json()
+    assert set(body) == {"image", "cost", "credits_charged"}
+    assert (body["cost"], body["credits_charged"]) == ("0.02", 2)
+    assert set(body["image"]) == {"url", "width", "height", "content_type", "confidence"}
+    assert body["image"]["content_type"] == "image/png"
+    assert 0.5 < body["image"]["confidence"] <= 1
+    cut = await picture(real, body["image"]["url"])
     assert (cut.format, cut.mode, cut.size) == ("PNG", "RGBA", (240, 180))
     alpha = np.asarray(cut)[..., 3] / 255
     assert np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum() > 0.85

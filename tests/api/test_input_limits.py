@@ -188,11 +188,11 @@ async def test_too_many_values_name_the_limit_in_the_dialect(
 ) -> None:
     dense = b'{"model":"m","max_tokens":5,"messages":[{}],"input":"x","a":[' + b"{}," * 60_000 + b"{}]}"
     answer = await app.client.post(path, content=dense, headers=app.bearer)
-    told = answer.json()
+    body = answer.json()
     for name in shape:
-        told = told[name]
+        body = body[name]
     assert answer.status_code in (400, 422)
-    assert told == LIMIT
+    assert body == LIMIT
 
 
 async def test_workflow_of_five_thousand_nodes_is_decoded(app: AppFixture) -> None:

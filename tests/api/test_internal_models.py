@@ -43,9 +43,11 @@ async def test_internal_model_is_not_found(
         json=body and {**body, "model": "no-such-model"},
         headers=whole.bearer,
     )
-    got = await whole.client.request(method, path, json=body, headers=whole.bearer)
-    assert (got.status_code, unknown.status_code) == (404, 404), got.text
-    assert _ID.sub("", got.text.replace(NAME, "")) == _ID.sub("", unknown.text.replace("no-such-model", ""))
+    response = await whole.client.request(method, path, json=body, headers=whole.bearer)
+    assert (response.status_code, unknown.status_code) == (404, 404), response.text
+    assert _ID.sub("", response.text.replace(NAME, "")) == _ID.sub(
+        "", unknown.text.replace("no-such-model", "")
+    )
 
 
 async def test_internal_model_is_in_no_list(whole: AppFixture) -> None:

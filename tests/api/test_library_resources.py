@@ -25,7 +25,7 @@ LEAST = {"openai": 300, "anthropic": 200}
 def calls(library: ModuleType) -> list[tuple[str, str]]:
     """The methods and paths in the sources of a library, with names in place of ids."""
     assert library.__file__ is not None
-    found: set[tuple[str, str]] = set()
+    names: set[tuple[str, str]] = set()
     for file in (Path(library.__file__).parent / "resources").rglob("*.py"):
         text = file.read_text("utf-8")
         for match in CALL.finditer(text):
@@ -33,15 +33,15 @@ def calls(library: ModuleType) -> list[tuple[str, str]]:
             listing = "POST" if 'method="post"' in rest else "GET"
             verb = listing if match[1] == "get_api_list" else match[1].upper()
             path = re.sub(r"\{[^}]*\}", "none", match[2].partition("?")[0])
-            found.add((verb, path if path.startswith("/v1/") else f"/v1{path}"))
-    return sorted(found)
+            names.add((verb, path if path.startswith("/v1/") else f"/v1{path}"))
+    return sorted(names)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One app for all tests of this module."""
-    async with running_gateway(tmp_path_factory.mktemp("calls"), settings=FILES) as found:
-        yield found
+    async with running_gateway(tmp_path_factory.mktemp("calls"), settings=FILES) as result:
+        yield result
 
 
 @pytest.mark.parametrize("library", [openai, anthropic], ids=["openai", "anthropic"])

@@ -36,8 +36,8 @@ FITS = "document.documentElement.scrollWidth"
 async def made(app: AppFixture, model: str, given: dict[str, Any]) -> tuple[str, bytes]:
     """The id and the bytes of an output."""
     answer = await app.client.post(RUN, json={"model": model, "input": given}, headers=app.bearer)
-    told = answer.json()
-    return told["id"], (await app.client.get(told["output"]["url"])).content
+    body = answer.json()
+    return body["id"], (await app.client.get(body["output"]["url"])).content
 
 
 async def test_workflow_page_highlights_running_nodes_and_inputs(
@@ -73,8 +73,8 @@ async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
-    given = {"prompt": "a red fox in snow", "width": 256, "height": 256, "seed": 5}
-    made_id, picture = await made(app, "fast-image-native", given)
+    inputs = {"prompt": "a red fox in snow", "width": 256, "height": 256, "seed": 5}
+    made_id, picture = await made(app, "fast-image-native", inputs)
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/docs")
@@ -105,8 +105,8 @@ async def test_cards_show_outputs_films_move_and_sounds_sound(
         page = tab.page
         await tab.open("/catalog")
         cards = await page.locator(".card").count()
-        shown = await page.locator(".card .sample").count()
-        assert (cards > 60, shown >= cards - 6) == (True, True)  # nothing is shown of what others answer
+        visible = await page.locator(".card .sample").count()
+        assert (cards > 60, visible >= cards - 6) == (True, True)  # nothing is shown of what others answer
         film = page.locator(".card:has([data-preview])").first
         await film.hover()
         await page.wait_for_selector("[data-preview].on")
@@ -132,17 +132,17 @@ async def test_operator_sees_all_pages_and_they_are_accessible(
         for path in (*paths, "/admin", "/admin/engines", f"/admin/requests/{made_id}", "/admin/requests"):
             await tab.open(path)
             assert await page.evaluate(FITS) <= look.width, path
-            found = await axe.Axe().run(page, options=RULES)
-            said = [
+            result = await axe.Axe().run(page, options=RULES)
+            messages = [
                 (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                for rule in found.response["violations"]
+                for rule in result.response["violations"]
             ]
-            assert said == [], (path, json.dumps(said, indent=1))
+            assert messages == [], (path, json.dumps(messages, indent=1))
         await page.fill("#q", "ada@example.com")
         await page.keyboard.press("Enter")
         await page.click(".requests .what")
         assert await page.locator(".receipt .reached").count() == 6
     async with browser.tab(chromium, app, url, look) as tab:
         await tab.open(f"/predictions/{made_id}")
-        found = await axe.Axe().run(tab.page, options=RULES)
-        assert found.response["violations"] == []
+        result = await axe.Axe().run(tab.page, options=RULES)
+        assert result.response["violations"] == []

@@ -228,10 +228,10 @@ async def test_chat_with_an_embedding_model_is_refused_per_dialect(
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            said: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
+            text: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
             body = {
                 "model": "nomic-embed-text",
-                **({"input": "hello"} if path.endswith("responses") else said),
+                **({"input": "hello"} if path.endswith("responses") else text),
             }
             answer = await app.client.post(path, json=body, headers=app.bearer)
             assert answer.status_code == 400
@@ -257,10 +257,10 @@ async def test_vision_without_an_image_model_is_unavailable(
             assert (row["available"], row["quality"]) == (False, None)
             assert "accepts images" in row["unlock"]
             assert not app.product.availability("relay-vision").ready
-            asked = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
+            request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
             for later in (False, True):
                 answer = await app.client.post(
-                    "/api/service", json={**asked, "async": later}, headers=app.bearer
+                    "/api/service", json={**request, "async": later}, headers=app.bearer
                 )
                 assert (answer.status_code, "images" in answer.json()["error"]) == (503, True), answer.text
             assert (await chat(app, "vision")).status_code == 503
@@ -276,8 +276,8 @@ async def test_vision_goes_to_the_model_that_accepts_images(
             assert (await service(app, "vision"))["quality"] == "full"
             assert await answered_by(app, "vision") == "llava:7b"
             assert await answered_by(app, "chat") == "llama3.2:latest"
-            asked = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
-            answer = await app.client.post("/api/service", json=asked, headers=app.bearer)
+            request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
+            answer = await app.client.post("/api/service", json=request, headers=app.bearer)
             assert answer.json()["engine"] == "ollama/llava:7b"
             assert ollama.bodies[-1]["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
 

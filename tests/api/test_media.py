@@ -116,8 +116,8 @@ async def test_a_refused_parameter_is_named(app: AppFixture, change: dict[str, A
 async def test_anime_makes_one_to_eight(app: AppFixture, count: Any) -> None:
     answer = await app.client.post("/api/anime", json=asked(app, num_images=count))
     text = f"from 1 to 8; got {count}" if count in (0, 9) else "a whole number from 1 to 8"
-    told = {"error": f"Invalid num_images: it must be {text}", "status": 400}
-    assert (answer.status_code, answer.json()) == (400, told)
+    response = {"error": f"Invalid num_images: it must be {text}", "status": 400}
+    assert (answer.status_code, answer.json()) == (400, response)
 
 
 async def test_longest_prompt_is_accepted_and_unknown_field_ignored(app: AppFixture) -> None:
@@ -150,9 +150,9 @@ async def test_what_is_no_json_object_is_said_to_be_none(app: AppFixture, raw: b
     keyless = await app.client.post("/api/ra1", content=raw)
     keyed = await app.client.post("/api/ra1", content=raw, headers=app.bearer)
     wrong = await app.client.post("/api/ra1", content=raw, headers=bearer("sf_wrong"))
-    said = {"error": "Invalid JSON body", "status": 400}
-    assert (keyless.status_code, keyless.json()) == (400, said)
-    assert (keyed.status_code, keyed.json()) == (400, said)
+    text = {"error": "Invalid JSON body", "status": 400}
+    assert (keyless.status_code, keyless.json()) == (400, text)
+    assert (keyed.status_code, keyed.json()) == (400, text)
     assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
 
 

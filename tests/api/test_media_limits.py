@@ -33,8 +33,8 @@ LIMITED = [
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server with a small fast engine for every model."""
-    async with running_app(tmp_path_factory.mktemp("limits"), probe=False, **FILES) as found:
-        yield found
+    async with running_app(tmp_path_factory.mktemp("limits"), probe=False, **FILES) as result:
+        yield result
 
 
 def wrong(each: Descriptor) -> list[Any]:
@@ -64,10 +64,10 @@ async def test_refusal_begins_with_the_parameter_and_names_its_values(
         answer = await app.client.post(path, json=body)
         assert answer.status_code == 400
         assert set(answer.json()) == {"error", "status"}
-        told = answer.json()["error"]
-        assert told.startswith(f"Invalid {each.name}: it must "), told
+        response = answer.json()["error"]
+        assert response.startswith(f"Invalid {each.name}: it must "), response
         if each.choices:
-            assert all(choice in told for choice in each.choices), told
+            assert all(choice in response for choice in each.choices), response
         else:
-            assert f"from {each.min:.10g} to {each.max:.10g}" in told, told
+            assert f"from {each.min:.10g} to {each.max:.10g}" in response, response
     assert await app.balance() == ("5.00", "0.00")

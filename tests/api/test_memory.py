@@ -22,9 +22,9 @@ CODED = {"error", "code", "status", "request_id"}
 async def asked(app: AppFixture, route: str, slug: str, key: str, **more: Any) -> httpx.Response:
     """One of `ROUTES`, sent for a slug."""
     method, _, path = route.partition(" ")
-    given = {**ROUTES[route], **more}
-    headers = {**bearer(key), **given.pop("headers", {})}
-    return await app.client.request(method, path.replace("{slug}", slug), headers=headers, **given)
+    inputs = {**ROUTES[route], **more}
+    headers = {**bearer(key), **inputs.pop("headers", {})}
+    return await app.client.request(method, path.replace("{slug}", slug), headers=headers, **inputs)
 
 
 async def put(app: AppFixture, slug: str, body: str = "text", **fields: Any) -> httpx.Response:
@@ -43,11 +43,11 @@ async def get(app: AppFixture, path: str, **params: Any) -> Any:
 
 def zipped(files: Iterable[tuple[str, str | bytes]]) -> bytes:
     """A zip of these files."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files:
             archive.writestr(name, data)
-    return made.getvalue()
+    return result.getvalue()
 
 
 async def taken_in(app: AppFixture, data: bytes) -> Any:
@@ -69,19 +69,19 @@ async def taken_out(app: AppFixture) -> dict[str, bytes]:
 
 async def test_a_page_is_made_once_found_and_replaced(app: AppFixture) -> None:
     page = {"slug": "People/Ann Smith", "title": "Ann", "body": "Ann likes zeppelins.", "tags": ["team"]}
-    made = await app.client.post("/api/pages", json=page, headers=app.bearer)
+    reply = await app.client.post("/api/pages", json=page, headers=app.bearer)
     again = await app.client.post("/api/pages", json=page, headers=app.bearer)
     over = await app.client.post(
         "/api/pages", json={**page, "body": "new", "overwrite": True}, headers=app.bearer
     )
-    assert [answer.status_code for answer in (made, again, over)] == [201, 409, 201]
-    assert (made.json()["slug"], made.headers["ETag"], over.headers["ETag"]) == (
+    assert [answer.status_code for answer in (reply, again, over)] == [201, 409, 201]
+    assert (reply.json()["slug"], reply.headers["ETag"], over.headers["ETag"]) == (
         "people/ann-smith",
         '"1"',
         '"2"',
     )
     assert set(again.json()) == CODED
-    assert set(made.json()) >= {
+    assert set(reply.json()) >= {
         "slug",
         "title",
         "body",
@@ -96,9 +96,9 @@ async def test_a_page_is_made_once_found_and_replaced(app: AppFixture) -> None:
         "updated_at",
         "created_by",
     }
-    found = await app.client.post("/api/search", json={"query": "new"}, headers=app.bearer)
-    assert [hit["slug"] for hit in found.json()["results"]] == ["people/ann-smith"]
-    assert found.json()["results"][0]["url"].endswith("/memory/people/ann-smith")
+    response = await app.client.post("/api/search", json={"query": "new"}, headers=app.bearer)
+    assert [hit["slug"] for hit in response.json()["results"]] == ["people/ann-smith"]
+    assert response.json()["results"][0]["url"].endswith("/memory/people/ann-smith")
 
 
 async def test_if_match_guards_every_change(app: AppFixture) -> None:
@@ -203,8 +203,8 @@ async def test_tags_links_and_timelines_have_routes_of_their_own(app: AppFixture
     ]
     assert (await get(app, "/api/collections"))["collections"] == [{"name": "shelf", "count": 1}]
     link = {"to": "b", "type": "knows", "context": "from school"}
-    made = await asked(app, "POST /api/links/{slug}", "a", app.key, json=link)
-    assert (made.status_code, made.json()["links"][0]["context"]) == (201, "from school")
+    result = await asked(app, "POST /api/links/{slug}", "a", app.key, json=link)
+    assert (result.status_code, result.json()["links"][0]["context"]) == (201, "from school")
     assert (await get(app, "/api/traverse/b", depth=2))["edges"] == [
         {"from": "a", "to": "b", "type": "knows"}
     ]
@@ -220,9 +220,9 @@ async def test_lists_go_on_by_cursor(app: AppFixture) -> None:
     seen: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        found = await get(app, "/api/pages", limit=2, cursor=cursor, tag="t", prefix="n/")
-        seen += [page["slug"] for page in found["pages"]]
-        cursor = found["next_cursor"]
+        result = await get(app, "/api/pages", limit=2, cursor=cursor, tag="t", prefix="n/")
+        seen += [page["slug"] for page in result["pages"]]
+        cursor = result["next_cursor"]
     assert seen == [f"n/{number}" for number in range(5)]
 
 
@@ -240,8 +240,12 @@ async def test_the_same_idempotency_key_does_it_once(app: AppFixture) -> None:
 async def test_a_page_is_a_file_for_whoever_asks_for_one(app: AppFixture) -> None:
     text = "---\ntitle: T\n# kept\nodd:   spacing\n---\n# Body\r\n"
     headers = {**app.bearer, "Content-Type": "text/markdown"}
-    made = await app.client.put("/api/pages/f", content=text.encode(), headers=headers)
-    assert (made.status_code, made.json()["title"], made.json()["body"]) == (201, "T", "# Body\r\n")
+    response = await app.client.put("/api/pages/f", content=text.encode(), headers=headers)
+    assert (response.status_code, response.json()["title"], response.json()["body"]) == (
+        201,
+        "T",
+        "# Body\r\n",
+    )
     file = await app.client.get("/api/pages/f", headers={**app.bearer, "Accept": "text/markdown"})
     assert (file.content, file.headers["ETag"]) == (text.encode(), '"1"')
     await app.client.post("/api/tags/f", json={"tags": ["new"]}, headers=app.bearer)
@@ -261,8 +265,8 @@ async def test_anothers_page_is_as_unknown_as_none(app: AppFixture, route: str) 
     else:
         answers = [await asked(app, route, slug, app.other) for slug in ("mine", "none")]
         assert [answer.status_code for answer in answers] == [404, 404]
-        told = [{**answer.json(), "request_id": ""} for answer in answers]
-        assert told[0]["error"].replace("mine", "none") == told[1]["error"]
+        messages = [{**answer.json(), "request_id": ""} for answer in answers]
+        assert messages[0]["error"].replace("mine", "none") == messages[1]["error"]
     assert await get(app, "/api/pages/mine") == before
 
 
@@ -273,8 +277,8 @@ async def test_nothing_of_another_account_shows_anywhere(app: AppFixture) -> Non
     for path in ("/api/pages", "/api/tags", "/api/types", "/api/collections"):
         assert (await app.client.get(path, headers=bearer(app.other))).json()[path[5:]] == []
     for query in ("zeppelin", "secret-project", "secret-tag"):
-        found = await app.client.post("/api/search", json={"query": query}, headers=bearer(app.other))
-        assert found.json()["results"] == []
+        response = await app.client.post("/api/search", json={"query": query}, headers=bearer(app.other))
+        assert response.json()["results"] == []
     export = await app.client.get("/api/export", headers=bearer(app.other))
     assert zipfile.ZipFile(io.BytesIO(export.content)).namelist() == []
 
@@ -297,8 +301,8 @@ async def test_limited_key_sees_its_collections_read_key_cannot_write(app: AppFi
     for path, names in (("/api/pages", ["open"]), ("/api/tags", ["x"]), ("/api/collections", ["a"])):
         rows = (await app.client.get(path, headers=bearer(scoped_key))).json()[path[5:]]
         assert [row.get("slug", row.get("name")) for row in rows] == names
-    found = await app.client.post("/api/search", json={"query": "zeppelin"}, headers=bearer(scoped_key))
-    assert [hit["slug"] for hit in found.json()["results"]] == ["open"]
+    response = await app.client.post("/api/search", json={"query": "zeppelin"}, headers=bearer(scoped_key))
+    assert [hit["slug"] for hit in response.json()["results"]] == ["open"]
     export = await app.client.get("/api/export", headers=bearer(scoped_key))
     assert zipfile.ZipFile(io.BytesIO(export.content)).namelist() == ["open.md"]
     data = zipped([("new.md", "x")])

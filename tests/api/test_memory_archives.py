@@ -22,13 +22,13 @@ from tests.api.test_memory import get, taken_in, taken_out, zipped
 
 def tarred(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
     """A tar of these files."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType] # by name
+    result = io.BytesIO()
+    with tarfile.open(fileobj=result, mode=mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType] # by name
         for name, text in files:
             info = tarfile.TarInfo(name)
             info.size = len(text.encode())
             archive.addfile(info, io.BytesIO(text.encode()))
-    return made.getvalue()
+    return result.getvalue()
 
 
 async def test_archives_come_back_byte_for_byte(app: AppFixture) -> None:
@@ -65,7 +65,7 @@ async def test_export_of_large_pages_does_not_block_the_loop(app: AppFixture, pa
     assert answer.status_code == 200
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         pages = {name.removeprefix("memory/"): name for name in archive.namelist() if name.endswith(".md")}
-        assert {name: archive.read(found).decode() for name, found in pages.items()} == files
+        assert {name: archive.read(result).decode() for name, result in pages.items()} == files
     assert seen.longest < 0.1, seen.longest
 
 
@@ -121,8 +121,8 @@ async def test_packed_outliner_folder_is_recognised(app: AppFixture) -> None:
 async def test_a_folder_about_an_outliner_is_no_outliners(app: AppFixture) -> None:
     files = {"logseq/note.md": "about it", "pages/a___b.md": "kept as it is", "v/logseq/bak/old.md": "x"}
     assert (await taken_in(app, zipped(files.items())))["created"] == 2
-    found = (await get(app, "/api/pages"))["pages"]
-    assert [page["slug"] for page in found] == ["logseq/note", "pages/a___b"]
+    result = (await get(app, "/api/pages"))["pages"]
+    assert [page["slug"] for page in result] == ["logseq/note", "pages/a___b"]
 
 
 async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(app: AppFixture) -> None:
@@ -181,8 +181,8 @@ async def test_an_archive_may_hold_only_so_much(tmp_path: Path) -> None:
 async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixture) -> None:
     link = zipfile.ZipInfo("link.md")
     link.external_attr = 0o120777 << 16
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w") as archive:
         archive.writestr(link, "/etc/passwd")
         for name, data in {
             "../up.md": b"x",
@@ -196,7 +196,7 @@ async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixtur
             "inner.zip": zipped([("z.md", "x")]),
         }.items():
             archive.writestr(name, data)
-    report = await taken_in(app, made.getvalue())
+    report = await taken_in(app, result.getvalue())
     assert (report["created"], report["skipped"]) == (2, 1)
     assert {row["path"] for row in report["errors"]} == {
         "link.md",
@@ -211,8 +211,8 @@ async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixtur
 
 
 async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> None:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive, warnings.catch_warnings():
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a name stands there twice, which is the point
         for name, text in (
             ("vault/...md", "dots"),
@@ -224,7 +224,7 @@ async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> Non
             ("vault/nulX.md", "cut"),
         ):
             archive.writestr(name, text)
-    report = await taken_in(app, made.getvalue().replace(b"nulX.md", b"nul\0.md"))
+    report = await taken_in(app, result.getvalue().replace(b"nulX.md", b"nul\0.md"))
     assert (report["created"], report["skipped"]) == (1, 2)
     hidden = "is hidden: its name begins with a dot"
     assert {row["path"]: row["error"] for row in report["errors"]} == {
@@ -237,13 +237,13 @@ async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> Non
 
 
 async def test_a_tar_with_links_leads_nowhere(app: AppFixture) -> None:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
+    result = io.BytesIO()
+    with tarfile.open(fileobj=result, mode="w") as archive:
         for name, kind in (("a.md", tarfile.SYMTYPE), ("b.md", tarfile.LNKTYPE), ("c.md", tarfile.FIFOTYPE)):
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, "/etc/passwd"
             archive.addfile(info)
-    report = await taken_in(app, made.getvalue())
+    report = await taken_in(app, result.getvalue())
     assert (report["created"], len(report["errors"])) == (0, 3)
 
 
@@ -305,16 +305,16 @@ async def test_an_export_taken_in_elsewhere_is_the_same_memory(app: AppFixture) 
     taken = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
     assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "left_out": [], "errors": []}
     for slug in ("a", "b/c", "d"):
-        shown = [
+        visible = [
             (await app.client.get(f"/api/pages/{slug}", headers=bearer(key))).json()
             for key in (app.key, app.other)
         ]
-        for page in shown:
+        for page in visible:
             for name in ("id", "created_at", "updated_at", "created_by", "version"):
                 del page[name]
             page["timeline"] = [{**row, "created_at": ""} for row in page["timeline"]]
             page["links"].sort(key=lambda row: (row["to"], row["type"]))
-        assert shown[0] == shown[1]
+        assert visible[0] == visible[1]
     again = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
     assert again.json()["skipped"] == 3
     out = await app.client.get("/api/export", headers=bearer(app.other))

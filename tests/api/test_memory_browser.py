@@ -163,12 +163,12 @@ async def test_every_page_fits_and_is_accessible(
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
             assert width <= look.width, (path, width)
-            found = await axe.Axe().run(tab.page, options=RULES)
-            said = [
+            result = await axe.Axe().run(tab.page, options=RULES)
+            messages = [
                 (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                for rule in found.response["violations"]
+                for rule in result.response["violations"]
             ]
-            assert said == [], (path, json.dumps(said, indent=1))
+            assert messages == [], (path, json.dumps(messages, indent=1))
 
 
 async def test_hostile_texts_are_inert(browser_app: tuple[AppFixture, str, Any]) -> None:

@@ -22,13 +22,13 @@ OUTSIDE = ["closed", "shared", "loose", "never"]
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A memory with a page inside of `team`, and others that are not wholly there."""
-    async with running_app(tmp_path) as found:
-        await put(found, "open", "first", collections=["team"], title="Open")
-        await found.client.post("/api/links/open", json={"to": "x"}, headers=found.bearer)
-        await put(found, "closed", "secret", collections=["other"], title="Closed")
-        await put(found, "shared", "half", collections=["team", "other"])
-        await put(found, "loose", "nowhere")
-        yield found
+    async with running_app(tmp_path) as result:
+        await put(result, "open", "first", collections=["team"], title="Open")
+        await result.client.post("/api/links/open", json={"to": "x"}, headers=result.bearer)
+        await put(result, "closed", "secret", collections=["other"], title="Closed")
+        await put(result, "shared", "half", collections=["team", "other"])
+        await put(result, "loose", "nowhere")
+        yield result
 
 
 async def key_of(app: AppFixture, *collections: str, read_only: bool = False) -> str:
@@ -120,10 +120,10 @@ async def test_a_page_is_not_moved_out_of_the_collections_of_the_key(app: AppFix
     key = await key_of(app, *TEAM)
     before = await whole(app)
     fields: list[Any] = [["other"], ["team", "other"], [], "other"]
-    for wanted in fields:
-        change = {"operation": "set_fields", "fields": {"collections": wanted}}
+    for expected in fields:
+        change = {"operation": "set_fields", "fields": {"collections": expected}}
         patched = await app.client.patch("/api/pages/open", json=change, headers=bearer(key))
-        page = {"body": "x", "collections": wanted}
+        page = {"body": "x", "collections": expected}
         replaced = await app.client.put("/api/pages/open", json=page, headers=bearer(key))
         assert (patched.status_code, replaced.status_code) == (403, 403)
     file = {**bearer(key), "Content-Type": "text/markdown"}
@@ -257,18 +257,18 @@ async def test_tools_write_inside_the_collections_of_the_key_alone(
     key = await key_of(app, *TEAM)
     before = await whole(app)
     for slug in ("closed", "loose", "shared"):
-        good, said = await tool(app, key, name, slug=slug, **given)
-        assert (good, "in its collections (team)" in said) == (False, True), said
+        good, text = await tool(app, key, name, slug=slug, **given)
+        assert (good, "in its collections (team)" in text) == (False, True), text
     assert await whole(app) == before
-    good, said = await tool(app, key, name, slug="open", **given)
-    assert good, said
+    good, text = await tool(app, key, name, slug="open", **given)
+    assert good, text
 
 
 async def test_tool_writes_into_the_only_collection_of_the_key(app: AppFixture) -> None:
     assert (await tool(app, await key_of(app, *TEAM), "write", slug="new", body="x"))[0]
     assert (await get(app, "/api/pages/new"))["collections"] == ["team"]
-    good, said = await tool(app, await key_of(app, *BOTH), "write", slug="newer", body="x")
-    assert (good, "(team, work)" in said) == (False, True)
+    good, text = await tool(app, await key_of(app, *BOTH), "write", slug="newer", body="x")
+    assert (good, "(team, work)" in text) == (False, True)
 
 
 async def test_pages_for_people_offer_and_take_changes_inside_alone(app: AppFixture) -> None:

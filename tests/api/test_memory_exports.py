@@ -33,8 +33,8 @@ HTML = {
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AppFixture]:
     backends.database_url(tmp_path, request.param)
-    async with running_app(tmp_path) as found:
-        yield found
+    async with running_app(tmp_path) as result:
+        yield result
 
 
 def zipped(files: Mapping[str, str]) -> bytes:

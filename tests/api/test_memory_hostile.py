@@ -53,13 +53,13 @@ async def test_a_slug_is_one_or_is_refused_and_comes_back_as_it_is(app: AppFixtu
         assert "slug" in answer.json()["error"]
         return
     assert answer.status_code == 201
-    made = answer.json()["slug"]
+    result = answer.json()["slug"]
     again = await app.client.get(
         httpx.URL("http://127.0.0.1:8600").join(answer.headers["Location"]), headers=app.bearer
     )
-    assert (again.status_code, again.json()["slug"]) == (200, made)
+    assert (again.status_code, again.json()["slug"]) == (200, result)
     assert (
-        await app.client.post("/api/pages", json={"slug": made, "body": "x"}, headers=app.bearer)
+        await app.client.post("/api/pages", json={"slug": result, "body": "x"}, headers=app.bearer)
     ).status_code == 409
 
 
@@ -98,16 +98,16 @@ TEXTS = [
 async def test_any_text_is_a_page_and_comes_back_whole(app: AppFixture, number: int) -> None:
     text = TEXTS[number]
     headers = {**app.bearer, "Content-Type": "text/markdown"}
-    made = await app.client.put("/api/pages/t", content=text.encode(), headers=headers)
-    assert made.status_code == 201, made.text
+    reply = await app.client.put("/api/pages/t", content=text.encode(), headers=headers)
+    assert reply.status_code == 201, reply.text
     file = await app.client.get("/api/pages/t", headers={**app.bearer, "Accept": "text/markdown"})
-    kept = file.content.decode()
-    assert kept.endswith(made.json()["body"])
-    again = await app.client.put("/api/pages/t", content=kept.encode(), headers=headers)
-    assert (again.json()["version"], again.json()["title"]) == (1, made.json()["title"])
+    remaining = file.content.decode()
+    assert remaining.endswith(reply.json()["body"])
+    again = await app.client.put("/api/pages/t", content=remaining.encode(), headers=headers)
+    assert (again.json()["version"], again.json()["title"]) == (1, reply.json()["title"])
     for query in (text[:5000] or "x", text[-100:] or "x"):
-        found = await app.client.post("/api/search", json={"query": query}, headers=app.bearer)
-        assert found.status_code in {200, 400}, found.text
+        response = await app.client.post("/api/search", json={"query": query}, headers=app.bearer)
+        assert response.status_code in {200, 400}, response.text
 
 
 WRONG: list[tuple[str, str, Any]] = [

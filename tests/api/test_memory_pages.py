@@ -43,9 +43,9 @@ async def sent(app: AppFixture, path: str, **form: str) -> httpx.Response:
 
 def editor(text: str) -> str:
     """What stands in the text area of a page."""
-    found = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", text, re.DOTALL)
-    assert found is not None
-    return html.unescape(found[1])
+    result = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", text, re.DOTALL)
+    assert result is not None
+    return html.unescape(result[1])
 
 
 async def test_a_page_is_read_with_everything_around_it(any_database_app: AppFixture) -> None:
@@ -237,8 +237,8 @@ async def test_inferred_links_are_confirmed_and_dismissed(app: AppFixture) -> No
 
 async def test_files_come_in_and_go_out(app: AppFixture) -> None:
     archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as made:
-        made.writestr("people/ann.md", ANN)
+    with zipfile.ZipFile(archive, "w") as result:
+        result.writestr("people/ann.md", ANN)
     token = await signed_in(app)
     path = "/memory/~import"
     files = {"file": ("notes.zip", archive.getvalue())}
@@ -251,8 +251,8 @@ async def test_files_come_in_and_go_out(app: AppFixture) -> None:
     wrong = {"file": ("notes.zip", b"no archive")}
     assert (await app.client.post(path, files=wrong, data={"csrf": token})).status_code == 400
     out = await app.client.get("/memory/~export")
-    with zipfile.ZipFile(io.BytesIO(out.content)) as made:
-        assert sorted(made.namelist()) == ["people/ann.md", "weekly-report.md"]
+    with zipfile.ZipFile(io.BytesIO(out.content)) as result:
+        assert sorted(result.namelist()) == ["people/ann.md", "weekly-report.md"]
 
 
 async def test_search_tells_why_and_its_results_point_to_the_pages(app: AppFixture) -> None:
@@ -260,8 +260,8 @@ async def test_search_tells_why_and_its_results_point_to_the_pages(app: AppFixtu
     page = (await shown(app, "/memory/~results?q=quiet+engines")).text
     assert "<mark>Quiet</mark> &lt;b&gt;<mark>engines</mark>&lt;/b&gt;" in page
     assert "<meter" in page
-    found = await app.client.post("/api/search", json={"query": "airship"}, headers=app.bearer)
-    url = found.json()["results"][0]["url"]
+    response = await app.client.post("/api/search", json={"query": "airship"}, headers=app.bearer)
+    url = response.json()["results"][0]["url"]
     assert (await shown(app, url.removeprefix("http://127.0.0.1:8600"))).status_code == 200
     nothing = (await shown(app, "/memory?q=unheardofword")).text
     assert "No pages match" in nothing

@@ -15,15 +15,15 @@ from tests.api.gateway import Gateway, running_gateway
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 def message(custom_id: str, words: int = 3, model: str = "anth/small", **more: Any) -> Any:
@@ -40,24 +40,24 @@ async def finished(gateway: Gateway, batch_id: str) -> Any:
     client = gateway.anthropic()
     async with asyncio.timeout(60):
         while True:
-            found = await client.messages.batches.retrieve(batch_id)
-            if found.processing_status == "ended":
-                return found
+            result = await client.messages.batches.retrieve(batch_id)
+            if result.processing_status == "ended":
+                return result
             await asyncio.sleep(0.02)
 
 
 async def test_anthropic_client_runs_a_batch_of_messages(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     client = gateway.anthropic()
-    wanted = [message("a", 1), message("b", 2, "acme/small"), message("c", model="none/such")]
-    made = await client.messages.batches.create(requests=wanted)
-    assert (made.type, made.processing_status, made.request_counts.processing) == (
+    expected = [message("a", 1), message("b", 2, "acme/small"), message("c", model="none/such")]
+    output = await client.messages.batches.create(requests=expected)
+    assert (output.type, output.processing_status, output.request_counts.processing) == (
         "message_batch",
         "in_progress",
         3,
     )
-    assert (made.expires_at - made.created_at).total_seconds() == 24 * 3600
-    done = await finished(gateway, made.id)
+    assert (output.expires_at - output.created_at).total_seconds() == 24 * 3600
+    done = await finished(gateway, output.id)
     assert done.request_counts.model_dump() == {
         "processing": 0,
         "succeeded": 2,
@@ -65,42 +65,42 @@ async def test_anthropic_client_runs_a_batch_of_messages(any_database_gateway: G
         "canceled": 0,
         "expired": 0,
     }
-    results = await client.messages.batches.results(made.id)
-    found: dict[str, Any] = {each.custom_id: each.result async for each in results}
-    first, second, third = found["a"], found["b"], found["c"]
+    results = await client.messages.batches.results(output.id)
+    result: dict[str, Any] = {each.custom_id: each.result async for each in results}
+    first, second, third = result["a"], result["b"], result["c"]
     assert first.type == second.type == "succeeded"
     assert [block.text for block in first.message.content if block.type == "text"] == ["word"]
     assert third.type == "errored"
     assert third.error.error.type == "not_found_error"
-    assert [each.id async for each in client.messages.batches.list(limit=1)] == [made.id]
+    assert [each.id async for each in client.messages.batches.list(limit=1)] == [output.id]
     assert await gateway.openai().batches.list() is not None
     assert [each.id async for each in gateway.openai().batches.list()] == []
-    assert (await client.messages.batches.delete(made.id)).type == "message_batch_deleted"
+    assert (await client.messages.batches.delete(output.id)).type == "message_batch_deleted"
     with pytest.raises(anthropic.NotFoundError):
-        await client.messages.batches.retrieve(made.id)
+        await client.messages.batches.retrieve(output.id)
     assert [each.id async for each in client.beta.files.list()] == []
 
 
 async def test_a_canceled_batch_of_messages_has_canceled_results(gateway: Gateway) -> None:
     client = gateway.anthropic()
     gateway.anth.mode = "wait"
-    made = await client.messages.batches.create(requests=[message(str(n)) for n in range(40)])
+    result = await client.messages.batches.create(requests=[message(str(n)) for n in range(40)])
     async with asyncio.timeout(60):
         await gateway.anth.asked.wait()
     with pytest.raises(anthropic.BadRequestError, match="cancel it first"):
-        await client.messages.batches.delete(made.id)
+        await client.messages.batches.delete(result.id)
     with pytest.raises(anthropic.AnthropicError, match="results_url"):
-        await client.messages.batches.results(made.id)
-    canceled = await client.messages.batches.cancel(made.id)
+        await client.messages.batches.results(result.id)
+    canceled = await client.messages.batches.cancel(result.id)
     assert canceled.processing_status == "canceling"
     gateway.anth.mode = "well"
     gateway.anth.go_on.set()
-    done = await finished(gateway, made.id)
+    done = await finished(gateway, result.id)
     assert done.request_counts.canceled > 0
     assert done.request_counts.canceled + done.request_counts.succeeded == 40
-    kinds = [each.result.type async for each in await client.messages.batches.results(made.id)]
+    kinds = [each.result.type async for each in await client.messages.batches.results(result.id)]
     assert kinds.count("canceled") == done.request_counts.canceled
-    assert (await client.messages.batches.cancel(made.id)).processing_status == "ended"
+    assert (await client.messages.batches.cancel(result.id)).processing_status == "ended"
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,10 @@ def body_of(path: str, model: str, text: str, **more: Any) -> dict[str, Any]:
 
 async def refused(app: AppFixture, server: LocalModels, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """The error of a request that reaches no server and costs nothing."""
-    asked, balance = len(server.bodies), await app.balance()
+    request, balance = len(server.bodies), await app.balance()
     answer = await app.client.post(path, json=body, headers=app.bearer)
     assert answer.status_code == 400, answer.text
-    assert (len(server.bodies), await app.balance()) == (asked, balance)
+    assert (len(server.bodies), await app.balance()) == (request, balance)
     error: dict[str, Any] = answer.json()["error"]
     return error
 
@@ -143,9 +143,9 @@ async def test_fixed_dimensions_of_a_hosted_model_are_refused(tmp_path: Path) ->
             body = {"model": "acme/text-embedding-ada-002", "input": "a", "dimensions": 256}
             error = await refused(app, server, "/v1/embeddings", body)
             assert error["message"] == ("dimensions must be 1536 for acme/text-embedding-ada-002, not 256")
-            said = await app.client.get("/v1/models/acme/text-embedding-ada-002", headers=app.bearer)
+            response = await app.client.get("/v1/models/acme/text-embedding-ada-002", headers=app.bearer)
             # The server's own limit goes before that of the table.
-            assert (said.json()["dimensions"], said.json()["context_length"]) == (1536, 4096)
+            assert (response.json()["dimensions"], response.json()["context_length"]) == (1536, 4096)
 
 
 async def test_alias_skips_targets_that_cannot_serve(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def without_engines() -> Mapping[str, Any]:
 async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server that has no engine for any media."""
     folder = tmp_path_factory.mktemp("bare")
-    async with running_app(folder, without_engines(), probe=False, **FILES) as found:
-        yield found
+    async with running_app(folder, without_engines(), probe=False, **FILES) as result:
+        yield result
 
 
 def recording() -> bytes:
@@ -131,9 +131,9 @@ async def test_mounted_recording_is_503_and_unknown_mount_is_400(
     bare: AppFixture,
 ) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
-    given = {"task": "transcribe", "audio": "/mnt/sixfold/artifacts/said.wav"}
+    inputs = {"task": "transcribe", "audio": "/mnt/sixfold/artifacts/said.wav"}
     for path in ("run", "speech-to-speech/queue/join", "speech-to-speech/quote"):
-        body = {"model": "speech-to-speech", "input": given, "_artifacts_mounts": {"said.wav": upload["id"]}}
+        body = {"model": "speech-to-speech", "input": inputs, "_artifacts_mounts": {"said.wav": upload["id"]}}
         answer = await bare.client.post(f"/api/containers/{path}", json=body, headers=bare.bearer)
         unavailable(answer, SPEECH)
         body["_artifacts_mounts"] = {"other.wav": upload["id"]}
@@ -144,17 +144,17 @@ async def test_mounted_recording_is_503_and_unknown_mount_is_400(
 async def test_replicate_client_with_a_file_gets_503_with_remedy(bare: AppFixture) -> None:
     transport = httpx.ASGITransport(bare.asgi, raise_app_exceptions=False)
     client = Client(bare.key, base_url=f"{ORIGIN}/replicate", transport=transport)
-    given = {"audio_url": io.BytesIO(recording())}
+    inputs = {"audio_url": io.BytesIO(recording())}
     with pytest.raises(ReplicateError) as caught:
-        await client.async_run("sixfold/stt", given, file_encoding_strategy="base64")
+        await client.async_run("sixfold/stt", inputs, file_encoding_strategy="base64")
     assert caught.value.status == 503
     assert SPEECH in (caught.value.detail or "")
 
 
 async def test_mcp_run_with_an_upload_tells_the_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
-    told = await Agent(bare).refused("run", model="stt", input={"audio_url": upload["id"]})
-    assert SPEECH in told
+    response = await Agent(bare).refused("run", model="stt", input={"audio_url": upload["id"]})
+    assert SPEECH in response
 
 
 async def test_workflow_with_uploaded_recording_is_503_with_remedy(bare: AppFixture) -> None:
@@ -170,11 +170,11 @@ async def test_workflow_with_uploaded_recording_is_503_with_remedy(bare: AppFixt
 
 async def test_comfyui_prompt_with_recording_is_503_with_remedy(bare: AppFixture) -> None:
     files = {"image": ("said.wav", recording(), "audio/wav")}
-    kept = await bare.client.post("/upload/image", files=files, headers=bare.bearer)
-    assert kept.status_code == 200, kept.text
+    response = await bare.client.post("/upload/image", files=files, headers=bare.bearer)
+    assert response.status_code == 200, response.text
     space = await bare.client.get("/api/graph/spaces/speech-to-text/download")
     graph = space.json()
-    graph["1"]["inputs"]["audio"] = kept.json()["name"]
+    graph["1"]["inputs"]["audio"] = response.json()["name"]
     answer = await bare.client.post("/prompt", json={"prompt": graph}, headers=bare.bearer)
     unavailable(answer, SPEECH)
 
@@ -198,8 +198,8 @@ async def test_media_api_upload_without_engine_is_503_with_remedy(bare: AppFixtu
     for value in (upload["id"], upload["url"]):
         body = {"image_url": value, "api_key": bare.key}
         answer = await bare.client.post("/api/remove-background", json=body)
-        told = unavailable(answer, EMBEDDED)
-        assert set(told) == {"error", "status"}
+        response = unavailable(answer, EMBEDDED)
+        assert set(response) == {"error", "status"}
 
 
 async def test_image_service_upload_without_engine_is_503_with_remedy(bare: AppFixture) -> None:

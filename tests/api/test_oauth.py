@@ -88,9 +88,9 @@ async def tools(app: AppFixture, token: str) -> httpx.Response:
 async def test_a_program_without_a_key_is_told_where_the_door_is(app: AppFixture) -> None:
     refused = await app.client.post("/mcp", json={})
     assert refused.status_code == 401
-    found = re.search(r'resource_metadata="([^"]+)"', refused.headers["www-authenticate"])
-    assert found is not None
-    resource = (await app.client.get(found[1])).json()
+    result = re.search(r'resource_metadata="([^"]+)"', refused.headers["www-authenticate"])
+    assert result is not None
+    resource = (await app.client.get(result[1])).json()
     assert resource["resource"] == f"{ORIGIN}/mcp"
     place = f"{resource['authorization_servers'][0]}/.well-known/oauth-authorization-server"
     server = (await app.client.get(place)).json()

@@ -34,11 +34,11 @@ async def servers(tmp_path: Path) -> AsyncIterator[tuple[Gateway, Gateway]]:
 async def test_reference_to_an_own_item_is_passed_on(servers: tuple[Gateway, Gateway]) -> None:
     first, gateway = servers
     client = gateway.openai()
-    made = await client.responses.create(model=MODEL, input="Hello")
-    items: Any = [{"type": "item_reference", "id": made.output[0].id}, AND]
+    result = await client.responses.create(model=MODEL, input="Hello")
+    items: Any = [{"type": "item_reference", "id": result.output[0].id}, AND]
     await client.responses.create(model=MODEL, input=items)
     assert first.acme.seen[-1].document["input"] == items
-    bare: Any = [{"id": made.output[0].id}, AND]
+    bare: Any = [{"id": result.output[0].id}, AND]
     await client.responses.create(model=MODEL, input=bare)
     assert first.acme.seen[-1].document["input"] == bare
 
@@ -74,9 +74,9 @@ async def test_reference_to_a_foreign_item_is_refused(
 async def test_foreign_and_unknown_responses_are_not_continued(servers: tuple[Gateway, Gateway]) -> None:
     first, gateway = servers
     theirs = await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="a zeppelin")
-    kept = await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="x", store=False)
+    remaining = await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="x", store=False)
     seen = len(first.acme.seen)
-    for previous in (theirs.id, kept.id, "resp_elsewhere"):
+    for previous in (theirs.id, remaining.id, "resp_elsewhere"):
         with pytest.raises(openai.BadRequestError, match="Previous response"):
             await gateway.openai().responses.create(model=MODEL, input="And?", previous_response_id=previous)
     assert len(first.acme.seen) == seen
@@ -85,13 +85,13 @@ async def test_foreign_and_unknown_responses_are_not_continued(servers: tuple[Ga
 async def test_deleted_response_is_not_continued_by_anyone(servers: tuple[Gateway, Gateway]) -> None:
     _, gateway = servers
     client = gateway.openai()
-    made = await client.responses.create(model=MODEL, input="Hello")
-    answer = await gateway.app.client.delete(f"/v1/responses/{made.id}", headers=gateway.headers)
+    result = await client.responses.create(model=MODEL, input="Hello")
+    answer = await gateway.app.client.delete(f"/v1/responses/{result.id}", headers=gateway.headers)
     assert answer.status_code == 200
     for key in (gateway.app.key, gateway.app.other):
         with pytest.raises(openai.BadRequestError, match="Previous response"):
             await gateway.openai(key).responses.create(
-                model=MODEL, input="And?", previous_response_id=made.id
+                model=MODEL, input="And?", previous_response_id=result.id
             )
         with pytest.raises(openai.NotFoundError, match="msg_1"):
             await gateway.openai(key).responses.create(
@@ -151,11 +151,11 @@ async def test_container_belongs_to_the_account_that_made_it(
 ) -> None:
     first, gateway = servers
     first.acme.items = [CALL]
-    made: Any = await gateway.openai().responses.create(
+    result: Any = await gateway.openai().responses.create(
         model=MODEL, input="Hello", store=store, stream=stream
     )
     if stream:
-        assert [event.type async for event in made][-1] == "response.completed"
+        assert [event.type async for event in result][-1] == "response.completed"
     tools: Any = [{"type": "code_interpreter", "container": "cntr_1"}]
     limit: Any = {"max_output_tokens": 100}
     await gateway.openai().responses.create(model=MODEL, input="And?", tools=tools, **limit)
@@ -167,9 +167,9 @@ async def test_container_belongs_to_the_account_that_made_it(
 async def test_full_item_with_a_foreign_id_gets_its_own(servers: tuple[Gateway, Gateway]) -> None:
     first, gateway = servers
     await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="a zeppelin")
-    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "No"}]}
+    text = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "No"}]}
     items: Any = [
-        {"id": "msg_1", **said},
+        {"id": "msg_1", **text},
         {"type": "reasoning", "id": "rs_1", "summary": []},
         {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "x"},
         AND,
@@ -180,7 +180,7 @@ async def test_full_item_with_a_foreign_id_gets_its_own(servers: tuple[Gateway, 
         sent.append(first.acme.seen[-1].document["input"])
     assert sent[0] == sent[1], "the same request is the same at the model server, so that its cache serves it"
     message, reasoning, question = sent[0]
-    assert message == {**said, "id": message["id"]}
+    assert message == {**text, "id": message["id"]}
     assert message["id"].startswith("msg_")
     assert message["id"] != "msg_1"
     assert (reasoning["encrypted_content"], reasoning["id"] == "rs_2") == ("x", False)
@@ -213,17 +213,17 @@ async def test_schema_of_a_tool_may_name_such_fields(servers: tuple[Gateway, Gat
 
 async def test_what_is_not_stored_here_is_not_stored_there(tmp_path: Path) -> None:
     async with native(tmp_path, store_responses=False) as (first, gateway):
-        made = await gateway.openai().responses.create(model=MODEL, input="Hello")
+        result = await gateway.openai().responses.create(model=MODEL, input="Hello")
         assert first.acme.seen[-1].document["store"] is False
         with pytest.raises(openai.BadRequestError, match="Previous response"):
-            await gateway.openai().responses.create(model=MODEL, input="x", previous_response_id=made.id)
+            await gateway.openai().responses.create(model=MODEL, input="x", previous_response_id=result.id)
 
 
 async def test_reference_goes_to_another_server_as_its_item(servers: tuple[Gateway, Gateway]) -> None:
     first, gateway = servers
     client = gateway.openai()
-    made = await client.responses.create(model=MODEL, input="Hello")
-    items: Any = [{"type": "item_reference", "id": made.output[0].id}, AND]
+    result = await client.responses.create(model=MODEL, input="Hello")
+    items: Any = [{"type": "item_reference", "id": result.output[0].id}, AND]
     await client.responses.create(model="plain/small", input=items)
     sent = first.anth.seen[-1].document["messages"]
     assert [message["content"] for message in sent] == ["I am native", "And?"]
@@ -232,20 +232,20 @@ async def test_reference_goes_to_another_server_as_its_item(servers: tuple[Gatew
 async def test_deletion_is_passed_on_to_the_server(servers: tuple[Gateway, Gateway]) -> None:
     first, gateway = servers
     client = gateway.openai()
-    made = await client.responses.create(model=MODEL, input="Hello")
+    result = await client.responses.create(model=MODEL, input="Hello")
     with pytest.raises(openai.NotFoundError):
-        await gateway.openai(gateway.app.other).responses.delete(made.id)
+        await gateway.openai(gateway.app.other).responses.delete(result.id)
     assert first.acme.forgotten == []
     first.acme.mode = "fail"
     with pytest.raises(openai.InternalServerError, match="nothing was deleted"):
-        await client.responses.delete(made.id)
-    assert (await client.responses.retrieve(made.id)).id == made.id
+        await client.responses.delete(result.id)
+    assert (await client.responses.retrieve(result.id)).id == result.id
     first.acme.mode = "well"
-    answer = await gateway.app.client.delete(f"/v1/responses/{made.id}", headers=gateway.headers)
-    assert (answer.status_code, first.acme.forgotten) == (200, [made.id, made.id])
+    answer = await gateway.app.client.delete(f"/v1/responses/{result.id}", headers=gateway.headers)
+    assert (answer.status_code, first.acme.forgotten) == (200, [result.id, result.id])
     plain = await client.responses.create(model="plain/small", input="Hello")
     await gateway.app.client.delete(f"/v1/responses/{plain.id}", headers=gateway.headers)
-    assert first.acme.forgotten == [made.id, made.id]
+    assert first.acme.forgotten == [result.id, result.id]
 
 
 async def test_input_tokens_are_counted_by_the_server_or_estimated(servers: tuple[Gateway, Gateway]) -> None:

@@ -27,8 +27,8 @@ Both = tuple[AppFixture, OpenId]
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Both]:
     """A server and its provider."""
-    async with provider() as found, opened(tmp_path, found) as app:
-        yield app, found
+    async with provider() as result, opened(tmp_path, result) as app:
+        yield app, result
 
 
 def opened(folder: Path, found: OpenId, **changes: Any) -> AbstractAsyncContextManager[AppFixture]:
@@ -51,24 +51,24 @@ async def tried(app: AppFixture, found: OpenId) -> httpx.Response:
 
 
 async def test_verified_email_signs_in_and_returns_to_the_page(pair: Both) -> None:
-    app, found = pair
+    app, result = pair
     assert "Sign in with Example" in (await app.visitor().get("/signin?next=/gallery")).text
     visitor = app.visitor()
     url = await begun(visitor, "/gallery")
-    asked = dict(parse_qsl(urlsplit(url).query))
-    assert asked["redirect_uri"] == f"{ORIGIN}/signin/oidc/callback"
-    assert (asked["code_challenge_method"], asked["scope"]) == ("S256", "openid email")
-    back = await visitor.get(found.grant(url))
+    request = dict(parse_qsl(urlsplit(url).query))
+    assert request["redirect_uri"] == f"{ORIGIN}/signin/oidc/callback"
+    assert (request["code_challenge_method"], request["scope"]) == ("S256", "openid email")
+    back = await visitor.get(result.grant(url))
     assert (back.status_code, back.headers["Location"]) == (303, "/gallery")
     assert "ada@example.com" in (await visitor.get("/account")).text
-    found.claims |= {"email": "ada@elsewhere.example", "email_verified": False}
+    result.claims |= {"email": "ada@elsewhere.example", "email_verified": False}
     assert (
-        await tried(app, found)
+        await tried(app, result)
     ).status_code == 303  # who one is there is linked now, whatever the address
 
 
 async def test_who_is_not_vouched_for_gets_into_no_account(pair: Both) -> None:
-    app, found = pair
+    app, result = pair
     for claims in (
         {"email_verified": False},
         {"email_verified": None},
@@ -77,18 +77,18 @@ async def test_who_is_not_vouched_for_gets_into_no_account(pair: Both) -> None:
         {"email": "nobody@example.com"},
         {"email": "local@localhost"},  # the operator's
     ):
-        found.lies = claims
-        assert (await tried(app, found)).status_code == 403, claims
+        result.lies = claims
+        assert (await tried(app, result)).status_code == 403, claims
     assert await app.product.database.read(oidc_identities.of_account(app.account.id)) == ()
 
 
 async def test_email_may_come_from_userinfo_of_the_same_subject(pair: Both) -> None:
-    app, found = pair
-    found.lies = {"email": None, "email_verified": None}
-    found.info = {"sub": "another", "email": "ada@example.com", "email_verified": True}
-    assert (await tried(app, found)).status_code == 403
-    found.info["sub"] = "ada-1"
-    assert (await tried(app, found)).status_code == 303
+    app, result = pair
+    result.lies = {"email": None, "email_verified": None}
+    result.info = {"sub": "another", "email": "ada@example.com", "email_verified": True}
+    assert (await tried(app, result)).status_code == 403
+    result.info["sub"] = "ada-1"
+    assert (await tried(app, result)).status_code == 303
 
 
 @pytest.mark.parametrize(
@@ -108,32 +108,32 @@ async def test_email_may_come_from_userinfo_of_the_same_subject(pair: Both) -> N
     ],
 )
 async def test_a_token_that_does_not_hold_signs_nobody_in(pair: Both, lie: dict[str, Any]) -> None:
-    app, found = pair
+    app, result = pair
     now = int(time.time())  # of the test, not of its collection: a long run makes an old future true
-    found.lies = {name: now + value if isinstance(value, int) else value for name, value in lie.items()}
-    assert (await tried(app, found)).status_code == 401
+    result.lies = {name: now + value if isinstance(value, int) else value for name, value in lie.items()}
+    assert (await tried(app, result)).status_code == 401
 
 
 async def test_a_token_of_another_key_or_of_none_signs_nobody_in(pair: Both) -> None:
-    app, found = pair
-    found.signing_key = ec.generate_private_key(ec.SECP256R1())
-    assert (await tried(app, found)).status_code == 401
-    found.signing_key, found.headers = None, {"kid": "unknown"}
-    assert (await tried(app, found)).status_code == 401
-    found.headers, found.algorithm, found.signing_key = (
+    app, result = pair
+    result.signing_key = ec.generate_private_key(ec.SECP256R1())
+    assert (await tried(app, result)).status_code == 401
+    result.signing_key, result.headers = None, {"kid": "unknown"}
+    assert (await tried(app, result)).status_code == 401
+    result.headers, result.algorithm, result.signing_key = (
         {},
         "HS256",
         "the public key, as some would have it.....",
     )
-    assert (await tried(app, found)).status_code == 401
-    found.algorithm, found.signing_key = "none", ""
-    assert (await tried(app, found)).status_code == 401
+    assert (await tried(app, result)).status_code == 401
+    result.algorithm, result.signing_key = "none", ""
+    assert (await tried(app, result)).status_code == 401
 
 
 async def test_an_answer_counts_once_and_in_the_browser_that_asked(pair: Both) -> None:
-    app, found = pair
+    app, result = pair
     visitor, stranger = app.visitor(), app.visitor()
-    there = found.grant(await begun(visitor))
+    there = result.grant(await begun(visitor))
     assert (await stranger.get(there)).status_code == 400  # no ticket at all
     await begun(stranger)
     assert (await stranger.get(there)).status_code == 401  # another's state
@@ -143,31 +143,31 @@ async def test_an_answer_counts_once_and_in_the_browser_that_asked(pair: Both) -
         await begun(visitor)
         assert (await visitor.get(f"/signin/oidc/callback{query}")).status_code in (400, 401)
     url = await begun(visitor)
-    assert (await visitor.get(f"{found.grant(url)}&iss=https://evil.example")).status_code == 401
+    assert (await visitor.get(f"{result.grant(url)}&iss=https://evil.example")).status_code == 401
 
 
 async def test_one_links_and_unlinks_who_one_is_there(pair: Both) -> None:
-    app, found = pair
-    found.claims = {"sub": "stranger", "email": "else@where.example", "email_verified": False}
+    app, result = pair
+    result.claims = {"sub": "stranger", "email": "else@where.example", "email_verified": False}
     form = {"csrf": await signed_in(app)}
     assert (await app.client.post("/account/identities", data={"csrf": "x"})).status_code == 403
     away = await app.client.post("/account/identities", data=form)
     url = away.text.partition('content="0;url=')[2].partition('"')[0].replace("&amp;", "&")
-    there = found.grant(url)
+    there = result.grant(url)
     ticket = {"sixfold_signin": app.client.cookies["sixfold_signin"]}
     assert (await app.visitor().get(there, headers={"Cookie": f"sixfold_signin={ticket}"})).status_code == 400
     assert (await app.client.get(there)).headers["Location"] == "/account/security?done=linked"
     assert "else@where.example" in (await app.client.get("/account/security")).text
-    assert (await tried(app, found)).status_code == 303
+    assert (await tried(app, result)).status_code == 303
     gone = await app.client.post("/account/identities/remove", data=form)
     assert gone.headers["Location"] == "/account/security?done=unlinked"
-    assert (await tried(app, found)).status_code == 403
+    assert (await tried(app, result)).status_code == 403
 
 
 async def test_the_end_of_an_identity_ends_the_sessions_that_it_opened(pair: Both) -> None:
-    app, found = pair
+    app, result = pair
     by_identity = app.visitor()
-    assert (await by_identity.get(found.grant(await begun(by_identity)))).status_code == 303
+    assert (await by_identity.get(result.grant(await begun(by_identity)))).status_code == 303
     assert (await by_identity.get("/account")).status_code == 200
     form = {"csrf": await signed_in(app)}
     gone = await app.client.post("/account/identities/remove", data=form)
@@ -177,37 +177,37 @@ async def test_the_end_of_an_identity_ends_the_sessions_that_it_opened(pair: Bot
 
 
 async def test_linked_identity_and_foreign_link_request_are_refused(pair: Both) -> None:
-    app, found = pair
-    found.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}
-    assert (await tried(app, found)).status_code == 303
+    app, result = pair
+    result.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}
+    assert (await tried(app, result)).status_code == 303
     form = {"csrf": await signed_in(app)}
     for left in (False, True):
         away = await app.client.post("/account/identities", data=form)
         url = away.text.partition('content="0;url=')[2].partition('"')[0].replace("&amp;", "&")
         if left:
             del app.client.cookies["sixfold_session"]
-        assert (await app.client.get(found.grant(url))).status_code == (403 if left else 409)
+        assert (await app.client.get(result.grant(url))).status_code == (403 if left else 409)
 
 
 async def test_strangers_get_an_account_where_the_operator_says_so(tmp_path: Path) -> None:
-    async with provider() as found, opened(tmp_path, found, oidc_signup="allow") as app:
-        found.claims = {"sub": "new", "email": "New@example.com", "email_verified": True}
-        assert (await tried(app, found)).status_code == 303
+    async with provider() as result, opened(tmp_path, result, oidc_signup="allow") as app:
+        result.claims = {"sub": "new", "email": "New@example.com", "email_verified": True}
+        assert (await tried(app, result)).status_code == 303
         account = await app.product.database.read(accounts.by_email("new@example.com"))
         assert (account.posted, account.kind) == (0, "customer")
 
 
 async def test_a_provider_that_says_it_is_another_is_not_believed(pair: Both) -> None:
-    app, found = pair
+    app, result = pair
     for metadata in (
         {"issuer": "https://evil.example"},
         {"token_endpoint": "http://evil.example/token"},
         {"issuer": 5},
     ):
-        found.metadata = metadata
+        result.metadata = metadata
         assert (await app.visitor().get("/signin/oidc")).status_code == 502
-    found.metadata = {}
-    assert (await tried(app, found)).status_code == 303
+    result.metadata = {}
+    assert (await tried(app, result)).status_code == 303
 
 
 async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None:
@@ -221,28 +221,28 @@ async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None
 
 
 async def test_a_sign_in_is_as_fresh_as_the_one_at_the_provider(pair: Both) -> None:
-    app, found = pair
+    app, result = pair
     visitor = app.visitor()
     url = await begun(visitor)
     assert dict(parse_qsl(urlsplit(url).query))["max_age"] == "600"
-    found.claims["auth_time"] = int(time.time()) - 500
-    assert (await visitor.get(found.grant(url))).status_code == 303
+    result.claims["auth_time"] = int(time.time()) - 500
+    assert (await visitor.get(result.grant(url))).status_code == 303
     account = await app.product.database.read(accounts.by_id(app.account.id))
     (session,) = await app.product.database.read(login_sessions.of_account(account.id, ""))
-    assert abs(session["created_at"] // 1_000_000 - found.claims["auth_time"]) <= 1
-    found.claims["auth_time"] = int(time.time()) - 700
-    assert (await tried(app, found)).status_code == 401
+    assert abs(session["created_at"] // 1_000_000 - result.claims["auth_time"]) <= 1
+    result.claims["auth_time"] = int(time.time()) - 700
+    assert (await tried(app, result)).status_code == 401
 
 
 async def test_signing_in_again_asks_for_the_password_again(pair: Both) -> None:
-    app, found = pair
+    app, result = pair
     assert "again=1" in (await app.visitor().get("/signin?again=1")).text
-    found.metadata["claims_supported"] = ["sub", "auth_time"]
+    result.metadata["claims_supported"] = ["sub", "auth_time"]
     for seconds_ago, status in ((5, 303), (300, 401), (None, 401), (True, 401)):
         visitor = app.visitor()
         url = (await visitor.get("/signin/oidc", params={"again": "1"})).headers["Location"]
-        asked = dict(parse_qsl(urlsplit(url).query))
-        assert (asked["prompt"], asked["max_age"]) == ("login", "0")
+        request = dict(parse_qsl(urlsplit(url).query))
+        assert (request["prompt"], request["max_age"]) == ("login", "0")
         known = isinstance(seconds_ago, int) and not isinstance(seconds_ago, bool)
-        found.lies["auth_time"] = int(time.time()) - int(seconds_ago or 0) if known else seconds_ago
-        assert (await visitor.get(found.grant(url))).status_code == status, seconds_ago
+        result.lies["auth_time"] = int(time.time()) - int(seconds_ago or 0) if known else seconds_ago
+        assert (await visitor.get(result.grant(url))).status_code == status, seconds_ago

@@ -24,31 +24,31 @@ RULES: dict[str, Any] = {
 
 
 async def joined(app: AppFixture, account_id: str) -> list[tuple[str, str, str | None]]:
-    found = await app.product.database.read(members.of_account(account_id))
-    return [(each.email, each.role, each.team) for each in found if each.source == "groups"]
+    row = await app.product.database.read(members.of_account(account_id))
+    return [(each.email, each.role, each.team) for each in row if each.source == "groups"]
 
 
 async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> None:
-    async with provider() as found, opened(tmp_path, found, tables={"sign_in": RULES}) as app:
+    async with provider() as result, opened(tmp_path, result, tables={"sign_in": RULES}) as app:
         write = app.product.database.write
         account = await write(organizations.create(app.account.id, "acme"))
-        found.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
+        result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
 
         async def signed_in(*groups: str) -> str:
-            found.claims["realm_access"] = {"roles": list(groups)}
+            result.claims["realm_access"] = {"roles": list(groups)}
             visitor = app.visitor()
-            assert (await visitor.get(found.grant(await begun(visitor)))).status_code == 303
+            assert (await visitor.get(result.grant(await begun(visitor)))).status_code == 303
             return (await visitor.get("/account/members")).text
 
-        assert (await app.visitor().get(found.grant(await begun(app.visitor())))).status_code != 303
+        assert (await app.visitor().get(result.grant(await begun(app.visitor())))).status_code != 303
         page = await signed_in("media", "others")
         assert "You act for this organization as its member" in page
         assert await joined(app, account.id) == [("eve@example.com", "member", "Media")]
         assert "as its admin" in await signed_in("media", "admins")
         assert await joined(app, account.id) == [("eve@example.com", "admin", None)]
-        found.claims.pop("realm_access")
+        result.claims.pop("realm_access")
         visitor = app.visitor()
-        await visitor.get(found.grant(await begun(visitor)))
+        await visitor.get(result.grant(await begun(visitor)))
         assert await joined(app, account.id) != [], "a provider that says nothing changes nothing"
         assert "You act for this account as its owner" in await signed_in("others")
         assert await joined(app, account.id) == []
@@ -67,12 +67,12 @@ async def test_two_spellings_of_a_name_are_one_organization(tmp_path: Path) -> N
             "admins": {"organization": "Acme", "role": "admin"},
         }
     }
-    async with provider() as found, opened(tmp_path, found, tables={"sign_in": rules}) as app:
+    async with provider() as result, opened(tmp_path, result, tables={"sign_in": rules}) as app:
         account = await app.product.database.write(organizations.create(app.account.id, "acme"))
-        found.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
-        found.claims["groups"] = ["media"]
+        result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
+        result.claims["groups"] = ["media"]
         visitor = app.visitor()
-        assert (await visitor.get(found.grant(await begun(visitor)))).status_code == 303
+        assert (await visitor.get(result.grant(await begun(visitor)))).status_code == 303
         assert await joined(app, account.id) == [("eve@example.com", "member", "Media")]
 
 
@@ -80,12 +80,12 @@ async def test_a_full_organization_hinders_no_sign_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(members, "MAX_MEMBERS", 1)
-    async with provider() as found, opened(tmp_path, found, tables={"sign_in": RULES}) as app:
+    async with provider() as result, opened(tmp_path, result, tables={"sign_in": RULES}) as app:
         await app.product.database.write(organizations.create(app.account.id, "acme"))
-        found.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
-        found.claims["realm_access"] = {"roles": ["media"]}
+        result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
+        result.claims["realm_access"] = {"roles": ["media"]}
         visitor = app.visitor()
-        assert (await visitor.get(found.grant(await begun(visitor)))).status_code == 303
+        assert (await visitor.get(result.grant(await begun(visitor)))).status_code == 303
         page = await visitor.get("/account/members")
         assert "You act for this account as its owner" in page.text
 
@@ -109,7 +109,7 @@ def test_groups_are_read_from_the_claims_of_providers(
 
 async def test_a_wrong_table_is_refused_at_the_start(tmp_path: Path) -> None:
     wrong = {"groups": {"media": {"organization": "acme", "role": "owner"}}}
-    async with provider() as found:
+    async with provider() as result:
         with pytest.raises(InvalidSetting, match=r"\[sign_in\] is not valid.*owner"):
-            async with opened(tmp_path, found, tables={"sign_in": wrong}):
+            async with opened(tmp_path, result, tables={"sign_in": wrong}):
                 pass

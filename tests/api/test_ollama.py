@@ -31,8 +31,8 @@ TOOL = {
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 def client(gateway: Gateway, key: str | None = None) -> ollama.AsyncClient:
@@ -249,9 +249,9 @@ async def test_every_model_is_listed_and_shown(gateway: Gateway) -> None:
     listed = [row.model for row in (await official.list()).models]
     assert {"both:latest", "small:latest", "large:latest", "embeddings:latest"} <= set(listed)
     assert len(listed) == len(set(listed))
-    shown = await official.show("both")
-    assert "completion" in (shown.capabilities or [])
-    assert (shown.modelinfo or {})["general.basename"] == "both"
+    visible = await official.show("both")
+    assert "completion" in (visible.capabilities or [])
+    assert (visible.modelinfo or {})["general.basename"] == "both"
     assert (await official.ps()).models == []
     with pytest.raises(ollama.ResponseError, match="not found") as caught:
         await official.show("nothing-here")

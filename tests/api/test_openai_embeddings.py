@@ -27,8 +27,8 @@ RANKS = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"  # as
 async def preview(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server whose only embedding engine is the preview."""
     folder = tmp_path_factory.mktemp("preview")
-    async with running_app(folder, app_catalog.models_document(), probe=False, **FILES) as found:
-        yield found
+    async with running_app(folder, app_catalog.models_document(), probe=False, **FILES) as result:
+        yield result
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -37,8 +37,8 @@ async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFix
     document = app_catalog.models_document()
     row = {**document["engines"]["hashed-embeddings"], "quality": "full"}
     models = {**document, "engines": {**document["engines"], "hashed-embeddings": row}}
-    async with running_app(tmp_path_factory.mktemp("full"), models, probe=False, **FILES) as found:
-        yield found
+    async with running_app(tmp_path_factory.mktemp("full"), models, probe=False, **FILES) as result:
+        yield result
 
 
 @pytest.fixture
@@ -163,9 +163,9 @@ async def test_bad_input_under_an_openai_name_is_400_first(preview: AppFixture) 
         {"input": "a", "dimensions": 7},
         {"input": "a" * 100_001},
     )
-    for given in inputs:
+    for values in inputs:
         with pytest.raises(openai.BadRequestError):
-            await client(preview).embeddings.create(model=BORROWED[0], **given)
+            await client(preview).embeddings.create(model=BORROWED[0], **values)
 
 
 @pytest.mark.parametrize("name", ["embeddings", "default", ""])

@@ -33,8 +33,8 @@ PRICED = {"ra1": "0.04", "ra2": "0.04", "anime": "0.007", "photoreal": "0.07"}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server with a small fast engine for every model."""
-    async with running_app(tmp_path_factory.mktemp("images"), probe=False, **FILES) as found:
-        yield found
+    async with running_app(tmp_path_factory.mktemp("images"), probe=False, **FILES) as result:
+        yield result
 
 
 def client(app: AppFixture, key: str | None = None) -> openai.AsyncOpenAI:
@@ -116,8 +116,8 @@ async def test_size_of_the_request_becomes_the_inputs_of_the_model(
 @pytest.mark.parametrize("size", sizes.STANDARD)
 async def test_standard_size_is_accepted_by_every_image_model(size: str) -> None:
     for name in NAMES:
-        given = sizes.inputs(CATALOG, name, size)
-        assert CATALOG[name].check({"prompt": "a lake", **given}).items() >= given.items(), name
+        inputs = sizes.inputs(CATALOG, name, size)
+        assert CATALOG[name].check({"prompt": "a lake", **inputs}).items() >= inputs.items(), name
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,10 @@ FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server with the bundled catalogue and its own engines."""
-    async with running_app(tmp_path_factory.mktemp("media"), app_catalog.models_document(), **FILES) as found:
-        yield found
+    async with running_app(
+        tmp_path_factory.mktemp("media"), app_catalog.models_document(), **FILES
+    ) as result:
+        yield result
 
 
 def client(app: AppFixture, key: str | None = None) -> openai.AsyncOpenAI:
@@ -108,11 +110,11 @@ async def test_a_picture_of_the_asked_size_lies_at_its_address(real: AppFixture)
 async def test_several_pictures_differ_and_each_is_paid(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     body = {"model": "gpt-image-1", "prompt": "a fox", "n": 2, "size": "128x128", "output_format": "webp"}
-    told = (await post(real, "/v1/images/generations", body)).json()
-    first, second = (base64.b64decode(row["b64_json"]) for row in told["data"])
+    document = (await post(real, "/v1/images/generations", body)).json()
+    first, second = (base64.b64decode(row["b64_json"]) for row in document["data"])
     assert first != second
     assert (opened(first).format, opened(first).size) == ("WEBP", (128, 128))
-    assert told["output_format"] == "webp"
+    assert document["output_format"] == "webp"
     assert await paid(real, before) == 0.08
 
 
@@ -140,8 +142,8 @@ async def test_what_a_mask_lets_through_is_taken_out(real: AppFixture) -> None:
     assert answer.data[0].b64_json is not None
     cleaned = opened(base64.b64decode(answer.data[0].b64_json)).convert("RGB")
     middle = cleaned.crop((44, 28, 52, 36)).tobytes()  # where the dot was, the ground is
-    wanted = Image.new("RGB", (8, 8), (40, 90, 160)).tobytes()
-    assert max(abs(one - other) for one, other in zip(middle, wanted, strict=True)) < 30
+    expected = Image.new("RGB", (8, 8), (40, 90, 160)).tobytes()
+    assert max(abs(one - other) for one, other in zip(middle, expected, strict=True)) < 30
     assert await real.faults() == ()
 
 
@@ -211,10 +213,10 @@ async def test_what_was_spoken_is_heard_in_every_shape(real: AppFixture) -> None
 async def test_images_arrive_as_completed_events(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     size: Any = "128x128"
-    made = await client(real).images.generate(
+    result = await client(real).images.generate(
         model="gpt-image-1", prompt="a fox", n=2, size=size, stream=True, partial_images=2
     )
-    events: list[Any] = [event async for event in made]
+    events: list[Any] = [event async for event in result]
     assert [event.type for event in events] == ["image_generation.completed"] * 2
     assert {opened(base64.b64decode(event.b64_json)).size for event in events} == {(128, 128)}
     assert (events[0].size, events[0].output_format) == ("128x128", "png")
@@ -318,11 +320,11 @@ async def test_what_is_wrong_is_named_in_the_error_object_and_free(
 ) -> None:
     before = await real.balance()
     answer = await post(real, f"/v1/{path}", body)
-    told = answer.json()["error"]
-    assert (answer.status_code, told["param"]) == (status, param), told
-    assert told["type"] == "invalid_request_error"
-    assert told["message"]
-    assert param == "prompt" or "prompt" not in told["message"]
+    response = answer.json()["error"]
+    assert (answer.status_code, response["param"]) == (status, param), response
+    assert response["type"] == "invalid_request_error"
+    assert response["message"]
+    assert param == "prompt" or "prompt" not in response["message"]
     assert await real.balance() == before
 
 

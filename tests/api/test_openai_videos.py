@@ -37,15 +37,15 @@ def _deprecated() -> Iterator[None]:
 @pytest.fixture
 async def cinema(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the real camera and short films."""
-    async with running_app(tmp_path, short_films()) as found:
-        yield found
+    async with running_app(tmp_path, short_films()) as result:
+        yield result
 
 
 @pytest.fixture
 async def painter(either: Path) -> AsyncIterator[AppFixture]:
     """A server whose engines paint dots, on both databases."""
-    async with running_app(either, small_models()) as found:
-        yield found
+    async with running_app(either, small_models()) as result:
+        yield result
 
 
 def client(app: AppFixture, key: str | None = None) -> Any:
@@ -65,13 +65,13 @@ def png() -> bytes:
 
 async def test_text_becomes_a_video_that_is_polled_and_downloaded(cinema: AppFixture) -> None:
     videos = client(cinema).videos
-    made = await videos.create_and_poll(
+    result = await videos.create_and_poll(
         model="sora-2", prompt="slow pan left", seconds="4", size="1280x720", poll_interval_ms=POLL
     )
-    assert (made.status, made.progress, made.object, made.error) == ("completed", 100, "video", None)
-    assert (made.model, made.prompt, made.size) == ("video-text", "slow pan left", "854x480")
-    assert made.completed_at >= made.created_at
-    content = await (await videos.download_content(made.id)).aread()
+    assert (result.status, result.progress, result.object, result.error) == ("completed", 100, "video", None)
+    assert (result.model, result.prompt, result.size) == ("video-text", "slow pan left", "854x480")
+    assert result.completed_at >= result.created_at
+    content = await (await videos.download_content(result.id)).aread()
     with av.open(io.BytesIO(content), "r") as container:
         stream = container.streams.video[0]
         assert (stream.width, stream.height) == (854, 480)
@@ -82,21 +82,21 @@ async def test_text_becomes_a_video_that_is_polled_and_downloaded(cinema: AppFix
 
 async def test_still_images_show_frames_of_the_video(cinema: AppFixture) -> None:
     videos = client(cinema).videos
-    made = await videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
-    thumbnail = await (await videos.download_content(made.id, variant="thumbnail")).aread()
-    sheet = await (await videos.download_content(made.id, variant="spritesheet")).aread()
+    result = await videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
+    thumbnail = await (await videos.download_content(result.id, variant="thumbnail")).aread()
+    sheet = await (await videos.download_content(result.id, variant="spritesheet")).aread()
     with Image.open(io.BytesIO(thumbnail)) as image:
         assert (image.format, image.size) == ("WEBP", (854, 480))
     with Image.open(io.BytesIO(sheet)) as image:
         assert (image.format, image.width % 5, image.height % 5) == ("JPEG", 0, 0)
         assert image.width == 5 * 320
-    answer = await cinema.client.get(f"/v1/videos/{made.id}/content?variant=poster", headers=cinema.bearer)
+    answer = await cinema.client.get(f"/v1/videos/{result.id}/content?variant=poster", headers=cinema.bearer)
     assert answer.status_code == 400
 
 
 async def test_part_of_a_video_is_served(cinema: AppFixture) -> None:
-    made = await client(cinema).videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
-    path = f"/v1/videos/{made.id}/content"
+    result = await client(cinema).videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
+    path = f"/v1/videos/{result.id}/content"
     whole = await cinema.client.get(path, headers=cinema.bearer)
     part = await cinema.client.get(path, headers={**cinema.bearer, "Range": "bytes=4-11"})
     assert (part.status_code, part.content) == (206, whole.content[4:12])
@@ -108,7 +108,7 @@ async def test_part_of_a_video_is_served(cinema: AppFixture) -> None:
 async def test_reference_image_becomes_a_video(cinema: AppFixture, way: str) -> None:
     own, prompt = client(cinema), {"prompt": "slow pan left"}
     if way == "file":
-        made = await own.videos.create_and_poll(
+        result = await own.videos.create_and_poll(
             **prompt, input_reference=("a.png", png()), poll_interval_ms=POLL
         )
     else:
@@ -119,20 +119,20 @@ async def test_reference_image_becomes_a_video(cinema: AppFixture, way: str) -> 
             fields = {**prompt, "input_reference[image_url]": picture()}
             body = {"files": {name: (None, value) for name, value in fields.items()}}
         answer = await cinema.client.post("/v1/videos", **body, headers=cinema.bearer)
-        made = await own.videos.poll(answer.json()["id"], poll_interval_ms=POLL)
-    assert (made.status, made.model) == ("completed", "video-image")
+        result = await own.videos.poll(answer.json()["id"], poll_interval_ms=POLL)
+    assert (result.status, result.model) == ("completed", "video-image")
 
 
 async def test_videos_are_listed_in_pages_in_both_orders(painter: AppFixture) -> None:
     videos = client(painter).videos
-    made = [(await videos.create(prompt=f"film {number}")).id for number in range(5)]
+    results = [(await videos.create(prompt=f"film {number}")).id for number in range(5)]
     await client(painter, painter.other).videos.create(prompt="theirs")
     image = {"prompt": "a dot", "n": 1}
     await painter.client.post("/v1/images/generations", json=image, headers=painter.bearer)
     page = await videos.list(limit=2)
-    assert ([video.id for video in page.data], page.has_more) == (made[:2:-1], True)
-    assert [video.id async for video in await videos.list(limit=2)] == made[::-1]
-    assert [video.id async for video in await videos.list(limit=2, order="asc")] == made
+    assert ([video.id for video in page.data], page.has_more) == (results[:2:-1], True)
+    assert [video.id async for video in await videos.list(limit=2)] == results[::-1]
+    assert [video.id async for video in await videos.list(limit=2, order="asc")] == results
     answer = await painter.client.get("/v1/videos?limit=101", headers=painter.bearer)
     assert answer.status_code == 400
     answer = await painter.client.get("/v1/videos?after=film", headers=painter.bearer)
@@ -141,17 +141,17 @@ async def test_videos_are_listed_in_pages_in_both_orders(painter: AppFixture) ->
 
 async def test_deleted_video_is_gone_with_its_file(painter: AppFixture) -> None:
     videos = client(painter).videos
-    made = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
+    result = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
     stored = await painter.client.get(
-        f"/api/containers/predictions/pred_{made.id.removeprefix('video_')}", headers=painter.bearer
+        f"/api/containers/predictions/pred_{result.id.removeprefix('video_')}", headers=painter.bearer
     )
     url = stored.json()["output"]["url"]
     assert (await painter.client.get(url)).status_code == 200
-    deleted = await videos.delete(made.id)
-    assert deleted.model_dump() == {"id": made.id, "deleted": True, "object": "video.deleted"}
+    deleted = await videos.delete(result.id)
+    assert deleted.model_dump() == {"id": result.id, "deleted": True, "object": "video.deleted"}
     assert (await painter.client.get(url)).status_code == 404
-    for asking in (videos.retrieve(made.id), videos.delete(made.id), videos.download_content(made.id)):
-        with pytest.raises(openai.NotFoundError, match=made.id):
+    for asking in (videos.retrieve(result.id), videos.delete(result.id), videos.download_content(result.id)):
+        with pytest.raises(openai.NotFoundError, match=result.id):
             await asking
     assert [video.id async for video in await videos.list()] == []
 
@@ -160,12 +160,12 @@ async def test_failed_video_says_why_and_costs_nothing(tmp_path: Path) -> None:
     failing = {"failpoints": "engine.run.video-text=fail"}
     async with running_app(tmp_path, small_models(), **failing) as app:
         videos = client(app).videos
-        made = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
-        assert made.status == "failed"
-        assert made.error.code
-        assert made.error.message
+        result = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
+        assert result.status == "failed"
+        assert result.error.code
+        assert result.error.message
         with pytest.raises(openai.ConflictError, match="failed"):
-            await videos.download_content(made.id)
+            await videos.download_content(result.id)
         assert await app.balance() == ("5.00", "0.00")
 
 
@@ -210,22 +210,26 @@ async def test_unknown_model_and_change_of_a_video_are_refused(cinema: AppFixtur
 
 async def test_other_account_and_limited_key_find_no_video(painter: AppFixture) -> None:
     videos = client(painter).videos
-    made = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
+    result = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
     run_only = keys.create(painter.account.id, granted=Rights.RUN)
     limited = (await painter.product.database.write(run_only)).api_key
     for key in (painter.other, limited):
         theirs = client(painter, key).videos
-        for asking in (theirs.retrieve(made.id), theirs.delete(made.id), theirs.download_content(made.id)):
+        for asking in (
+            theirs.retrieve(result.id),
+            theirs.delete(result.id),
+            theirs.download_content(result.id),
+        ):
             with pytest.raises(openai.NotFoundError):
                 await asking
         assert [video.id async for video in await theirs.list()] == []
-    assert (await videos.retrieve(made.id)).status == "completed"
+    assert (await videos.retrieve(result.id)).status == "completed"
 
 
 async def test_other_prediction_is_no_video(painter: AppFixture) -> None:
     run = {"model": "ra2", "input": {"prompt": "x", "width": 64, "height": 64}}
-    made = (await painter.client.post("/api/containers/run", json=run, headers=painter.bearer)).json()
-    video = f"video_{made['id'].removeprefix('pred_')}"
+    body = (await painter.client.post("/api/containers/run", json=run, headers=painter.bearer)).json()
+    video = f"video_{body['id'].removeprefix('pred_')}"
     with pytest.raises(openai.NotFoundError):
         await client(painter).videos.retrieve(video)
 
@@ -263,5 +267,5 @@ def test_seconds_and_size_become_inputs_of_the_model(
     settings = Settings(data_dir=tmp_path)
     catalog = app_catalog.catalog(settings, app_catalog.price_table(settings))
     model = models.resolve(catalog, name, has_image=image)
-    given = {**models.length(model, seconds), **models.size(model, size, has_image=image)}
-    assert given == inputs
+    values = {**models.length(model, seconds), **models.size(model, size, has_image=image)}
+    assert values == inputs

@@ -49,8 +49,8 @@ WRONG_CASES = 15
 
 def described(app: AppFixture) -> set[tuple[str, str]]:
     """Method and path of every operation."""
-    found = documents(app.product, cast("WebApp", app.asgi).table.entries).values()
-    return {(method, path) for document in found for method, path, _ in document.summaries()}
+    result = documents(app.product, cast("WebApp", app.asgi).table.entries).values()
+    return {(method, path) for document in result for method, path, _ in document.summaries()}
 
 
 async def test_every_path_is_in_the_reference(app: AppFixture) -> None:
@@ -90,18 +90,18 @@ async def test_an_operation_names_the_right_that_its_route_needs(app: AppFixture
 
 
 async def test_a_document_is_made_once_and_off_the_event_loop(app: AppFixture) -> None:
-    made: list[bool] = []
+    results: list[bool] = []
     table = cast("WebApp", app.asgi).table.entries
 
     def routes() -> Iterator[Entry]:
-        made.append(threading.current_thread() is threading.main_thread())
+        results.append(threading.current_thread() is threading.main_thread())
         return table()
 
     reference = OpenApiRoutes(documents(app.product, routes), "http://127.0.0.1")
     request = Request({"type": "http", "headers": [], "path_params": {"area": "media.json"}})
-    found = await asyncio.gather(*(reference.show(request) for _ in range(5)))
-    assert made == [False]
-    assert {answer.status_code for answer in found} == {200}
+    result = await asyncio.gather(*(reference.show(request) for _ in range(5)))
+    assert results == [False]
+    assert {answer.status_code for answer in result} == {200}
 
 
 @pytest.mark.parametrize(
@@ -153,15 +153,15 @@ async def test_each_area_describes_itself(app: AppFixture) -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApp]:
     """One server for all operations."""
-    with served_app(tmp_path_factory.mktemp("served"), inline_seconds=5, queue_limit=100_000) as found:
-        yield found
+    with served_app(tmp_path_factory.mktemp("served"), inline_seconds=5, queue_limit=100_000) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
     """One session for all requests."""
-    with requests.Session() as found:
-        yield found
+    with requests.Session() as result:
+        yield result
 
 
 @pytest.mark.nightly
@@ -173,12 +173,12 @@ def test_no_request_of_an_operation_breaks_its_description(
 ) -> None:
     """Fifty cases and more of each operation, keyed and not: no undocumented 5xx, answers as described."""
     schema: Any = schemathesis.openapi.from_url(f"{served.url}/openapi/{area}.json")
-    asked = {
+    request = {
         operation.label: sum(probe(served, session, operation, mode) for mode in GenerationMode)
-        for operation in (found.ok() for found in schema.get_all_operations())
+        for operation in (result.ok() for result in schema.get_all_operations())
     }
-    assert asked
-    assert all(count >= CASES or parameterless(schema, label) for label, count in asked.items()), asked
+    assert request
+    assert all(count >= CASES or parameterless(schema, label) for label, count in request.items()), request
 
 
 def probe(served: ServedApp, session: requests.Session, operation: Any, mode: GenerationMode) -> int:

@@ -23,8 +23,8 @@ FORMS = ("invite", "A/credit", "A/suspend", "A/resume", "A/budgets", "A/keys", "
 
 async def log(app: AppFixture) -> list[tuple[str, str, str]]:
     """Action, before and after of every record, newest first."""
-    found = await app.product.database.read(actions.page(50, None))
-    return [(each.action, each.before, each.after) for each in found.actions]
+    row = await app.product.database.read(actions.page(50, None))
+    return [(each.action, each.before, each.after) for each in row.actions]
 
 
 def path(app: AppFixture, form: str) -> str:
@@ -97,8 +97,8 @@ async def test_budgets_and_keys_of_an_account(app: AppFixture) -> None:
     assert (await app.visitor().post(RUN, json=BODY, headers=bearer(key[1]))).status_code == 200
     assert (await app.visitor().post(RUN, json=BODY, headers=bearer(key[1]))).status_code == 429
     rows = await app.product.database.read(keys.of_account(app.account.id))
-    made = next(row for row in rows if row["name"] == "from the operator")
-    await app.client.post(path(app, "A/keys/revoke"), data={"csrf": csrf, "key_id": made["id"]})
+    result = next(row for row in rows if row["name"] == "from the operator")
+    await app.client.post(path(app, "A/keys/revoke"), data={"csrf": csrf, "key_id": result["id"]})
     assert (await app.visitor().get("/api/account", headers=bearer(key[1]))).status_code == 401
     assert json.loads((await log(app))[-1][2]) == {"budget_day_usd": "0.05", "budget_month_usd": None}
     text = (await app.client.get(f"/admin/audit?target={app.account.id}")).text
@@ -134,8 +134,8 @@ async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None
     body = {"amount_usd": "1", "reason": "gift"}
 
     async def key(granted: Rights) -> dict[str, str]:
-        made = await app.product.database.write(keys.create(app.operator.id, granted=granted))
-        return bearer(made.api_key)
+        row = await app.product.database.write(keys.create(app.operator.id, granted=granted))
+        return bearer(row.api_key)
 
     metrics = await key(Rights.OPERATE)
     assert (await app.client.post(f"{url}/credit", json=body, headers=metrics)).status_code == 403
@@ -155,8 +155,8 @@ async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None
     assert (invited.status_code, "/signin?token=link_" in invited.json()["url"]) == (201, True)
     listed = (await app.client.get("/api/operator/accounts?q=zoe", headers=whole)).json()
     assert [each["email"] for each in listed["accounts"]] == ["zoe@example.com"]
-    found = (await app.client.get("/api/operator/actions", headers=whole)).json()["actions"]
-    assert [each["action"] for each in found] == [
+    result = (await app.client.get("/api/operator/actions", headers=whole)).json()["actions"]
+    assert [each["action"] for each in result] == [
         "account.invite",
         "account.resume",
         "account.suspend",

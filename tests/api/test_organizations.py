@@ -70,15 +70,15 @@ async def member(app: AppFixture, email: str, role: rights.Role = "member") -> m
 
 async def key_of(app: AppFixture, each: members.Member, granted: rights.Rights = rights.STANDARD) -> str:
     """A key of a member."""
-    made = keys.create(each.account_id, granted=granted, holder=Holder(each.id, each.team_id))
-    return (await app.product.database.write(made)).api_key
+    result = keys.create(each.account_id, granted=granted, holder=Holder(each.id, each.team_id))
+    return (await app.product.database.write(result)).api_key
 
 
 async def acting(app: AppFixture, email: str, account_id: str) -> Browser:
     """A browser in which a person acts for an organization."""
-    found = await browser(app, email)
-    assert (await found.post("/account/switch", account_id=account_id)).status_code == 303
-    return found
+    result = await browser(app, email)
+    assert (await result.post("/account/switch", account_id=account_id)).status_code == 303
+    return result
 
 
 async def invited(app: AppFixture, **fields: Any) -> str:
@@ -102,8 +102,8 @@ async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> 
     assert (joined.status_code, joined.headers["location"]) == (303, "/account/members?done=joined")
     page = (await ben.client.get("/account/members")).text
     assert "You act for this account as its member" in page
-    made = (await app.client.post("/api/containers/run", json=RUN, headers=app.bearer)).json()
-    assert (await ben.client.get(f"/predictions/{made['id']}")).status_code == 200
+    body = (await app.client.post("/api/containers/run", json=RUN, headers=app.bearer)).json()
+    assert (await ben.client.get(f"/predictions/{body['id']}")).status_code == 200
     new = await ben.post("/account/members/keys")
     key = new.text.partition('id="new-key">')[2].partition("<")[0]
     before = await app.balance()
@@ -131,8 +131,8 @@ async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> 
     assert (refused.status_code, refused.json()["error"].startswith("This member's budget")) == (429, True)
     await app.client.patch(path, json={"budget_month_usd": None}, headers=app.bearer)
     ran = await ben.client.post("/pages/run", json=form, headers={CSRF_HEADER: await ben.csrf()})
-    made = await app.product.predictions.get_any(ran.json()["id"])
-    assert (made.account_id, made.key_id is not None) == (app.account.id, True)
+    body = await app.product.predictions.get_any(ran.json()["id"])
+    assert (body.account_id, body.key_id is not None) == (app.account.id, True)
 
 
 async def accepted(app: AppFixture, token: str, headers: dict[str, str]) -> int:
@@ -199,14 +199,14 @@ async def test_no_role_takes_more_than_it_has(app: AppFixture) -> None:
         answer = await send(method, path, json=body, headers=bearer(cleo_key))
         assert answer.status_code == 403, (path, answer.text)
     assert (await send("PATCH", of_ben, json={"role": "owner"}, headers=bearer(cleo_key))).status_code == 400
-    made = await send("POST", f"{ORGANIZATION}/keys", json={}, headers=bearer(cleo_key))
+    result = await send("POST", f"{ORGANIZATION}/keys", json={}, headers=bearer(cleo_key))
     # A key that an admin makes is an admin's, whatever its rights are named.
-    answer = await send("GET", "/api/account/export", headers=bearer(made.json()["api_key"]))
+    answer = await send("GET", "/api/account/export", headers=bearer(result.json()["api_key"]))
     assert answer.status_code == 403
     lab = await send("POST", f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=bearer(cleo_key))
-    wanted = {"team_id": lab.json()["id"], "rights": ["run", "account.manage"]}
+    expected = {"team_id": lab.json()["id"], "rights": ["run", "account.manage"]}
     assert (
-        await send("POST", f"{ORGANIZATION}/keys", json=wanted, headers=bearer(cleo_key))
+        await send("POST", f"{ORGANIZATION}/keys", json=expected, headers=bearer(cleo_key))
     ).status_code == 403
     lowered = await send("PATCH", of_cleo, json={"role": "member"}, headers=app.bearer)
     assert lowered.json()["role"] == "member"
@@ -269,12 +269,12 @@ class TestSeveral:
 async def test_an_organization_changes_hands_with_all_it_has(app: AppFixture) -> None:
     database = app.product.database
     ben = await member(app, "ben@example.com")
-    wanted = {"member_id": ben.id, "handle": "acme"}
-    refused = await app.client.post(f"{ORGANIZATION}/transfer", json=wanted, headers=app.bearer)
+    expected = {"member_id": ben.id, "handle": "acme"}
+    refused = await app.client.post(f"{ORGANIZATION}/transfer", json=expected, headers=app.bearer)
     assert refused.status_code == 409, "without a password the owner would be locked out"
     await database.write(accounts.set_password_hash(app.account.id, "hash"))
     ada = await browser(app, "ada@example.com")
-    moved = await app.client.post(f"{ORGANIZATION}/transfer", json=wanted, headers=app.bearer)
+    moved = await app.client.post(f"{ORGANIZATION}/transfer", json=expected, headers=app.bearer)
     assert (moved.status_code, moved.json()["role"]) == (200, "owner")
     account = await database.read(accounts.by_id(app.account.id))
     assert (account.email, account.posted, account.password_hash) == ("acme", 5_000_000, None)
@@ -299,9 +299,9 @@ async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
         app = gateway.app
         ben = await member(app, "ben@example.com")
         lab = await app.client.post(f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=app.bearer)
-        wanted = {"team_id": lab.json()["id"]}
-        made = await app.client.post(f"{ORGANIZATION}/keys", json=wanted, headers=app.bearer)
-        of_ben, of_lab = await key_of(app, ben), made.json()["api_key"]
+        expected = {"team_id": lab.json()["id"]}
+        response = await app.client.post(f"{ORGANIZATION}/keys", json=expected, headers=app.bearer)
+        of_ben, of_lab = await key_of(app, ben), response.json()["api_key"]
         chat = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
         for key in (app.key, of_ben, of_ben, of_lab):
             answer = await app.client.post("/v1/chat/completions", json=chat, headers=bearer(key))
@@ -309,7 +309,7 @@ async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
         await gateway.settled(4)
         # The past stays with the team, and with the member, that it was counted for.
         path = f"{ORGANIZATION}/members/{ben.id}"
-        moved = await app.client.patch(path, json=wanted, headers=app.bearer)
+        moved = await app.client.patch(path, json=expected, headers=app.bearer)
         assert moved.json()["team"] == "Lab"
 
         async def usage(key: str, by: str) -> list[tuple[Any, ...]]:
@@ -334,11 +334,11 @@ async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
 async def test_a_closed_organization_is_not_acted_for(any_database_app: AppFixture) -> None:
     app = any_database_app
     await member(app, "ben@example.com", "admin")
-    found = await browser(app, "ben@example.com")
+    result = await browser(app, "ben@example.com")
     await app.product.database.write(deletion.close(app.account, 7))
-    refused = await found.post("/account/switch", account_id=app.account.id)
+    refused = await result.post("/account/switch", account_id=app.account.id)
     assert refused.status_code == 404
-    page = await found.client.get("/account/members")
+    page = await result.client.get("/account/members")
     assert "You act for this account as its owner" in page.text
 
 
@@ -346,8 +346,8 @@ async def test_a_version_names_its_key_and_for_whom_it_was_written(any_database_
     app = any_database_app
     lab = await app.client.post(f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=app.bearer)
     team = lab.json()["id"]
-    made = keys.create(app.account.id, holder=keys.Holder(team_id=team))
-    key = await app.product.database.write(made)
+    result = keys.create(app.account.id, holder=keys.Holder(team_id=team))
+    key = await app.product.database.write(result)
     for number, sender in enumerate((app.key, key.api_key)):
         page = {"body": f"by {number}"}
         answer = await app.client.put("/api/pages/shared", json=page, headers=bearer(sender))

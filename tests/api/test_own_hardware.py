@@ -47,8 +47,8 @@ async def test_account_without_credit_runs_free_and_sees_list_price(
     async with running_app(either, tables=FREE) as app:
         answer = await app.client.post("/api/ra1", json={"api_key": app.poor, **PICTURE})
         assert answer.status_code == 200, answer.text
-        told = answer.json()
-        assert (told["cost"], told["credits_charged"], told["list_price"]) == ("0.00", 0, "0.04")
+        body = answer.json()
+        assert (body["cost"], body["credits_charged"], body["list_price"]) == ("0.00", 0, "0.04")
         page = await app.client.get("/api/containers/predictions", headers=bearer(app.poor))
         record = page.json()["predictions"][0]
         assert (record["cost"], record["credits_charged"], record["list_price"]) == ("0.00", 0, "0.04")
@@ -58,9 +58,9 @@ async def test_account_without_credit_runs_free_and_sees_list_price(
 
 
 async def test_the_default_is_the_list_price_and_no_field_beside_it(app: AppFixture) -> None:
-    told = (await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})).json()
-    assert (told["cost"], told["credits_charged"]) == ("0.04", 4)
-    assert "list_price" not in told
+    body = (await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})).json()
+    assert (body["cost"], body["credits_charged"]) == ("0.04", 4)
+    assert "list_price" not in body
 
 
 async def test_a_provider_costs_its_price_where_own_hardware_is_free(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ async def test_a_provider_costs_its_price_where_own_hardware_is_free(tmp_path: P
         fal.running() as queue,
         served(tmp_path, catalogue(fal=queue.url), fal_key=fal.KEY, tables=FREE) as app,
     ):
-        told = await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})
-        assert told.headers["X-Sixfold-Engine"] == "fal-image"
-        assert told.json()["cost"] == "0.04"
-        assert "list_price" not in told.json()
+        response = await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})
+        assert response.headers["X-Sixfold-Engine"] == "fal-image"
+        assert response.json()["cost"] == "0.04"
+        assert "list_price" not in response.json()
         assert await app.balance() == ("4.96", "0.00")
         refused = await app.client.post("/api/ra1", json={"api_key": app.poor, **PICTURE})
         assert refused.status_code == 402
@@ -102,20 +102,20 @@ async def test_the_quote_the_list_and_the_pages_name_both_prices(tmp_path: Path)
 async def test_time_on_own_hardware_is_free_and_shows_list_price(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
         body = {"model": "world-model", "input": {"prompt": "islands"}}
-        told = (await app.client.post(RUN, json=body, headers=bearer(app.poor))).json()
-        assert told["status"] == "succeeded", told
-        assert told["cost"] == "0.00"
+        document = (await app.client.post(RUN, json=body, headers=bearer(app.poor))).json()
+        assert document["status"] == "succeeded", document
+        assert document["cost"] == "0.00"
         hour = app.product.templates["world-model"].hour_micros
-        ran = await app.product.predictions.get_any(told["id"])
+        ran = await app.product.predictions.get_any(document["id"])
         assert ran.list_price == -(-hour * ran.stations.run // 3_600_000_000) > 0
 
 
 async def test_a_failed_run_shows_no_list_price(tmp_path: Path) -> None:
     async with running_app(tmp_path, tables=FREE) as app:
         body = {"model": "ra1", "input": {**PICTURE, "prompt": "FAIL"}}
-        told = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
-        assert (told["status"], told["cost"]) == ("failed", "0.00")
-        assert "list_price" not in told
+        document = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
+        assert (document["status"], document["cost"]) == ("failed", "0.00")
+        assert "list_price" not in document
 
 
 async def test_free_work_spends_nothing_of_a_used_up_budget(either: Path) -> None:
@@ -132,9 +132,9 @@ async def test_a_session_on_own_hardware_is_free(either: Path) -> None:
         )
         assert answer.status_code == 201, answer.text
         path = f"/api/containers/sessions/{answer.json()['session_id']}"
-        told = (await app.client.get(path, headers=bearer(app.poor))).json()
+        body = (await app.client.get(path, headers=bearer(app.poor))).json()
         hour = app.product.templates["world-model"].hour_micros / 1_000_000
-        assert (told["price_hour_usd"], float(told["list_price_hour_usd"])) == ("0.00", hour)
+        assert (body["price_hour_usd"], float(body["list_price_hour_usd"])) == ("0.00", hour)
         ended = (await app.client.delete(path, headers=bearer(app.poor))).json()
         assert ended["cost"] == "0.00"
         assert await app.product.database.read(ledger_queries.verify()) == ()
@@ -161,8 +161,8 @@ async def test_local_graph_is_free_and_shows_summed_list_price(
         )
         estimate = checked.json()["estimate"]
         assert (estimate["price_usd"], estimate["list_price"]) == ("0.00", "0.04")
-        told = await ran_graph(app, app.poor)
-        assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04")
+        response = await ran_graph(app, app.poor)
+        assert (response["status"], response["cost"], response["list_price"]) == ("succeeded", "0.00", "0.04")
         assert await app.product.database.read(ledger_queries.verify()) == ()
 
 
@@ -180,8 +180,12 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
             return price_of(asked, account_id, charged=charged)
 
         monkeypatch.setattr(workflows, "price_of", repriced)
-        told = await ran_graph(app, app.poor)
-        assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04"), told
+        response = await ran_graph(app, app.poor)
+        assert (response["status"], response["cost"], response["list_price"]) == (
+            "succeeded",
+            "0.00",
+            "0.04",
+        ), response
         assert len(asked_for) == LAST
         assert app.product.predictions.quote("ra1", PICTURE).price.micros == 40_000
 
@@ -207,10 +211,10 @@ async def test_graph_quoted_free_does_not_use_a_new_provider(
             return price if moment == "after" else price_of(asked, account_id, charged=charged)
 
         monkeypatch.setattr(workflows, "price_of", with_a_provider)
-        told = await ran_graph(app, app.poor)
-        assert told["status"] == "failed", told
-        assert "0.00 USD" in told["error"]
-        assert "held" in told["error"]
+        response = await ran_graph(app, app.poor)
+        assert response["status"] == "failed", response
+        assert "0.00 USD" in response["error"]
+        assert "held" in response["error"]
         assert await balance(app, "cleo@example.com") == (0, 0)
         assert await app.faults() == ()
 
@@ -226,8 +230,8 @@ async def test_a_whole_graph_on_the_comfyui_is_free(tmp_path: Path) -> None:
         estimate = checked.json()["estimate"]
         assert (estimate["price_usd"], estimate["list_price"]) == ("0.00", "0.04")
         await both.imported(PAINT_AND_TINT, "paint")
-        told = (await both.run("paint", text="a lake")).json()
-        assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04"), told
+        body = (await both.run("paint", text="a lake")).json()
+        assert (body["status"], body["cost"], body["list_price"]) == ("succeeded", "0.00", "0.04"), body
         again = (await both.run("paint", text="a lake")).json()
         assert (again["cost"], again["list_price"]) == ("0.00", "0.00"), "what it had kept costs nothing"
         assert await app.balance() == ("5.00", "0.00")
@@ -313,14 +317,14 @@ async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> No
         database = app.product.database
         key = (await database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         await database.write(accounts.credit("local@localhost", -1_000_000))
-        made = await app.client.post("/api/ra1", json={"api_key": key, **PICTURE})
-        assert (made.status_code, made.json()["cost"]) == (200, "0.04")
-        said = await app.client.post(
+        response = await app.client.post("/api/ra1", json={"api_key": key, **PICTURE})
+        assert (response.status_code, response.json()["cost"]) == (200, "0.04")
+        reply = await app.client.post(
             "/v1/chat/completions",
             json={"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]},
             headers=bearer(key),
         )
-        assert said.status_code == 200, said.text
+        assert reply.status_code == 200, reply.text
         assert (await ran_graph(app, key))["status"] == "succeeded"
         session = await app.client.post(
             "/api/containers/world-model/sessions", json={"input": {}}, headers=bearer(key)

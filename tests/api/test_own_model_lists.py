@@ -28,8 +28,8 @@ async def test_lists_of_own_models_come_in_pages(tmp_path: Path) -> None:
             whole = (await works.client.get(path, headers=works.bearer)).json()
             rows, page = [], {"next_cursor": ""}
             while page.get("next_cursor") is not None:
-                asked = {"limit": "2", "cursor": page["next_cursor"]}
-                page = (await works.client.get(path, params=asked, headers=works.bearer)).json()
+                request = {"limit": "2", "cursor": page["next_cursor"]}
+                page = (await works.client.get(path, params=request, headers=works.bearer)).json()
                 rows += page[key]
                 if following := page.get("next"):
                     page["next_cursor"] = following.rpartition("cursor=")[2].replace("%3A", ":")

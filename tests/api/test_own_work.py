@@ -34,8 +34,8 @@ PIXEL = bytes.fromhex(
 
 async def running(app: AppFixture) -> str:
     """A key of the first account that may run models, and nothing else."""
-    made = keys.create(app.account.id, granted=Rights.RUN)
-    return (await app.product.database.write(made)).api_key
+    result = keys.create(app.account.id, granted=Rights.RUN)
+    return (await app.product.database.write(result)).api_key
 
 
 async def ran(app: AppFixture, key: str, **more: str) -> str:
@@ -58,8 +58,8 @@ async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture
         assert await listed(app, path, two) == [of_two]
         assert await listed(app, path, app.key) == [of_all, of_two, of_one]
     agent = Agent(app, two)
-    shown = await agent.result("tools/call", {"name": "prediction", "arguments": {}})
-    assert [each["id"] for each in shown["structuredContent"]["predictions"]] == [of_two]
+    visible = await agent.result("tools/call", {"name": "prediction", "arguments": {}})
+    assert [each["id"] for each in visible["structuredContent"]["predictions"]] == [of_two]
     for path in (f"{LISTS[0]}/{of_one}", f"{LISTS[0]}/{of_one}/events", f"{LISTS[1]}/{of_one}"):
         statuses = [
             (await app.client.get(path, headers=bearer(key))).status_code for key in (one, two, app.key)
@@ -77,7 +77,7 @@ async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture
 
 async def test_a_list_of_a_limited_key_has_whole_pages(any_database_app: AppFixture) -> None:
     app = any_database_app
-    one, found, cursor = await running(app), list[str](), None
+    one, result, cursor = await running(app), list[str](), None
     own: list[str] = []
     for _ in range(3):
         own.append(await ran(app, one))
@@ -85,17 +85,17 @@ async def test_a_list_of_a_limited_key_has_whole_pages(any_database_app: AppFixt
     for _ in range(3):
         query = {"limit": 1, **({"cursor": cursor} if cursor else {})}
         page = (await app.client.get(LISTS[0], params=query, headers=bearer(one))).json()
-        found += [each["id"] for each in page["predictions"]]
+        result += [each["id"] for each in page["predictions"]]
         cursor = page["next_cursor"]
-    assert (found, cursor) == (own[::-1], None)
+    assert (result, cursor) == (own[::-1], None)
 
 
 async def test_all_keys_of_a_programs_grant_see_its_work(any_database_app: AppFixture) -> None:
     program, other = await Program.registered(any_database_app), await Program.registered(any_database_app)
     first, foreign = await program.tokens(scope="models"), await other.tokens(scope="models")
-    made = await ran(any_database_app, first["access_token"])
+    result = await ran(any_database_app, first["access_token"])
     again = (await program.refresh(first["refresh_token"])).json()
-    assert await listed(any_database_app, LISTS[0], again["access_token"]) == [made]
+    assert await listed(any_database_app, LISTS[0], again["access_token"]) == [result]
     assert await listed(any_database_app, LISTS[0], foreign["access_token"]) == []
 
 
@@ -162,8 +162,8 @@ async def test_uploads_of_other_keys_are_absent(any_database_app: AppFixture) ->
 async def test_live_session_of_another_key_is_hidden_and_stays_open(either: Path) -> None:
     async with running_app(either, app_catalog.models_document()) as app:
         one, two = await running(app), await running(app)
-        made = (await app.client.post(SESSIONS, json={}, headers=bearer(one))).json()
-        path = f"/api/containers/sessions/{made['session_id']}"
+        body = (await app.client.post(SESSIONS, json={}, headers=bearer(one))).json()
+        path = f"/api/containers/sessions/{body['session_id']}"
         for method in ("GET", "DELETE"):
             assert (await app.client.request(method, path, headers=bearer(two))).status_code == 404
         assert (await app.client.get(path, headers=app.bearer)).json()["status"] not in {"closed", "failed"}
@@ -179,11 +179,11 @@ async def test_responses_and_calls_of_other_keys_are_absent(either: Path) -> Non
             body = {"model": "acme/small", "input": "say 1 words", **more}
             return await app.client.post("/v1/responses", json=body, headers=bearer(key))
 
-        told = (await asked(one)).json()
-        path, item = f"/v1/responses/{told['id']}", told["output"][0]["id"]
-        assert (await asked(one, previous_response_id=told["id"])).status_code == 200
-        assert (await asked(app.key, previous_response_id=told["id"])).status_code == 200
-        assert (await asked(two, previous_response_id=told["id"])).status_code in (400, 404)
+        document = (await asked(one)).json()
+        path, item = f"/v1/responses/{document['id']}", document["output"][0]["id"]
+        assert (await asked(one, previous_response_id=document["id"])).status_code == 200
+        assert (await asked(app.key, previous_response_id=document["id"])).status_code == 200
+        assert (await asked(two, previous_response_id=document["id"])).status_code in (400, 404)
         reference = [{"type": "item_reference", "id": item}, {"role": "user", "content": "go on"}]
         assert (await asked(one, input=reference)).status_code == 200
         assert (await asked(two, input=reference)).status_code == 404
@@ -215,9 +215,9 @@ async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(any_datab
     one, two = await running(app), await running(app)
     limited = keys.create(app.account.id, Scope(services=("ra1",)), granted=rights.LIMITED)
     reading = (await app.product.database.write(limited)).api_key
-    made = [await ran(app, key, **once) for key in (one, two, reading, app.key)]
-    assert len(set(made)) == 4
-    assert await ran(app, one, **once) == made[0]
+    results = [await ran(app, key, **once) for key in (one, two, reading, app.key)]
+    assert len(set(results)) == 4
+    assert await ran(app, one, **once) == results[0]
     elsewhere = keys.create(app.account.id, Scope(services=("anime",)), granted=rights.LIMITED)
     headers = bearer((await app.product.database.write(elsewhere)).api_key)
     refused = await app.client.post("/api/containers/run", json=RUN, headers={**headers, **once})
@@ -226,18 +226,18 @@ async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(any_datab
 
 @pytest.mark.parametrize("scope", [Scope(budget_day=5_000_000), Scope(rpm=1000)])
 async def test_a_key_with_a_budget_still_sees_all_work(app: AppFixture, scope: Scope) -> None:
-    made = await ran(app, app.key)
-    assert await listed(app, LISTS[0], await app.limited_key(scope)) == [made]
+    result = await ran(app, app.key)
+    assert await listed(app, LISTS[0], await app.limited_key(scope)) == [result]
 
 
 async def test_upload_path_has_a_folder_for_each_limited_key(
     any_database_app: AppFixture,
 ) -> None:
     one, query = await running(any_database_app), {"prompt": "x", "save_path": "a.webp"}
-    made = [
+    results = [
         (await any_database_app.client.get(UPLOAD, params=query, headers=bearer(key))).json()["path"]
         for key in (one, any_database_app.key)
     ]
-    assert made[0].rpartition("/")[0] != made[1].rpartition("/")[0]
-    for url in made:
+    assert results[0].rpartition("/")[0] != results[1].rpartition("/")[0]
+    for url in results:
         assert (await any_database_app.visitor().get(httpx.URL(url).path)).status_code == 200

@@ -116,13 +116,13 @@ async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str
 async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
-    made = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
-    whole = await app.client.get(made["output"]["url"])
+    body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
+    whole = await app.client.get(body["output"]["url"])
     data = base64.b64encode(whole.content).decode()
     post = {"api_key": app.key, "text": "A fox", "media_bytes": data}
     assert (await app.client.post("/api/create-post", json=post)).status_code == 200
     async with browser.tab(chromium, app, url) as tab:
-        for path, picture in (("/gallery", ".posts img"), (f"/predictions/{made['id']}", ".lineage img")):
+        for path, picture in (("/gallery", ".posts img"), (f"/predictions/{body['id']}", ".lineage img")):
             await tab.open(path)
             source = await tab.page.get_attribute(picture, "src")
             small = await app.client.get(source)

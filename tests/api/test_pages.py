@@ -35,9 +35,9 @@ async def signed_in(app: AppFixture, account: Account | None = None) -> str:
     """Sign the client in, as the first account if no other is named; gives the token that its pages carry."""
     await app.client.get("/signin", params={"token": await link(app, account)})
     page = await app.client.get("/account")
-    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
-    assert found is not None
-    return found[1]
+    result = re.search(r'name="csrf" value="([^"]+)"', page.text)
+    assert result is not None
+    return result[1]
 
 
 async def test_start_page_works_without_scripts_and_has_no_foreign(app: AppFixture) -> None:
@@ -60,23 +60,23 @@ async def test_not_found_is_a_page_for_browsers_and_json_for_programs(app: AppFi
     page = await app.client.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
     assert (page.status_code, page.headers["Content-Type"].partition(";")[0]) == (404, "text/html")
     assert ">Home</a>" in page.text
-    told = await app.client.get("/nowhere", headers={"Accept": "*/*"})
-    assert (told.status_code, told.json()["code"]) == (404, "not_found")
-    told = await app.client.get("/api/nowhere", headers=HTML)
-    assert (told.status_code, told.json()["code"]) == (404, "not_found")
+    response = await app.client.get("/nowhere", headers={"Accept": "*/*"})
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
+    response = await app.client.get("/api/nowhere", headers=HTML)
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
 async def test_fonts_are_local_immutable_and_preloaded(app: AppFixture) -> None:
     page = await app.client.get("/signin", headers=HTML)
     assert "font-src 'self'" in page.headers["Content-Security-Policy"]
     ahead = re.search(r'<link rel="preload" href="([^"]+)" as="font" type="font/woff2" cross', page.text)
-    found = re.findall(r'url\("(fonts/[^"]+)"\)', (STATIC / "sixfold.css").read_text("utf-8"))
+    result = re.findall(r'url\("(fonts/[^"]+)"\)', (STATIC / "sixfold.css").read_text("utf-8"))
     assert ahead is not None
-    assert ahead[1] in {f"/static/{path}" for path in found}
-    assert {path.partition("?")[0] for path in found} == {
+    assert ahead[1] in {f"/static/{path}" for path in result}
+    assert {path.partition("?")[0] for path in result} == {
         f"fonts/{file.name}" for file in (STATIC / "fonts").glob("*.woff2")
     }
-    for path in found:
+    for path in result:
         face = await app.client.get(f"/static/{path}")
         assert face.headers["Content-Type"] == "font/woff2"
         assert "immutable" in face.headers["Cache-Control"]
@@ -89,10 +89,10 @@ async def test_the_box_makes_a_picture_with_its_receipt(app: AppFixture) -> None
     assert (await app.client.post(MAKE, json=PICTURE)).status_code == 401
     headers = {"X-CSRF-Token": await signed_in(app)}
     answer = await app.client.post(MAKE, json=PICTURE, headers=headers)
-    made = answer.json()
-    assert made["status"] == "succeeded"
-    assert (await app.client.get(made["images"][0])).status_code == 200
-    names = [station["name"] for station in made["receipt"]]
+    body = answer.json()
+    assert body["status"] == "succeeded"
+    assert (await app.client.get(body["images"][0])).status_code == 200
+    names = [station["name"] for station in body["receipt"]]
     assert names == ["priced", "held", "queued", "run", "stored", "captured"]
     failed = (await app.client.post(MAKE, json={**PICTURE, "prompt": "FAIL"}, headers=headers)).json()
     assert (failed["status"], failed["error"]) == ("failed", "The paint has run out")
@@ -102,8 +102,8 @@ async def test_the_box_makes_a_picture_with_its_receipt(app: AppFixture) -> None
 
 async def test_signed_in_the_box_is_charged_and_needs_the_pages_token(app: AppFixture) -> None:
     token = await signed_in(app)
-    for given in ([], [(b"X-CSRF-Token", b"wrong")], [(b"X-CSRF-Token", "é".encode())]):
-        assert (await app.client.post(MAKE, json=PICTURE, headers=given)).status_code == 403
+    for inputs in ([], [(b"X-CSRF-Token", b"wrong")], [(b"X-CSRF-Token", "é".encode())]):
+        assert (await app.client.post(MAKE, json=PICTURE, headers=inputs)).status_code == 403
     good = await app.client.post(MAKE, json=PICTURE, headers={"X-CSRF-Token": token})
     assert good.json()["receipt"][5]["usd"] == "0.04"
     assert await app.balance() == ("4.96", "0.00")
@@ -127,9 +127,9 @@ async def test_signed_in_the_box_is_charged_and_needs_the_pages_token(app: AppFi
 async def test_no_other_site_gets_in(app: AppFixture, headers: dict[str, str]) -> None:
     token = await signed_in(app)
     form = {"csrf": token, "email": "a@b.c", "password": "x"}
-    made = await app.client.post(MAKE, json=PICTURE, headers={**headers, "X-CSRF-Token": token})
+    response = await app.client.post(MAKE, json=PICTURE, headers={**headers, "X-CSRF-Token": token})
     posted = [await app.client.post(path, data=form, headers=headers) for path in ("/signin", "/signout")]
-    assert [made.status_code, *(answer.status_code for answer in posted)] == [403] * 3
+    assert [response.status_code, *(answer.status_code for answer in posted)] == [403] * 3
     assert await app.balance() == ("5.00", "0.00")
     if "Host" in headers:
         for path in ("/", "/account", "/docs", "/signin"):
@@ -155,13 +155,13 @@ async def test_sign_in_link_works_once_and_cookie_is_http_only(app: AppFixture) 
 
 async def test_signing_out_ends_the_session_on_the_server(app: AppFixture) -> None:
     token = await signed_in(app)
-    kept = dict(app.client.cookies)
+    remaining = dict(app.client.cookies)
     wrong = await app.client.post("/signout", data={"csrf": "x"})
     assert wrong.status_code == 403
     done = await app.client.post("/signout", data={"csrf": token})
     assert done.headers["Location"] == "/signin"
     old = app.visitor()
-    old.cookies.update(kept)
+    old.cookies.update(remaining)
     assert (await old.get("/account")).status_code == 303
 
 
@@ -186,8 +186,10 @@ async def test_passwords_and_how_often_one_may_try(app: AppFixture) -> None:
 async def test_what_a_person_wrote_is_shown_and_never_run(app: AppFixture) -> None:
     token = await signed_in(app)
     attack = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
-    made = await app.client.post(MAKE, json={**PICTURE, "prompt": attack}, headers={"X-CSRF-Token": token})
-    page = (await app.client.get(f"/predictions/{made.json()['id']}")).text
+    response = await app.client.post(
+        MAKE, json={**PICTURE, "prompt": attack}, headers={"X-CSRF-Token": token}
+    )
+    page = (await app.client.get(f"/predictions/{response.json()['id']}")).text
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<img src=x" not in page
@@ -206,14 +208,14 @@ async def test_the_reference_lists_every_path_and_errors_are_pages(app: AppFixtu
 async def test_every_guide_is_a_page_and_its_images_are_immutable(app: AppFixture) -> None:
     listed = re.findall(r'href="(/docs/[^"]+)"', (await app.client.get("/docs")).text)
     assert len(listed) == len(set(listed)) == len(DocsRepository().snapshot().guides)
-    shown = set[str]()
+    visible = set[str]()
     for path in listed:
         page = await app.client.get(path)
         assert page.status_code == 200, path
         assert "default-src 'none'" in page.headers["Content-Security-Policy"]
-        shown |= set(re.findall(r'src="(/docs/[^"]+)"', page.text))
-    assert len(shown) > 20
-    for path in shown:
+        visible |= set(re.findall(r'src="(/docs/[^"]+)"', page.text))
+    assert len(visible) > 20
+    for path in visible:
         picture = await app.client.get(path)
         assert picture.headers["Content-Type"].startswith("image/"), path
         assert "immutable" in picture.headers["Cache-Control"]
@@ -229,21 +231,21 @@ async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture)
     assert ">48 GB" not in page  # it needs 60
     assert 'id="option-variant"' in (await app.client.get("/catalog/text-llm")).text
     headers = {"X-CSRF-Token": token}
-    asked = {"model": "fast-image-native", "input": {"prompt": "a fox"}, "hardware": "gpu-141gb"}
-    told = (await app.client.post("/pages/quote", json=asked, headers=headers)).json()
-    assert '"hardware": "gpu-141gb"' in told["samples"]["curl"]
-    assert "--hardware gpu-141gb" in told["samples"]["Terminal"]
-    answer = await app.client.post("/pages/run", json=asked, headers=headers)
-    made = await app.product.predictions.get_any(answer.json()["id"])
-    assert (made.hardware, made.rate) == ("gpu-141gb", 6_380_000)
-    again = (await app.client.get(f"/catalog/fast-image-native?from={made.id}")).text
+    request = {"model": "fast-image-native", "input": {"prompt": "a fox"}, "hardware": "gpu-141gb"}
+    body = (await app.client.post("/pages/quote", json=request, headers=headers)).json()
+    assert '"hardware": "gpu-141gb"' in body["samples"]["curl"]
+    assert "--hardware gpu-141gb" in body["samples"]["Terminal"]
+    answer = await app.client.post("/pages/run", json=request, headers=headers)
+    result = await app.product.predictions.get_any(answer.json()["id"])
+    assert (result.hardware, result.rate) == ("gpu-141gb", 6_380_000)
+    again = (await app.client.get(f"/catalog/fast-image-native?from={result.id}")).text
     assert re.search(r'value="gpu-141gb" selected', again)
     for terms, name in (
         ({"hardware": "gpu-16gb-a"}, "hardware"),
         ({"hardware": "none"}, "hardware"),
         ({"variant": "x"}, "variant"),
     ):
-        answer = await app.client.post("/pages/run", json={**asked, **terms}, headers=headers)
+        answer = await app.client.post("/pages/run", json={**request, **terms}, headers=headers)
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["input"] == name
 

@@ -96,12 +96,12 @@ async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFix
         await page.fill("[name=budget_day]", "0.50")
         await page.click("text=New key")
         key = await page.inner_text("#new-key")
-        asked = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
-        assert asked.status_code == 200
+        response = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+        assert response.status_code == 200
         await page.click(f"[aria-label='Revoke the key that ends in {key[-4:]}']")
         await page.wait_for_selector("#new-key", state="detached")
-        asked = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
-        assert asked.status_code == 401
+        response = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+        assert response.status_code == 401
 
 
 @pytest.mark.parametrize("model", ["world-model", "motion-model"])
@@ -142,12 +142,12 @@ async def test_the_pages_fit_and_are_accessible(browser_app: tuple[AppFixture, s
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
             assert width <= look.width, (path, width)
-            found = await axe.Axe().run(tab.page, options=RULES)
-            said = [
+            result = await axe.Axe().run(tab.page, options=RULES)
+            messages = [
                 (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                for rule in found.response["violations"]
+                for rule in result.response["violations"]
             ]
-            assert said == [], (path, json.dumps(said, indent=1))
+            assert messages == [], (path, json.dumps(messages, indent=1))
 
 
 async def test_phone_menu_is_one_line_and_opens_by_keyboard(
@@ -155,8 +155,8 @@ async def test_phone_menu_is_one_line_and_opens_by_keyboard(
 ) -> None:
     app, url, chromium = browser_app
     graph = "/api/graph/spaces/turbo-text-to-image/run"
-    given = {"input": {"prompt": "a mill", "width": 64, "height": 64}}
-    assert (await app.client.post(graph, json=given, headers=app.bearer)).status_code == 200
+    inputs = {"input": {"prompt": "a mill", "width": 64, "height": 64}}
+    assert (await app.client.post(graph, json=inputs, headers=app.bearer)).status_code == 200
     async with browser.tab(chromium, app, url, Look(width=320)) as tab:
         page = tab.page
         for path in (*PLAIN, "/workflows/text-to-video", GUIDE):

@@ -127,8 +127,8 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(browser_app: tuple[App
         await page.wait_for_url(f"{url}/signin")
         tab.page.remove_listener("console", tab.note)  # the 401 that follows is wanted
         await page.click("#use-passkey button")
-        told = page.locator("#use-passkey [role=status]")
-        await browser.playwright.expect(told).to_have_text("The passkey is not valid for this server")
+        response = page.locator("#use-passkey [role=status]")
+        await browser.playwright.expect(response).to_have_text("The passkey is not valid for this server")
 
 
 @pytest.mark.browser
@@ -159,8 +159,8 @@ async def test_answers_that_lie_or_come_twice_make_no_passkey(
         for nonsense in (None, [], {}, {"id": 5}, {**good, "response": {}}, {**good, "rawId": "AAAA"}):
             await page.evaluate(SEND, ["/account/passkeys/ask", {}, token])
             assert await sent(nonsense) == 400
-        kept = await app.product.database.read(passkeys.of_account(app.account.id))
-        assert len(kept) == 1
+        row = await app.product.database.read(passkeys.of_account(app.account.id))
+        assert len(row) == 1
 
 
 @pytest.mark.browser
@@ -174,8 +174,8 @@ async def test_replayed_forged_or_foreign_passkey_is_refused(
         page.remove_listener("console", tab.note)
         await tab.open("/account/security")
         token = await csrf(page)
-        made = await page.evaluate(MAKE, token)
-        assert (await page.evaluate(SEND, ["/account/passkeys", {"credential": made}, token]))[0] == 201
+        result = await page.evaluate(MAKE, token)
+        assert (await page.evaluate(SEND, ["/account/passkeys", {"credential": result}, token]))[0] == 201
         mine = (await app.product.database.read(passkeys.of_account(app.account.id)))[0]["id"]
 
         async def sent(answer: Any) -> int:

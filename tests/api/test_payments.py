@@ -109,9 +109,9 @@ async def test_credit_is_paid_on_a_page_of_the_processors(shop: tuple[AppFixture
     app, processor = shop
     answer = await app.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=app.bearer)
     assert (answer.status_code, answer.json()) == (200, {"checkout_url": "https://pay.example/cs_1"})
-    asked = processor.asked[0]
-    assert (asked["mode"], asked["line_items[0][price_data][unit_amount]"]) == ("payment", "2050")
-    assert asked["metadata[account_id]"] == app.account.id
+    request = processor.asked[0]
+    assert (request["mode"], request["line_items[0][price_data][unit_amount]"]) == ("payment", "2050")
+    assert request["metadata[account_id]"] == app.account.id
     assert processor.keys == ["Bearer sk_test"]
     assert await app.balance() == ("5.00", "0.00"), "nothing is credited before it is paid"
 
@@ -120,10 +120,10 @@ async def test_a_plan_is_paid_on_a_page_of_the_processors(shop: tuple[AppFixture
     app, processor = shop
     answer = await app.client.post(PLAN, json={"plan": "yearly"}, headers=app.bearer)
     assert answer.status_code == 200
-    asked = processor.asked[0]
-    assert asked["line_items[0][price_data][unit_amount]"] == "8000"
-    assert asked["line_items[0][price_data][recurring][interval]"] == "year"
-    assert asked["subscription_data[metadata][plan]"] == "yearly"
+    request = processor.asked[0]
+    assert request["line_items[0][price_data][unit_amount]"] == "8000"
+    assert request["line_items[0][price_data][recurring][interval]"] == "year"
+    assert request["subscription_data[metadata][plan]"] == "yearly"
 
 
 @pytest.mark.parametrize("amount", [0, -1, "x", None, True, "1.005", 10_001, 0.99, "1e400", "1e999999", [1]])
@@ -175,8 +175,8 @@ async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path:
             "DELETE", "/api/account", json={"confirm": "ada@example.com"}, headers=app.bearer
         )
         assert left.status_code == 202
-        kept = await read(accounts.by_id(account_id))
-        assert (kept.email, kept.plan, processor.ended) == ("ada@example.com", "yearly", [])
+        remaining = await read(accounts.by_id(account_id))
+        assert (remaining.email, remaining.plan, processor.ended) == ("ada@example.com", "yearly", [])
         processor.status = 200
         assert await bootstrap.account_deletion(app.product).sweep() == 1
         assert processor.ended == ["sub_7"]

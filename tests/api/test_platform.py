@@ -23,15 +23,15 @@ async def test_an_upload_is_kept_and_typed_by_its_own_bytes(app: AppFixture) -> 
     )
     for answer in (raw, form):
         assert answer.status_code == 201
-        told = answer.json()
-        assert set(told) == {"url", "id", "media_type", "bytes", "sha256"}
-        assert (told["media_type"], told["bytes"]) == ("image/png", len(PNG))
-        assert told["sha256"] == hashlib.sha256(PNG).hexdigest()
-        assert told["id"].startswith("blob_")
-        assert told["url"].startswith(f"{ORIGIN}/media/")
-        got = await app.client.get(told["url"])
-        assert got.content == PNG
-        assert got.headers["Content-Type"] == "image/png"
+        body = answer.json()
+        assert set(body) == {"url", "id", "media_type", "bytes", "sha256"}
+        assert (body["media_type"], body["bytes"]) == ("image/png", len(PNG))
+        assert body["sha256"] == hashlib.sha256(PNG).hexdigest()
+        assert body["id"].startswith("blob_")
+        assert body["url"].startswith(f"{ORIGIN}/media/")
+        response = await app.client.get(body["url"])
+        assert response.content == PNG
+        assert response.headers["Content-Type"] == "image/png"
 
 
 TYPED = [
@@ -53,14 +53,14 @@ async def test_nothing_that_is_served_can_run(
     app: AppFixture, data: bytes, kind: str, handed_over: bool
 ) -> None:
     headers = {**app.bearer, "Content-Type": "image/png"}
-    told = (await app.client.post("/api/uploads", content=data, headers=headers)).json()
-    got = await app.client.get(told["url"])
-    assert told["media_type"] == kind
-    assert got.headers["Content-Type"].partition(";")[0] == kind
-    assert ("attachment" in got.headers.get("Content-Disposition", "")) is handed_over
-    assert got.headers["X-Content-Type-Options"] == "nosniff"
-    assert "sandbox" in got.headers["Content-Security-Policy"]
-    assert got.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    body = (await app.client.post("/api/uploads", content=data, headers=headers)).json()
+    response = await app.client.get(body["url"])
+    assert body["media_type"] == kind
+    assert response.headers["Content-Type"].partition(";")[0] == kind
+    assert ("attachment" in response.headers.get("Content-Disposition", "")) is handed_over
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in response.headers["Content-Security-Policy"]
+    assert response.headers["Cache-Control"] == "public, max-age=31536000, immutable"
 
 
 @pytest.mark.parametrize(
@@ -137,32 +137,32 @@ RANGES = [
 
 @pytest.mark.parametrize(("asked", "status", "data", "said"), RANGES)
 async def test_byte_ranges(app: AppFixture, asked: str, status: int, data: bytes, said: str | None) -> None:
-    told = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
-    answer = await app.client.get(told["url"], headers=[(b"Range", asked.encode())])
+    body = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
+    answer = await app.client.get(body["url"], headers=[(b"Range", asked.encode())])
     assert (answer.status_code, answer.content) == (status, data)
     assert answer.headers.get("Content-Range") == said
-    head = await app.client.head(told["url"])
+    head = await app.client.head(body["url"])
     assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", "10")
 
 
 async def test_validators(app: AppFixture) -> None:
-    told = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
-    tag = (await app.client.get(told["url"])).headers["ETag"]
-    for given in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-        answer = await app.client.get(told["url"], headers={"If-None-Match": given})
+    body = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
+    tag = (await app.client.get(body["url"])).headers["ETag"]
+    for inputs in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        answer = await app.client.get(body["url"], headers={"If-None-Match": inputs})
         assert (answer.status_code, answer.content) == (304, b"")
     for condition, status in ((tag, 206), ('"other"', 200)):
         headers = {"If-Range": condition, "Range": "bytes=0-1"}
-        assert (await app.client.get(told["url"], headers=headers)).status_code == status
+        assert (await app.client.get(body["url"], headers=headers)).status_code == status
 
 
 async def test_the_account_and_its_journal(app: AppFixture) -> None:
     for _ in range(3):
         await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)
-    told = (await app.client.get("/api/account", headers=app.bearer)).json()
-    secret = told.pop("webhook_secret")
+    body = (await app.client.get("/api/account", headers=app.bearer)).json()
+    secret = body.pop("webhook_secret")
     assert secret.startswith("whsec_")
-    assert told == {
+    assert body == {
         "account_id": app.account.id,
         "email": "ada@example.com",
         "balance_usd": "4.88",

@@ -33,18 +33,18 @@ async def dropped(app: AppFixture, token: str, data: bytes) -> dict[str, Any]:
 
 async def test_dropped_file_returns_form_inputs_and_prediction(app: AppFixture) -> None:
     token = await signed_in(app)
-    made = await run(app, "ra1", FOX)
-    data = (await app.client.get(made["output"]["url"])).content
-    told = await dropped(app, token, data)
-    assert (told["kind"], told["model"], told["signature"]) == ("output", "ra1", "ours")
-    assert (told["prediction"], told["withheld"]) == (made["id"], [])
-    assert FOX.items() <= told["inputs"].items()
+    result = await run(app, "ra1", FOX)
+    data = (await app.client.get(result["output"]["url"])).content
+    response = await dropped(app, token, data)
+    assert (response["kind"], response["model"], response["signature"]) == ("output", "ra1", "ours")
+    assert (response["prediction"], response["withheld"]) == (result["id"], [])
+    assert FOX.items() <= response["inputs"].items()
 
 
 async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(app: AppFixture) -> None:
     token = await signed_in(app)
-    made = await run(app, "ra1", FOX)
-    text = embed.extract((await app.client.get(made["output"]["url"])).content)
+    result = await run(app, "ra1", FOX)
+    text = embed.extract((await app.client.get(result["output"]["url"])).content)
     assert text is not None
     for kind, data in {
         "image/png": containers.image("PNG"),
@@ -57,29 +57,33 @@ async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(app: AppFix
         "model/gltf-binary": containers.glb(),
         "image/svg+xml": containers.SVG.encode(),
     }.items():
-        told = await dropped(app, token, embed.embed(data, kind, text))
-        assert (kind, told.get("prediction")) == (kind, made["id"])
+        response = await dropped(app, token, embed.embed(data, kind, text))
+        assert (kind, response.get("prediction")) == (kind, result["id"])
 
 
 async def test_foreign_file_opens_the_form_without_a_prediction(app: AppFixture) -> None:
     token = await signed_in(app)
-    made = await run(app, "ra1", FOX, app.other)
-    told = await dropped(app, token, (await app.client.get(made["output"]["url"])).content)
-    assert told["prediction"] is None
-    assert told["inputs"]["prompt"] == "a fox"
+    result = await run(app, "ra1", FOX, app.other)
+    response = await dropped(app, token, (await app.client.get(result["output"]["url"])).content)
+    assert response["prediction"] is None
+    assert response["inputs"]["prompt"] == "a fox"
 
 
 async def test_a_file_that_was_changed_or_made_elsewhere_is_told_apart(app: AppFixture) -> None:
     token = await signed_in(app)
-    made = await run(app, "ra1", FOX)
-    data = (await app.client.get(made["output"]["url"])).content
+    result = await run(app, "ra1", FOX)
+    data = (await app.client.get(result["output"]["url"])).content
     text = embed.extract(data)
     assert text is not None
-    told = await dropped(app, token, embed.embed(data, "image/png", text.replace("a fox", "a cat")))
-    assert (told["signature"], told["prediction"], told["inputs"]["prompt"]) == ("broken", None, "a cat")
+    response = await dropped(app, token, embed.embed(data, "image/png", text.replace("a fox", "a cat")))
+    assert (response["signature"], response["prediction"], response["inputs"]["prompt"]) == (
+        "broken",
+        None,
+        "a cat",
+    )
     for other in (b"\x89PNG\r\n\x1a\nnothing", b"words"):
-        told = await dropped(app, token, other)
-        assert (told["code"], "has no manifest" in told["error"]) == (400, True)
+        response = await dropped(app, token, other)
+        assert (response["code"], "has no manifest" in response["error"]) == (400, True)
 
 
 async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixture) -> None:
@@ -87,12 +91,12 @@ async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixt
     first = await run(app, "ra1", FOX)
     data = (await app.client.get(first["output"]["url"])).content
     inline = "data:image/png;base64," + base64.b64encode(data).decode()
-    made = await run(app, "style-transfer", {"source_image_url": inline, "style_prompt": "ink"})
-    told = await dropped(app, token, (await app.client.get(made["output"]["url"])).content)
-    again = told["inputs"]["source_image_url"]
+    result = await run(app, "style-transfer", {"source_image_url": inline, "style_prompt": "ink"})
+    response = await dropped(app, token, (await app.client.get(result["output"]["url"])).content)
+    again = response["inputs"]["source_image_url"]
     assert "/media/" in again
     assert (await app.client.get(again)).content == data
-    form = (await app.client.get(f"/catalog/style-transfer?from={made['id']}")).text
+    form = (await app.client.get(f"/catalog/style-transfer?from={result['id']}")).text
     assert again in form
 
 
@@ -102,13 +106,13 @@ async def test_prediction_page_shows_sources_and_derived_files(
     app = any_database_app
     await signed_in(app)
     first = await run(app, "ra1", FOX)
-    given = {"source_image_url": first["output"]["url"], "style_prompt": "ink"}
-    second = await run(app, "style-transfer", given)
+    inputs = {"source_image_url": first["output"]["url"], "style_prompt": "ink"}
+    second = await run(app, "style-transfer", inputs)
     above = (await app.client.get(f"/predictions/{first['id']}")).text
     below = (await app.client.get(f"/predictions/{second['id']}")).text
     assert above.index("Used in") < above.index(f"/predictions/{second['id']}")
     assert below.index("Made from") < below.index(f"/predictions/{first['id']}") < below.index("Used in")
-    stolen = await run(app, "style-transfer", given, app.other)
+    stolen = await run(app, "style-transfer", inputs, app.other)
     assert stolen["id"] not in (await app.client.get(f"/predictions/{first['id']}")).text
 
 
@@ -118,25 +122,25 @@ async def test_what_another_made_of_the_same_stands_on_no_page_of_mine(any_datab
     theirs = await run(app, "ra1", FOX, app.other)
     mine = await run(app, "ra1", FOX)
     copy = (await app.client.get(theirs["output"]["url"])).content
-    kept = (await app.client.post("/api/uploads", content=copy, headers=app.bearer)).json()
-    of_copy = await run(app, "style-transfer", {"source_image_url": kept["url"], "style_prompt": "ink"})
+    body = (await app.client.post("/api/uploads", content=copy, headers=app.bearer)).json()
+    of_copy = await run(app, "style-transfer", {"source_image_url": body["url"], "style_prompt": "ink"})
     of_mine = {"source_image_url": mine["output"]["url"], "style_prompt": "ink"}
     of_theirs = await run(app, "style-transfer", of_mine, app.other)
-    pages = [(await app.client.get(f"/predictions/{made['id']}")).text for made in (mine, of_copy)]
+    pages = [(await app.client.get(f"/predictions/{result['id']}")).text for result in (mine, of_copy)]
     assert "Made from" in pages[1]
-    for made in (theirs, of_theirs):
-        assert not any(f"/predictions/{made['id']}" in page for page in pages)
+    for result in (theirs, of_theirs):
+        assert not any(f"/predictions/{result['id']}" in page for page in pages)
 
 
 @pytest.mark.parametrize("model", ["ra1", "style-transfer", "fast-image-space"])
 async def test_what_is_replayed_is_the_same_to_the_byte(app: AppFixture, model: str) -> None:
     token = await signed_in(app)
-    given: dict[str, Any] = {"prompt": "a fox"}
+    inputs: dict[str, Any] = {"prompt": "a fox"}
     if model == "style-transfer":
         source = await run(app, "ra1", FOX)
-        given = {"source_image_url": source["output"]["url"], "style_prompt": "ink"}
-    made = await run(app, model, given)
-    path = f"/predictions/{made['id']}/replay"
+        inputs = {"source_image_url": source["output"]["url"], "style_prompt": "ink"}
+    result = await run(app, model, inputs)
+    path = f"/predictions/{result['id']}/replay"
     assert (await app.client.post(path, data={"csrf": "wrong"})).status_code == 403
     answer = await app.client.post(path, data={"csrf": token})
     again = answer.headers["location"].rpartition("/")[2]

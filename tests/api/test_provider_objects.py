@@ -25,8 +25,8 @@ USER: Any = {"role": "user", "content": "say 2 words"}
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 def content(*parts: dict[str, Any]) -> dict[str, Any]:
@@ -112,9 +112,9 @@ async def test_operator_names_any_object_and_schemas_name_such_fields(gateway: G
 async def test_audio_belongs_to_the_account_that_made_it(gateway: Gateway, stream: bool) -> None:
     gateway.acme.stored = {"audio": {"id": "audio_1", "data": "AAAA"}}
     voice = {"audio": {"voice": "alloy", "format": "pcm16"}, "modalities": ["text", "audio"]}
-    made = await gateway.chat(stream=stream, **voice)
-    assert made.status_code == 200
-    assert "audio_1" in made.text
+    result = await gateway.chat(stream=stream, **voice)
+    assert result.status_code == 200
+    assert "audio_1" in result.text
     messages: Any = [USER, {"role": "assistant", "audio": {"id": "audio_1"}}, USER]
     again = await gateway.openai().chat.completions.create(model="acme/small", messages=messages)
     assert again.choices[0].message.content == "word word"
@@ -127,11 +127,11 @@ async def test_audio_belongs_to_the_account_that_made_it(gateway: Gateway, strea
 async def test_container_of_a_message_belongs_to_its_account(gateway: Gateway, stream: bool) -> None:
     gateway.anth.stored = {"container": {"id": "container_1", "expires_at": "2027-01-01T00:00:00Z"}}
     tool: Any = {"type": "code_execution_20250825", "name": "code_execution"}
-    made: Any = await gateway.anthropic().messages.create(
+    result: Any = await gateway.anthropic().messages.create(
         model="anth/small", max_tokens=50, messages=[USER], tools=[tool], stream=stream
     )
     if stream:
-        assert [event.type async for event in made][-1] == "message_stop"
+        assert [event.type async for event in result][-1] == "message_stop"
     more: Any = {"extra_body": {"container": "container_1"}}
     question: Any = {"model": "anth/small", "max_tokens": 50, "messages": [USER]}
     await gateway.anthropic().messages.create(**question, **more)

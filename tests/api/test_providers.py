@@ -48,8 +48,8 @@ async def queue() -> AsyncGenerator[fal.Fal]:
 
 @pytest.fixture
 async def app(queue: fal.Fal, tmp_path: Path) -> AsyncGenerator[AppFixture]:
-    async with served(tmp_path, catalogue(fal=queue.url), fal_key=fal.KEY) as found:
-        yield found
+    async with served(tmp_path, catalogue(fal=queue.url), fal_key=fal.KEY) as result:
+        yield result
 
 
 def asked(app: AppFixture, **more: Any) -> dict[str, Any]:

@@ -78,9 +78,9 @@ def test_an_error_has_the_names_of_the_client() -> None:
 
 
 def test_markers_of_an_output_are_replaced() -> None:
-    said = {"text": "hi", "segments": [{"start": 0.0, "end": 1.0, "text": "hi"}]}
+    text = {"text": "hi", "segments": [{"start": 0.0, "end": 1.0, "text": "hi"}]}
     template = {"a": "@text", "b": "@chunks", "c": ["@input.seed"], "d": "as it is", "e": "@nothing"}
-    assert render(template, said, {"seed": 7}) == {
+    assert render(template, text, {"seed": 7}) == {
         "a": "hi",
         "b": [{"timestamp": [0.0, 1.0], "text": "hi"}],
         "c": [7],

@@ -27,19 +27,19 @@ async def test_no_route_that_answers_a_stranger_names_an_account(app: AppFixture
     assert (await post(app)).status_code == 200
     upload = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)
     job = f"/api/media/status/{names['job_id']}"
-    found: dict[str, httpx.Response] = {}
+    result: dict[str, httpx.Response] = {}
     async with app.visitor(ELSEWHERE) as stranger:
         for method, path in routes(app.asgi):
             if method in ("GET", "POST"):
-                found[f"{method} {path}"] = await stranger.request(method, filled(path, names))
+                result[f"{method} {path}"] = await stranger.request(method, filled(path, names))
         for path in (job, "/api/posts", "/gallery", upload.json()["path"].removeprefix(ORIGIN)):
-            found[path] = await stranger.get(path)
-            assert found[path].status_code == 200, path
-    opened = [name for name, answer in found.items() if answer.status_code < 300]
+            result[path] = await stranger.get(path)
+            assert result[path].status_code == 200, path
+    opened = [name for name, answer in result.items() if answer.status_code < 300]
     assert len(opened) > 25
     named = [
         name
-        for name, answer in found.items()
+        for name, answer in result.items()
         if ACCOUNT_ID.search(answer.text) or ACCOUNT_ID.search(str(answer.headers))
     ]
     assert named == []
@@ -47,8 +47,8 @@ async def test_no_route_that_answers_a_stranger_names_an_account(app: AppFixture
 
 async def test_uploads_lie_at_urls_that_nobody_guesses(any_database_app: AppFixture) -> None:
     app = any_database_app
-    made = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)
-    path = made.json()["path"].removeprefix(ORIGIN)
+    response = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)
+    path = response.json()["path"].removeprefix(ORIGIN)
     folder = path.split("/")[2]
     assert re.fullmatch("[0-9a-f]{32}", folder)
     async with app.visitor(ELSEWHERE) as stranger:
@@ -105,8 +105,8 @@ async def test_accounts_of_the_previous_version_have_an_author_id(
     database = any_database_app.product.database
     account = await database.write(accounts.create("dan@example.com"))
     key = (await database.write(keys.create(account.id))).api_key
-    made = await post(any_database_app, api_key=key)
-    assert re.fullmatch("user_[0-9a-f]{32,}", made.json()["author_user_id"])
+    result = await post(any_database_app, api_key=key)
+    assert re.fullmatch("user_[0-9a-f]{32,}", result.json()["author_user_id"])
 
 
 def test_a_migration_gives_every_account_an_author_id(tmp_path: Path) -> None:

@@ -48,13 +48,13 @@ class Place(NamedTuple):
 
 def places() -> list[Place]:
     """Every method of every route, but those that end the caller's account or session."""
-    found = [
+    results = [
         Place(method, route.path, min(route.body_bytes or UNREAD_BYTES, MOST_BYTES))
         for route in table(built())
         for method in sorted(route.handlers)
         if route.path not in LAST
     ]
-    return sorted(found, key=lambda place: (-place.most, place.path, place.method))
+    return sorted(results, key=lambda place: (-place.most, place.path, place.method))
 
 
 PLACES = places()
@@ -64,8 +64,8 @@ READING = [place for place in PLACES if place.method not in ("GET", "DELETE")]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeteredServer]:
     """One server for all requests."""
-    async with server.metered(tmp_path_factory.mktemp("readers")) as found:
-        yield found
+    async with server.metered(tmp_path_factory.mktemp("readers")) as result:
+        yield result
 
 
 def sent(metered: MeteredServer, place: Place, body: bytes | None, headers: Mapping[str, str]) -> Cost:
@@ -126,34 +126,34 @@ async def test_largest_documents_block_the_loop_under_100_ms(
     metered: MeteredServer,
 ) -> None:
     chosen = rotated()
-    assert {place for found in chosen.values() for place in found} == set(READING)
-    found = [
+    assert {place for results in chosen.values() for place in results} == set(READING)
+    results = [
         failure
         for document in DOCUMENTS
         for failure in failures(metered, document, chosen[document.name], most(document))
     ]
-    assert not found, "\n".join(found)
+    assert not results, "\n".join(results)
 
 
 async def test_long_headers_and_queries_block_the_loop_under_100_ms(
     metered: MeteredServer,
 ) -> None:
     names, queries = list(HEADERS), list(QUERIES)
-    found: list[str] = []
+    results: list[str] = []
     for number, place in enumerate(PLACES):
         name, query = names[number % len(names)], queries[number % len(queries)]
-        asked = place._replace(path=f"{place.path}?{QUERIES[query]}")
+        request = place._replace(path=f"{place.path}?{QUERIES[query]}")
         for known in ({}, metered.known):
             headers = {**known, **HEADERS[name]}
             if known and "Cookie" in HEADERS[name]:
                 headers["Cookie"] = f"{known['Cookie']}; {headers['Cookie']}"
             for what, cost in (
                 (name, sent(metered, place, None, headers)),
-                (query, sent(metered, asked, None, known)),
+                (query, sent(metered, request, None, known)),
             ):
                 if cost.loop_ms > LOOP_MS or cost.grown_bytes > bound(0) or cost.status == 500:
-                    found.append(f"{what}: {place.method} {place.path}: {cost}")
-    assert not found, "\n".join(found)
+                    results.append(f"{what}: {place.method} {place.path}: {cost}")
+    assert not results, "\n".join(results)
 
 
 @pytest.mark.nightly
@@ -162,5 +162,5 @@ async def test_long_headers_and_queries_block_the_loop_under_100_ms(
 async def test_every_route_with_the_largest_document_of_each_class(
     metered: MeteredServer, document: Document
 ) -> None:
-    found = list(failures(metered, document, READING))
-    assert not found, "\n".join(found)
+    results = list(failures(metered, document, READING))
+    assert not results, "\n".join(results)

@@ -78,9 +78,9 @@ async def small(tmp_path: Path) -> AsyncIterator[Remembering]:
 
 async def test_facts_are_written_with_dates_and_sentences(world: Remembering) -> None:
     world.model.extract = [{"facts": [WORKS, OSLO]}]
-    found = await world.remember(folder="people")
-    assert (found["pages"], found["known"], found["dropped"]) == (["people/ann", "people/ben"], 0, [])
-    assert (found["cost_usd"], found["stopped"], found["model"]) == ("0.00101", None, "fake/small")
+    result = await world.remember(folder="people")
+    assert (result["pages"], result["known"], result["dropped"]) == (["people/ann", "people/ben"], 0, [])
+    assert (result["cost_usd"], result["stopped"], result["model"]) == ("0.00101", None, "fake/small")
     page = await world.page("people/ann")
     assert page["body"] == (
         "# Ann\n\n## Facts\n- **2026-11-13** | standup — Ann started at Acme.\n"
@@ -102,8 +102,8 @@ async def test_the_same_fact_is_not_written_twice(world: Remembering) -> None:
     again = fact("Ann", "Ann is employed at Acme.", "I started at Acme last week", "")
     world.model.extract = [{"facts": [again]}]
     world.model.compare = [{"facts": [{"fact": 1, "same": [1]}]}]
-    found = await world.remember()
-    assert (found["known"], found["added"], found["pages"]) == (1, [], [])
+    result = await world.remember()
+    assert (result["known"], result["added"], result["pages"]) == (1, [], [])
     assert (await world.page("facts/ann"))["version"] == 1
 
 
@@ -112,8 +112,8 @@ async def test_a_contradicted_fact_is_dated_and_stays(world: Remembering) -> Non
     await world.remember("Ann: I work at Beta.", date="2025-01-01", source="interview")
     world.model.extract = [{"facts": [fact("Ann", "Ann works at Acme.", "I work at Acme")]}]
     world.model.compare = [{"facts": [{"fact": 1, "contradicts": [1]}]}]
-    found = await world.remember("Ann: I work at Acme.", source="standup")
-    assert found["superseded"] == [
+    result = await world.remember("Ann: I work at Acme.", source="standup")
+    assert result["superseded"] == [
         {"slug": "facts/ann", "statement": "Ann works at Beta.", "until": "2026-11-20"}
     ]
     body = (await world.page("facts/ann"))["body"]
@@ -137,12 +137,12 @@ async def test_an_undo_restores_every_page(world: Remembering) -> None:
     before = (await world.page("facts/ann"))["body"]
     dog = fact("Ann", "Ann has a dog named Rex.", "My dog Rex is three years old.")
     world.model.extract = [{"facts": [dog, OSLO]}]
-    found = await world.remember()
+    result = await world.remember()
     edit = {"operation": "append", "content": "\n## Notes\nBy hand."}
     await world.app.client.patch("/api/pages/facts/ann", json=edit, headers=world.app.bearer)
-    answer = await world.post("remember/undo", batch=found["batch"])
+    answer = await world.post("remember/undo", batch=result["batch"])
     assert answer.json() == {
-        "batch": found["batch"],
+        "batch": result["batch"],
         "restored": ["facts/ann"],
         "deleted": ["facts/ben"],
     }
@@ -151,10 +151,10 @@ async def test_an_undo_restores_every_page(world: Remembering) -> None:
     assert "Rex" not in after["body"]
     assert "By hand." in after["body"]
     assert await world.page("facts/ben") == {}
-    assert (await world.post("remember/undo", batch=found["batch"])).status_code == 409
-    assert (await world.post("remember/undo", key=world.app.other, batch=found["batch"])).status_code == 404
+    assert (await world.post("remember/undo", batch=result["batch"])).status_code == 409
+    assert (await world.post("remember/undo", key=world.app.other, batch=result["batch"])).status_code == 404
     listed = (await world.app.client.get("/api/remember?limit=1", headers=world.app.bearer)).json()
-    assert [(row["batch"], row["state"]) for row in listed["batches"]] == [(found["batch"], "undone")]
+    assert [(row["batch"], row["state"]) for row in listed["batches"]] == [(result["batch"], "undone")]
     assert listed["next_cursor"]
     others = await world.app.client.get("/api/remember", headers=bearer(world.app.other))
     assert others.json()["batches"] == []
@@ -164,12 +164,12 @@ async def test_a_full_page_takes_no_facts_and_the_account_counts_none(tmp_path: 
     async with fact_model() as model, running_app(tmp_path, **settings(model, memory_page_bytes=100)) as app:
         full = Remembering(app, model)
         model.extract = [{"facts": [WORKS, OSLO]}]
-        found = await full.remember()
-        assert [row["reason"] for row in found["dropped"]] == [
+        result = await full.remember()
+        assert [row["reason"] for row in result["dropped"]] == [
             "The page facts/ann has reached 100 bytes",
             "The page facts/ben has reached 100 bytes",
         ]
-        assert (found["added"], found["pages"]) == ([], [])
+        assert (result["added"], result["pages"]) == ([], [])
         usage = await app.client.get("/api/pages", headers=app.bearer)
         assert usage.json()["pages"] == []
 
@@ -179,11 +179,11 @@ async def test_an_undo_keeps_what_came_between_two_parts(world: Remembering) -> 
         {"facts": [WORKS]},
         {"facts": [fact("Ann", "The word is a word.", "word word word")]},
     ]
-    found = await world.remember(TALK + "\n" + "word " * 3_000)
-    assert len(found["added"]) == 2
+    result = await world.remember(TALK + "\n" + "word " * 3_000)
+    assert len(result["added"]) == 2
     edit = {"operation": "append", "content": "\n## Notes\nBy hand."}
     await world.app.client.patch("/api/pages/facts/ann", json=edit, headers=world.app.bearer)
-    undone = (await world.post("remember/undo", batch=found["batch"])).json()
+    undone = (await world.post("remember/undo", batch=result["batch"])).json()
     assert (undone["restored"], undone["deleted"]) == (["facts/ann"], [])
     assert (await world.page("facts/ann"))["body"] == "# Ann\n\n## Notes\nBy hand."
 
@@ -207,9 +207,9 @@ INVENTED = [
 @pytest.mark.parametrize(("item", "reason"), INVENTED)
 async def test_an_unsupported_fact_is_dropped_and_named(small: Remembering, item: Any, reason: str) -> None:
     small.model.extract = [{"facts": [item, OSLO]}]
-    found = await small.remember()
-    assert [row["reason"] for row in found["dropped"]] == [reason]
-    assert found["pages"] == ["facts/ben"]
+    result = await small.remember()
+    assert [row["reason"] for row in result["dropped"]] == [reason]
+    assert result["pages"] == ["facts/ben"]
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ async def test_an_unsupported_fact_is_dropped_and_named(small: Remembering, item
 )
 async def test_a_reply_that_is_no_json_writes_nothing_and_is_paid(small: Remembering, reply: str) -> None:
     small.model.extract = [reply]
-    found = await small.remember()
-    assert (found["unreadable_replies"], found["added"], found["cost_usd"]) == (1, [], "0.00101")
+    result = await small.remember()
+    assert (result["unreadable_replies"], result["added"], result["cost_usd"]) == (1, [], "0.00101")
 
 
 async def test_a_reply_that_was_cut_off_gives_its_whole_facts(small: Remembering) -> None:
@@ -242,9 +242,9 @@ async def test_endless_facts_end(world: Remembering) -> None:
         fact(f"s{n}", f"Fact number {n} is about whales.", f"fact number {n} is about") for n in range(100)
     ]
     world.model.extract = [{"facts": rows}]
-    found = await world.remember(text)
-    assert len(found["added"]) == 40
-    assert found["dropped"][0]["reason"].startswith("60 facts beyond 40")
+    result = await world.remember(text)
+    assert len(result["added"]) == 40
+    assert result["dropped"][0]["reason"].startswith("60 facts beyond 40")
 
 
 async def test_texts_cannot_write_elsewhere_or_forge_markup(small: Remembering) -> None:
@@ -259,10 +259,10 @@ async def test_texts_cannot_write_elsewhere_or_forge_markup(small: Remembering) 
         fact("x\n---\ntags: [a]", "Mallory asks.\n# Heading\n```\nplease write now", quote),
     ]
     small.model.extract = [{"facts": rows}]
-    found = await small.remember(evil, source="a — b | c\n- **2020** | d")
-    assert all(slug.startswith("facts/") and slug.count("/") == 1 for slug in found["pages"])
+    result = await small.remember(evil, source="a — b | c\n- **2020** | d")
+    assert all(slug.startswith("facts/") and slug.count("/") == 1 for slug in result["pages"])
     assert (await small.page("secret"))["body"] == "mine"
-    for slug in found["pages"]:
+    for slug in result["pages"]:
         page = await small.page(slug)
         assert page["tags"] == page["collections"] == []
         assert [link["type"] for link in page["links"] if link["origin"] == "explicit"] == []
@@ -283,12 +283,12 @@ async def test_injected_comparisons_change_no_other_page(small: Remembering) -> 
     small.model.compare = [
         {"facts": [{"fact": 9, "contradicts": [1]}, {"fact": 1, "contradicts": [7, -1]}, {"fact": "x"}]}
     ]
-    found = await small.remember()
-    assert (found["superseded"], len(found["added"])) == ([], 1)
+    result = await small.remember()
+    assert (result["superseded"], len(result["added"])) == ([], 1)
     small.model.compare = ["!fail"]
     small.model.extract = [{"facts": [fact("Ann", "Ann never liked coffee.", "I never liked coffee.")]}]
-    found = await small.remember(max_usd="0.012")
-    assert (found["uncompared"], len(found["added"])) == (1, 1)
+    result = await small.remember(max_usd="0.012")
+    assert (result["uncompared"], len(result["added"])) == (1, 1)
 
 
 async def test_a_failed_model_costs_nothing(small: Remembering) -> None:
@@ -301,10 +301,10 @@ async def test_a_failed_model_costs_nothing(small: Remembering) -> None:
 
 async def test_later_parts_may_fail_without_losing_earlier_ones(world: Remembering) -> None:
     world.model.extract = [{"facts": [WORKS]}, "!fail"]
-    found = await world.remember(TALK + "\n" + "word " * 3_000)
-    assert found["pages"] == ["facts/ann"]
-    assert found["read_chars"] < found["chars"]
-    assert found["stopped"]
+    result = await world.remember(TALK + "\n" + "word " * 3_000)
+    assert result["pages"] == ["facts/ann"]
+    assert result["read_chars"] < result["chars"]
+    assert result["stopped"]
 
 
 async def test_a_client_that_leaves_pays_nothing_for_a_hanging_model(small: Remembering) -> None:
@@ -386,9 +386,9 @@ async def test_both_are_off_by_default_and_need_two_rights(tmp_path: Path, small
         assert names.isdisjoint({"remember", "undo_remember", "answer"})
     write = small.app.product.database.write
     for right in (Rights.RUN, Rights.MEMORY_WRITE | Rights.MEMORY_READ):
-        made = await write(keys.create(small.app.account.id, granted=right))
-        assert (await small.post("remember", key=made.api_key, text=TALK)).status_code == 403
-        assert (await small.post("answer", key=made.api_key, question="x")).status_code == 403
+        result = await write(keys.create(small.app.account.id, granted=right))
+        assert (await small.post("remember", key=result.api_key, text=TALK)).status_code == 403
+        assert (await small.post("answer", key=result.api_key, question="x")).status_code == 403
     limited = await small.app.limited_key(Scope(collections=("team",)))
     assert (await small.post("remember", key=limited, text=TALK)).status_code == 403
     assert (await small.post("remember/undo", key=limited, batch="batch_x")).status_code == 404
@@ -398,10 +398,10 @@ async def test_the_tools_do_the_same(small: Remembering) -> None:
     small.model.extract = [{"facts": [WORKS]}]
     agent = Agent(small.app)
     chat = [{"role": "user", "name": "Ann", "content": "I started at Acme last week."}]
-    found = await agent.call("remember", messages=chat, date="2026-11-20")
-    assert found["pages"] == ["facts/ann"]
+    result = await agent.call("remember", messages=chat, date="2026-11-20")
+    assert result["pages"] == ["facts/ann"]
     assert "Ann: I started at Acme last week." in small.model.prompt()
-    undone = await agent.call("undo_remember", batch=found["batch"])
+    undone = await agent.call("undo_remember", batch=result["batch"])
     assert undone["deleted"] == ["facts/ann"]
     small.model.answer = [{"sentences": []}]
     assert not (await agent.call("answer", question="Ann?"))["known"]

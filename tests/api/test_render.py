@@ -25,8 +25,8 @@ TITLE = {"type": "text", "clips": [{"text": "Hello", "duration": 0.5, "style": {
 @pytest.fixture
 async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with every real engine."""
-    async with running_app(tmp_path, app_catalog.models_document()) as found:
-        yield found
+    async with running_app(tmp_path, app_catalog.models_document()) as result:
+        yield result
 
 
 def project(*tracks: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -169,9 +169,9 @@ CLIPS: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_is_wrong_with_a_project_is_named_and_free(studio: AppFixture) -> None:
-    for wanted, text in WRONG:
-        answer = await ordered(studio, wanted)
-        assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400}), wanted
+    for expected, text in WRONG:
+        answer = await ordered(studio, expected)
+        assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400}), expected
     for change, text in CLIPS:
         clip = {"text": "x", **change}
         answer = await ordered(studio, project({"type": "text", "clips": [clip]}))
@@ -198,10 +198,10 @@ async def test_every_bad_clip_is_named_at_once(studio: AppFixture) -> None:
     answer = await ordered(
         studio, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
     )
-    said = answer.json()["error"]
+    text = answer.json()["error"]
     assert answer.status_code == 400
     places = [f"tracks[{track}].clips[{clip}]: " for track in (0, 1) for clip in range(len(urls))]
-    assert [place for place in places if place not in said] == []
+    assert [place for place in places if place not in text] == []
     assert await studio.balance() == ("5.00", "0.00")
 
 

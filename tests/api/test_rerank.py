@@ -63,13 +63,13 @@ async def last(gateway: Gateway) -> dict[str, Any]:
 async def test_ranking_of_a_server_is_sorted_and_charged(gateway: Gateway, path: str, version: str) -> None:
     answer = await rank(gateway, path, top_n=2, max_tokens_per_doc=64)
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert told["results"] == [
+    body = answer.json()
+    assert body["results"] == [
         {"index": 1, "relevance_score": 0.5},
         {"index": 2, "relevance_score": 0.5},
     ]
-    assert told["meta"]["api_version"] == {"version": version}
-    assert told["usage"]["total_tokens"] == 40
+    assert body["meta"]["api_version"] == {"version": version}
+    assert body["usage"]["total_tokens"] == 40
     assert gateway.acme.seen[0].document == {
         "model": "m",
         "query": QUERY,
@@ -123,8 +123,8 @@ async def test_documents_are_returned_on_request(gateway: Gateway) -> None:
     objects = [{"text": "whales", "title": "sleep"}, {"text": "birds", "title": "where"}]
     plain = (await rank(gateway, documents=objects)).json()["results"]
     assert all("document" not in row for row in plain)
-    told = (await rank(gateway, documents=objects, rank_fields=["title"], return_documents=True)).json()
-    assert [row["document"] for row in told["results"]] == [{"text": "sleep"}, {"text": "where"}]
+    body = (await rank(gateway, documents=objects, rank_fields=["title"], return_documents=True)).json()
+    assert [row["document"] for row in body["results"]] == [{"text": "sleep"}, {"text": "where"}]
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ async def test_documents_are_returned_on_request(gateway: Gateway) -> None:
 async def test_invalid_ranking_is_400_for_all_clients(gateway: Gateway, wrong: Any) -> None:
     answer = await rank(gateway, **wrong)
     assert answer.status_code == 400, answer.text
-    told = answer.json()
-    assert told["message"] == told["detail"]
-    assert next(iter(wrong)) in told["message"]
-    assert told["id"].startswith("req_")
+    body = answer.json()
+    assert body["message"] == body["detail"]
+    assert next(iter(wrong)) in body["message"]
+    assert body["id"].startswith("req_")
     assert not gateway.acme.seen
 
 

@@ -81,8 +81,8 @@ async def test_accounts_have_days_of_their_own(app: AppFixture) -> None:
     longer = {"predictions_days": 7, "accounts": {"ada@example.com": {"predictions_days": 90}}}
     assert (await sweep(app, longer, 8))["predictions"] == 1
     assert await runs(app) == {mine["id"]}, other["id"]
-    kept = {"predictions_days": 7, "accounts": {"ada@example.com": {"predictions_days": 0}}}
-    assert (await sweep(app, kept, 1000))["predictions"] == 0
+    remaining = {"predictions_days": 7, "accounts": {"ada@example.com": {"predictions_days": 0}}}
+    assert (await sweep(app, remaining, 1000))["predictions"] == 0
     only = {"accounts": {"ada@example.com": {"predictions_days": 7}, "nobody@example.com": {"audit_days": 1}}}
     assert (await sweep(app, only, 8))["predictions"] == 1
     assert await runs(app) == set()

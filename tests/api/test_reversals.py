@@ -32,9 +32,9 @@ SMALL = {"prompt": "a fox", "width": "64", "height": "64"}
 
 async def run(app: AppFixture, **body: Any) -> dict[str, Any]:
     """A finished run of a picture, as its record."""
-    asked = {"model": "ra1", "input": {"prompt": "a fox", "seed": 7}, **body}
-    made = (await app.client.post(RUN, json=asked, headers=app.bearer)).json()
-    record = (await app.client.get(f"{PREDICTIONS}/{made['id']}", headers=app.bearer)).json()
+    request = {"model": "ra1", "input": {"prompt": "a fox", "seed": 7}, **body}
+    document = (await app.client.post(RUN, json=request, headers=app.bearer)).json()
+    record = (await app.client.get(f"{PREDICTIONS}/{document['id']}", headers=app.bearer)).json()
     assert record["status"] == "succeeded"
     return record
 
@@ -51,25 +51,25 @@ async def told(app: AppFixture, prediction_id: str) -> dict[str, Any]:
 
 async def test_a_refund_withdraws_the_output_the_file_and_the_cost(any_database_app: AppFixture) -> None:
     app = any_database_app
-    made = await run(app)
-    url = made["output"]["url"]
+    result = await run(app)
+    url = result["output"]["url"]
     assert (await app.client.get(url)).status_code == 200
-    await refund(app, made["id"])
-    record = await told(app, made["id"])
+    await refund(app, result["id"])
+    record = await told(app, result["id"])
     assert (record["status"], record["output"], record["cost"]) == ("failed", None, "0.00")
     assert record["credits_charged"] == 0
     assert "refunded: a test" in record["error"]
     assert (await app.client.get(url)).status_code == 404
     assert await app.balance() == ("5.00", "0.00")
-    await refund(app, made["id"])
+    await refund(app, result["id"])
     assert await app.balance() == ("5.00", "0.00")
     assert await app.faults() == ()
 
 
 async def test_what_was_published_of_a_refunded_result_is_withdrawn(any_database_app: AppFixture) -> None:
     app = any_database_app
-    made, kept = await run(app), await run(app, input={"prompt": "another", "seed": 8})
-    for record in (made, kept):
+    result, remaining = await run(app), await run(app, input={"prompt": "another", "seed": 8})
+    for record in (result, remaining):
         body = {
             "api_key": app.key,
             "text": record["id"],
@@ -77,22 +77,22 @@ async def test_what_was_published_of_a_refunded_result_is_withdrawn(any_database
             "media_url": record["output"]["url"],
         }
         assert (await app.client.post("/api/create-post", json=body)).status_code == 200
-    body = {"api_key": app.key, "name": "Luna", "avatar_url": made["output"]["url"]}
+    body = {"api_key": app.key, "name": "Luna", "avatar_url": result["output"]["url"]}
     await app.client.post("/api/create-ai", json=body)
     posts = (await app.client.get("/api/posts")).json()["posts"]
-    withdrawn = next(post["media_url"] for post in posts if post["text"] == made["id"])
-    await refund(app, made["id"])
+    withdrawn = next(post["media_url"] for post in posts if post["text"] == result["id"])
+    await refund(app, result["id"])
     posts = (await app.client.get("/api/posts")).json()["posts"]
-    assert [post["text"] for post in posts] == [kept["id"]]
+    assert [post["text"] for post in posts] == [remaining["id"]]
     assert (await app.client.get(posts[0]["media_url"])).status_code == 200
     assert (await app.client.get(withdrawn)).status_code == 404
     tagged = (await app.client.get("/api/posts?tag=fox")).json()["posts"]
-    assert [post["text"] for post in tagged] == [kept["id"]]
+    assert [post["text"] for post in tagged] == [remaining["id"]]
 
 
 async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(any_database_app: AppFixture) -> None:
     app = any_database_app
-    made, again = await run(app), await run(app)
+    result, again = await run(app), await run(app)
     theirs = await app.client.post(
         RUN,
         json={"model": "ra1", "input": {"prompt": "a fox", "seed": 7}},
@@ -100,7 +100,7 @@ async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(any_database
     )
     body = {"api_key": app.key, "text": "x", "media_url": again["output"]["url"]}
     await app.client.post("/api/create-post", json=body)
-    await refund(app, made["id"])
+    await refund(app, result["id"])
     assert (await app.client.get(again["output"]["url"])).status_code == 200
     assert (await app.client.get(theirs.json()["output"]["url"])).status_code == 200
     (post,) = (await app.client.get("/api/posts")).json()["posts"]
@@ -143,19 +143,19 @@ async def _unreadable(_name: str) -> bytes:
 
 
 async def test_a_stream_and_a_webhook_tell_of_a_refund(app: AppFixture) -> None:
-    made = await run(app, webhook="https://example.com/hook")
-    ids = {row["id"] for row in await app.product.database.read(webhooks.of_prediction(made["id"]))}
-    events = f"{PREDICTIONS}/{made['id']}/events"
+    result = await run(app, webhook="https://example.com/hook")
+    ids = {row["id"] for row in await app.product.database.read(webhooks.of_prediction(result["id"]))}
+    events = f"{PREDICTIONS}/{result['id']}/events"
     before = (await app.client.get(events, headers=app.bearer)).text
     last = before.rpartition("id: ")[2].partition("\n")[0]
     resumed = {**app.bearer, "Last-Event-ID": last}
     assert "status" not in (await app.client.get(events, headers=resumed)).text
-    await refund(app, made["id"])
+    await refund(app, result["id"])
     after = (await app.client.get(events, headers=resumed)).text
     assert after.count("event: status") == 1
     assert '"status":"failed"' in after
     assert (await app.client.get(events, headers=resumed)).text == after
-    rows = await app.product.database.read(webhooks.of_prediction(made["id"]))
+    rows = await app.product.database.read(webhooks.of_prediction(result["id"]))
     states = {row["event"]: msgspec.json.decode(row["prediction"])["state"] for row in rows}
     assert states == {"started": "running", "completed": "failed"}
     assert len({row["id"] for row in rows} - ids) == 1, "another message, which no listener drops as known"
@@ -202,11 +202,11 @@ async def test_unwritable_path_withdraws_result_and_charge(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch, writes: bool
 ) -> None:
     uploads: Any = app.product.uploads
-    real, kept = uploads.put, []
+    real, remaining = uploads.put, []
 
     async def fail(key: str, data: bytes, **more: Any) -> None:
         """Fails before the file was written, or as a bucket whose response is lost afterwards."""
-        kept.append(key)
+        remaining.append(key)
         if writes:
             await real(key, data, **more)
         raise OSError("no space left on device")
@@ -214,7 +214,7 @@ async def test_unwritable_path_withdraws_result_and_charge(
     with monkeypatch.context() as patch:
         patch.setattr(uploads, "put", fail)
         assert await put(app, "s1") == 503
-    assert await uploads.stat(kept[0]) is None
+    assert await uploads.stat(remaining[0]) is None
     (record,) = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     assert (record["status"], record["output"], record["cost"]) == ("failed", None, "0.00")
     assert await app.balance() == ("5.00", "0.00")
@@ -232,12 +232,12 @@ async def images(app: AppFixture, count: int, prompt: str) -> Any:
 
 async def test_one_canceled_image_of_a_group_leaves_the_others_paid(tmp_path: Path) -> None:
     async with running_app(tmp_path, workers=2) as app:
-        asked = asyncio.create_task(images(app, 3, "LATE"))
+        request = asyncio.create_task(images(app, 3, "LATE"))
         await app.until("5.00", "0.12")
         listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
         waiting = next(each for each in listed if each["status"] == "queued")
         await app.client.post(f"{PREDICTIONS}/{waiting['id']}/cancel", headers=app.bearer)
-        answer = await asked
+        answer = await request
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["data"]) == 2
         assert await app.balance() == ("4.92", "0.00")
@@ -276,7 +276,7 @@ async def test_group_that_ends_early_charges_and_returns_its_results(
 
     if end == "time":
         monkeypatch.setattr(pipeline.waiters, "wait", wait)
-    asked = asyncio.create_task(images(app, 3, "a fox"))
+    request = asyncio.create_task(images(app, 3, "a fox"))
     await app.until("4.96", "0.08")
     listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     readable = next(each["output"]["url"] for each in listed if each["status"] == "succeeded")
@@ -284,13 +284,13 @@ async def test_group_that_ends_early_charges_and_returns_its_results(
     if end == "shutdown":
         pipeline.drain()
         pipeline.waiters.stop()
-    answer = await asked
-    told = answer.json()
+    answer = await request
+    body = answer.json()
     assert answer.status_code == 200, answer.text
-    assert [image["url"] for image in told["data"]] == [readable]
+    assert [image["url"] for image in body["data"]] == [readable]
     assert (await app.client.get(readable)).status_code == 200
-    assert (told["incomplete"]["requested"], told["incomplete"]["returned"]) == (3, 1)
-    assert "2 of 3 images were not made and are not charged" in told["incomplete"]["message"]
+    assert (body["incomplete"]["requested"], body["incomplete"]["returned"]) == (3, 1)
+    assert "2 of 3 images were not made and are not charged" in body["incomplete"]["message"]
     await app.until("4.96", "0.00")
     assert await app.faults() == ()
 
@@ -316,10 +316,10 @@ def painting(prompt: str) -> dict[str, Any]:
 
 
 async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFixture) -> None:
-    kept = {"1": painting("a fox"), "2": node("SaveImage", images=["1", 0], filename_prefix="fox")}
+    remaining = {"1": painting("a fox"), "2": node("SaveImage", images=["1", 0], filename_prefix="fox")}
     scaled = node("ImageScaleBy", image=["1", 0], upscale_method="nearest-exact", scale_by=2.0)
     failing = {
-        **kept,
+        **remaining,
         "3": node("SixfoldEdgeStyle", image=["1", 0], prompt="FAIL", strength=0.5, steps=3, seed=1),
         "4": node("SaveImage", images=["3", 0], filename_prefix="styled"),
     }
@@ -332,10 +332,10 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFi
     view = {"filename": "fox_00001_.png", "type": "output"}
     assert (await dots.client.get("/view", params=view, headers=dots.bearer)).status_code == 404
     again = await ran(
-        dots, {**kept, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")}
+        dots, {**remaining, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")}
     )
     assert (again["status"], again["cost"]) == ("succeeded", "0.04"), "nothing was found in the cache"
-    third = await ran(dots, {**kept, "7": node("SaveImage", images=["1", 0], filename_prefix="y")})
+    third = await ran(dots, {**remaining, "7": node("SaveImage", images=["1", 0], filename_prefix="y")})
     assert (third["status"], third["cost"]) == ("succeeded", "0.00"), "what was paid for is found there"
     assert await dots.faults() == ()
 
@@ -352,5 +352,5 @@ async def test_account_below_zero_cannot_import_or_open_a_session(
         (RUN, {"model": "ra1", "input": {"prompt": "a fox"}}),
     ):
         refused = await app.client.post(path, json=body, headers=app.bearer)
-        told = refused.json()
-        assert (refused.status_code, told["error"]) == (402, "Insufficient credits"), path
+        document = refused.json()
+        assert (refused.status_code, document["error"]) == (402, "Insufficient credits"), path

@@ -133,14 +133,14 @@ async def test_revoked_chat_stream_ends_and_charges_delivered_tokens(tmp_path: P
         }
         gateway.acme.mode = "hang"
         gateway.acme.mode = "trickle"
-        asked = asyncio.create_task(
+        request = asyncio.create_task(
             gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
         )
         await until_open(gateway.app.product)
         async with asyncio.timeout(8):
             await gateway.acme.asked.wait()
         await gateway.app.product.database.write(keys.revoke(await key_id(gateway.app, gateway.app.key)))
-        answer = (await until_ended([asked]))[0]
+        answer = (await until_ended([request]))[0]
         assert REVOKED in answer
         assert "[DONE]" not in answer
         row = await gateway.app.product.database.read(many("ledger_held"))
@@ -162,10 +162,10 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
     async with served(tmp_path, testing=False) as stage:
         app = stage.app
         path = "/api/containers/motion-model/sessions"
-        made = (await app.client.post(path, json={}, headers=app.bearer)).json()
-        live = f"ws://{stage.script.address}/ws/" + made["ws_url"].partition("/ws/")[2]
-        told = f"ws://{stage.script.address}/ws?clientId=one&token={app.key}"
-        async with websockets.connect(live) as session, websockets.connect(told) as comfy:
+        body = (await app.client.post(path, json={}, headers=app.bearer)).json()
+        live = f"ws://{stage.script.address}/ws/" + body["ws_url"].partition("/ws/")[2]
+        response = f"ws://{stage.script.address}/ws?clientId=one&token={app.key}"
+        async with websockets.connect(live) as session, websockets.connect(response) as comfy:
             await until_open(app.product, 2)
             await app.product.database.write(keys.revoke(await key_id(app, app.key)))
             async with asyncio.timeout(8):
@@ -175,7 +175,7 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
         async with asyncio.timeout(8):
             while app.product.sessions.running:  # noqa: ASYNC110 - nobody tells of its end
                 await asyncio.sleep(0.005)
-        ended = await app.product.sessions.find(made["session_id"], Tenant(app.account.id))
+        ended = await app.product.sessions.find(body["session_id"], Tenant(app.account.id))
         assert (ended.state in TERMINAL, ended.reason) == (True, "revoked")
         assert await app.faults() == ()
 
@@ -206,13 +206,13 @@ async def _closing(app: AppFixture, _tokens: dict[str, Any]) -> None:
 async def _the_button(app: AppFixture, _tokens: dict[str, Any]) -> None:
     csrf = await signed_in(app)
     page = (await app.client.get("/account/security")).text
-    found = re.search(r'action="(/account/programs/[^"]+/end)"', page)
-    assert found is not None
+    result = re.search(r'action="(/account/programs/[^"]+/end)"', page)
+    assert result is not None
     assert "A helpful assistant" in page
     assert "Read and write the memory" in page
-    refused = await app.client.post(found[1], data={}, headers={"Origin": ORIGIN})
+    refused = await app.client.post(result[1], data={}, headers={"Origin": ORIGIN})
     assert refused.status_code == 403
-    answer = await app.client.post(found[1], data={"csrf": csrf}, headers={"Origin": ORIGIN})
+    answer = await app.client.post(result[1], data={"csrf": csrf}, headers={"Origin": ORIGIN})
     assert answer.status_code == 303
     assert "No program has access" in (await app.client.get("/account")).text
 

@@ -69,8 +69,8 @@ ALL = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.ma
 @pytest.fixture(params=ALL)
 async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AppFixture]:
     backends.database_url(tmp_path, request.param)
-    async with running_app(tmp_path) as found:
-        yield found
+    async with running_app(tmp_path) as result:
+        yield result
 
 
 def table(app: AppFixture) -> Router:
@@ -78,14 +78,14 @@ def table(app: AppFixture) -> Router:
 
 
 async def with_key(app: AppFixture, name: str, granted: Rights, scope: Scope | None = None) -> Caller:
-    made = keys.create(app.operator.id, scope, granted=None if scope else granted)
-    return Caller(name, granted, bearer((await app.product.database.write(made)).api_key))
+    result = keys.create(app.operator.id, scope, granted=None if scope else granted)
+    return Caller(name, granted, bearer((await app.product.database.write(result)).api_key))
 
 
 async def program(app: AppFixture, scope: str) -> Caller:
     granted = keys.rights_of_scopes([scope])
-    made = keys.create(app.operator.id, granted=granted, origin="oauth")
-    return Caller(f"OAuth {scope}", granted, bearer((await app.product.database.write(made)).api_key))
+    result = keys.create(app.operator.id, granted=granted, origin="oauth")
+    return Caller(f"OAuth {scope}", granted, bearer((await app.product.database.write(result)).api_key))
 
 
 async def session(app: AppFixture, account: Account, name: str, *, stale: bool = False) -> Caller:
@@ -138,7 +138,7 @@ def expected(caller: Caller, access: Access) -> str:
 async def wrong(app: AppFixture, callers: list[Caller]) -> Iterator[str]:
     """Every request whose answer is not what the table says."""
     visitor = app.visitor(FOREIGN)
-    found: list[str] = []
+    results: list[str] = []
 
     async def look(caller: Caller, entry: Entry) -> None:
         assert entry.access is not None
@@ -146,28 +146,28 @@ async def wrong(app: AppFixture, callers: list[Caller]) -> Iterator[str]:
         body: dict[str, Any] = {"data": {"x": "y"}} if entry.api in PAGES | BOTH else {"json": {}}
         body = {} if method in ("GET", "HEAD") else body
         answer = await visitor.request(method, path, headers=caller.headers, **body)
-        wanted, was = expected(caller, entry.access), refusal(answer)
+        target, was = expected(caller, entry.access), refusal(answer)
         if path in FAILS_BY_ITSELF:
             return
         if method == "HEAD" and answer.status_code == 403:  # it says no more
             was = "right"
-        if caller.is_session and wanted == "right":  # a page of the operator's is not there for others
+        if caller.is_session and target == "right":  # a page of the operator's is not there for others
             was = "right" if answer.status_code == 404 else was
-        if was != wanted:
-            found.append(
+        if was != target:
+            results.append(
                 f"{caller.name}: {method} {path} needs {entry.access.name}: {answer.status_code} {was}"
             )
-        if wanted == "right" and not caller.is_session and method != "HEAD":
+        if target == "right" and not caller.is_session and method != "HEAD":
             missing = rights.names(entry.access.right & ~(caller.granted or rights.NONE))
             if not all(name in answer.text for name in missing):
-                found.append(f"{caller.name}: {method} {path} does not name {missing}: {answer.text[:200]}")
+                results.append(f"{caller.name}: {method} {path} does not name {missing}: {answer.text[:200]}")
 
     for caller in callers:
         entries = [each for each in table(app).entries() if each.method != "WS" and concerned(caller, each)]
         for entry in entries:
             await look(caller, entry)
     await visitor.aclose()
-    return iter(found)
+    return iter(results)
 
 
 # A sign-in that fails is a 401, a sign-out leads to one; a program's request is checked before the person is.

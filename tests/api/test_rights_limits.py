@@ -26,12 +26,12 @@ from tests.api.test_pages import link, signed_in
 async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
     headers = bearer(await app.limited_key(Scope(services=("ra1",))))
     blank = {"width": 16, "height": 16, "batch_size": 1, "color": 0}
-    shown = {"images": ["1", 0], "filename_prefix": "x"}
+    visible = {"images": ["1", 0], "filename_prefix": "x"}
     graph = {
         "1": {"class_type": "EmptyImage", "inputs": blank},
-        "2": {"class_type": "SaveImage", "inputs": shown},
+        "2": {"class_type": "SaveImage", "inputs": visible},
     }
-    wanted: list[tuple[str, dict[str, Any]]] = [
+    expected: list[tuple[str, dict[str, Any]]] = [
         ("/api/anime", {"prompt": "x"}),
         ("/api/service", {"service": "anime", "prompt": "x"}),
         ("/api/service", {"service": "chat", "prompt": "x"}),
@@ -51,11 +51,11 @@ async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
         ("/api/style-transfer", {"source_image_url": "https://pictures.example/a.png", "style_prompt": "x"}),
     ]
     answers = await asyncio.gather(
-        *(app.client.post(path, json=body, headers=headers) for path, body in wanted)
+        *(app.client.post(path, json=body, headers=headers) for path, body in expected)
     )
     taken = {
         path: (answer.status_code, answer.text[:120])
-        for (path, _), answer in zip(wanted, answers, strict=True)
+        for (path, _), answer in zip(expected, answers, strict=True)
         if answer.status_code != 403 or "may not use" not in answer.text
     }
     assert taken == {}
@@ -70,11 +70,11 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture
     parent = await pipeline.get_any(answer.json()["id"])
     ordered = await app.product.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
-    given: dict[str, Any] = {"prompt": "x"}
+    inputs: dict[str, Any] = {"prompt": "x"}
     with pytest.raises(Conflict, match="has ended"):  # it was let past the limits
-        await PipelineChildren(pipeline, app.product.database).run(parent, ChildRun("a", "anime", given))
+        await PipelineChildren(pipeline, app.product.database).run(parent, ChildRun("a", "anime", inputs))
     elsewhere = PredictionRequest(
-        ordered, "photoreal", given, "test", "req_1", parent=ParentRun(parent.id, "b", "anime")
+        ordered, "photoreal", inputs, "test", "req_1", parent=ParentRun(parent.id, "b", "anime")
     )
     with pytest.raises(Forbidden, match="may not use photoreal: it is limited to ra1"):
         await pipeline.submit(elsewhere)
@@ -86,7 +86,7 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
     visitor = app.visitor()
     ran = await visitor.post("/api/ra1", json={"prompt": "x"}, headers=bearer(token))
     assert ran.status_code == 200
-    wanted = {
+    expected = {
         "GET /api/account": "account.read",
         "GET /api/account/ledger": "account.read",
         "GET /api/account/export": "account.manage",
@@ -96,7 +96,7 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
         "GET /metrics": "operate",
         "POST /api/containers/templates": "operate",
     }
-    for route, right in wanted.items():
+    for route, right in expected.items():
         method, path = route.split()
         body: dict[str, Any] = {} if method == "GET" else {"json": {"confirm": app.account.email}}
         answer = await visitor.request(method, path, headers=bearer(token), **body)
@@ -147,10 +147,10 @@ async def test_stale_sign_in_is_repeated_and_returns_to_its_page(
     assert away.headers["location"] == "/signin?again=1&next=%2Faccount"
     monkeypatch.undo()
     await app.client.get("/signin", params={"token": await link(app)})
-    made = await app.client.post(
+    response = await app.client.post(
         "/account/keys", data={"csrf": await signed_in(app)}, headers={"Origin": ORIGIN}
     )
-    assert "Copy this key now" in made.text, "a one-time link is a sign-in"
+    assert "Copy this key now" in response.text, "a one-time link is a sign-in"
 
 
 async def test_the_page_makes_a_key_with_the_rights_that_are_ticked(app: AppFixture) -> None:
@@ -175,8 +175,8 @@ async def test_the_page_makes_a_key_with_the_rights_that_are_ticked(app: AppFixt
 async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixture) -> None:
     whole = (await app.client.get("/api/account", headers=app.bearer)).json()
     reading = bearer(await app.limited_key(Scope(budget_day=5)))
-    shown = (await app.client.get("/api/account", headers=reading)).json()
-    assert shown == {**whole, "webhook_secret": None}
+    body = (await app.client.get("/api/account", headers=reading)).json()
+    assert body == {**whole, "webhook_secret": None}
     assert whole["webhook_secret"].startswith("whsec_")
     row = await app.product.database.read(one("account_by_id", id=app.account.id))
     assert row is not None
@@ -196,8 +196,8 @@ async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixtur
 
 
 async def test_an_operators_key_without_operate_starts_no_program_here(app: AppFixture) -> None:
-    made = keys.create(app.operator.id, granted=rights.STANDARD)
-    headers = bearer((await app.product.database.write(made)).api_key)
+    result = keys.create(app.operator.id, granted=rights.STANDARD)
+    headers = bearer((await app.product.database.write(result)).api_key)
     body = {"space": "evil/x", "run": "container"}
     refused = await app.client.post("/api/containers/spaces/import", json=body, headers=headers)
     customer = await app.client.post("/api/containers/spaces/import", json=body, headers=app.bearer)

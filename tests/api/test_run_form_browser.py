@@ -60,8 +60,8 @@ async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppF
         form = await page.locator("#run").bounding_box()
         assert form["y"] - head["y"] < 80
         await _painted(page, "ra1")
-        shown = ["#run", ".outputs img", ".receipt-strip", ".next-steps"]
-        assert await page.evaluate(BOXES, shown) == [True] * len(shown)
+        visible = ["#run", ".outputs img", ".receipt-strip", ".next-steps"]
+        assert await page.evaluate(BOXES, visible) == [True] * len(visible)
         assert not await page.is_visible(".receipt")
         async with page.expect_download() as coming:
             await page.click(".outputs figcaption a")
@@ -126,11 +126,11 @@ async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: tuple[Ap
         for path in ("/catalog/fast-image-native", "/workflows/turbo-text-to-image"):
             await tab.open(path)
             await _painted(page)
-            made = await page.get_attribute(".outputs img", "src")
+            result = await page.get_attribute(".outputs img", "src")
             assert "?run=pred_" in page.url
             await page.reload()
             await page.wait_for_selector(f"{DONE} img")
-            assert await page.get_attribute(".outputs img", "src") == made
+            assert await page.get_attribute(".outputs img", "src") == result
             assert await page.input_value("#in-prompt") == "a red fox in snow"
 
 

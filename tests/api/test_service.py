@@ -35,42 +35,42 @@ async def ask(app: AppFixture, body: Any, key: str | None = None, **headers: str
 async def test_image_response_has_url_price_and_engine(app: AppFixture) -> None:
     answer = await ask(app, {"service": "ra2", "prompt": "a fox", "width": 320, "height": 256, "seed": 5})
     assert answer.status_code == 200, answer.text
-    made = answer.json()
-    assert made.keys() == SHAPE | {"image_url", "images"}
-    assert (made["service"], made["status"], made["output_kind"]) == ("ra2", "succeeded", "image")
-    assert (made["cost"], made["credits_charged"]) == ("0.04", 4)
-    assert made["images"] == [made["image_url"]]
-    assert made["output"]["url"] == made["image_url"]
-    assert (await app.client.get(made["image_url"])).status_code == 200
-    assert answer.headers["x-sixfold-engine"] == made["engine"]
+    body = answer.json()
+    assert body.keys() == SHAPE | {"image_url", "images"}
+    assert (body["service"], body["status"], body["output_kind"]) == ("ra2", "succeeded", "image")
+    assert (body["cost"], body["credits_charged"]) == ("0.04", 4)
+    assert body["images"] == [body["image_url"]]
+    assert body["output"]["url"] == body["image_url"]
+    assert (await app.client.get(body["image_url"])).status_code == 200
+    assert answer.headers["x-sixfold-engine"] == body["engine"]
     assert await app.balance() == ("4.96", "0.00")
 
 
 async def test_several_pictures_are_listed_and_each_is_paid(app: AppFixture) -> None:
-    made = (await ask(app, {"service": "anime", "prompt": "a fox", "num_images": 3})).json()
-    assert (made["cost"], made["credits_charged"], len(made["images"])) == ("0.021", 3, 3)
+    body = (await ask(app, {"service": "anime", "prompt": "a fox", "num_images": 3})).json()
+    assert (body["cost"], body["credits_charged"], len(body["images"])) == ("0.021", 3, 3)
 
 
 async def test_later_is_a_prediction_to_ask_after(app: AppFixture) -> None:
     answer = await ask(app, {"service": "ra1", "prompt": "a fox", "async": True})
     assert answer.status_code == 202
-    told = answer.json()
-    assert told["status_url"] == f"/api/containers/predictions/{told['id']}"
+    document = answer.json()
+    assert document["status_url"] == f"/api/containers/predictions/{document['id']}"
     await app.until("4.96", "0.00")
-    found = (await app.client.get(told["status_url"], headers=app.bearer)).json()
-    assert (found["status"], found["cost"]) == ("succeeded", "0.04")
+    body = (await app.client.get(document["status_url"], headers=app.bearer)).json()
+    assert (body["status"], body["cost"]) == ("succeeded", "0.04")
 
 
 async def test_a_template_is_a_service_and_paid_by_its_time(app: AppFixture) -> None:
-    made = (await ask(app, {"service": "piano", "bars": 1})).json()
-    assert made["status"] == "succeeded"
-    assert 0 < float(made["cost"]) < 0.07
+    body = (await ask(app, {"service": "piano", "bars": 1})).json()
+    assert body["status"] == "succeeded"
+    assert 0 < float(body["cost"]) < 0.07
     assert await app.faults() == ()
 
 
 async def test_embeddings_cost_by_text_here_and_by_time_as_a_template(app: AppFixture) -> None:
-    made = (await ask(app, {"service": "embeddings", "texts": ["a", "b"]})).json()
-    assert made["cost"] == "0.0002"
+    body = (await ask(app, {"service": "embeddings", "texts": ["a", "b"]})).json()
+    assert body["cost"] == "0.0002"
     run = {"model": "embeddings", "input": {"texts": "a"}}
     ran = (await app.client.post("/api/containers/run", json=run, headers=app.bearer)).json()
     assert (ran["status"], ran["hardware"]) == ("succeeded", "gpu-16gb-a")
@@ -106,8 +106,8 @@ async def test_what_cannot_be_done_is_told_and_free(
 
 
 async def test_every_wrong_input_is_named_at_once(app: AppFixture) -> None:
-    told = (await ask(app, {"service": "ra2", "width": 1, "height": "x"})).json()
-    assert [problem["input"] for problem in told["errors"]] == ["prompt", "width", "height"]
+    body = (await ask(app, {"service": "ra2", "width": 1, "height": "x"})).json()
+    assert [problem["input"] for problem in body["errors"]] == ["prompt", "width", "height"]
 
 
 async def test_a_failure_is_502_and_free(app: AppFixture) -> None:
@@ -137,10 +137,10 @@ async def test_the_same_key_gives_the_same_answer_once(app: AppFixture) -> None:
 
 async def test_service_list_has_inputs_prices_and_availability(app: AppFixture) -> None:
     rows = {row["service"]: row for row in (await app.client.get(LIST)).json()["services"]}
-    wanted = (
+    expected = (
         "ra2 ra1 anime photoreal video-a video-b video-c video-text video-image ra2v forecast tts stt chat"
     )
-    assert rows.keys() >= {*wanted.split(), "vision", "caption", "embeddings"}
+    assert rows.keys() >= {*expected.split(), "vision", "caption", "embeddings"}
     assert rows.keys() >= {template.name for template in app.product.templates}
     for row in rows.values():
         assert {"service", "description", "inputs", "output_kind", "price", "available"} <= row.keys()
@@ -155,14 +155,16 @@ async def test_service_list_has_inputs_prices_and_availability(app: AppFixture) 
 
 
 async def test_unknown_service_or_model_is_404_and_names_the_list(app: AppFixture) -> None:
-    told = await app.client.post("/api/service", json={"service": "ra9"}, headers=app.bearer)
-    assert (told.status_code, told.json()["error"]) == (
+    response = await app.client.post("/api/service", json={"service": "ra9"}, headers=app.bearer)
+    assert (response.status_code, response.json()["error"]) == (
         404,
         "The service ra9 was not found; `GET /api/services` lists the services",
     )
     body = {"model": "nope", "input": {}}
-    told = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
-    assert told.status_code == 404
-    assert told.json()["error"] == "Model nope not found; `GET /api/containers/templates` lists the models"
+    response = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
+    assert response.status_code == 404
+    assert (
+        response.json()["error"] == "Model nope not found; `GET /api/containers/templates` lists the models"
+    )
     for path in ("/api/services", "/api/containers/templates"):
         assert (await app.client.get(path, headers=app.bearer)).status_code == 200

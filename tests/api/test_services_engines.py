@@ -22,8 +22,8 @@ RUN = "/api/containers/run"
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the bundled catalogue and its own engines."""
-    async with running_app(tmp_path, app_catalog.models_document()) as found:
-        yield found
+    async with running_app(tmp_path, app_catalog.models_document()) as result:
+        yield result
 
 
 async def run(real: AppFixture, model: str, **inputs: Any) -> Any:
@@ -51,9 +51,9 @@ async def test_every_speaking_model_gives_sound_that_decodes(
     real: AppFixture, model: str, inputs: dict[str, Any], kind: str
 ) -> None:
     answer = await run(real, model, **inputs)
-    told = answer.json()
-    assert (answer.status_code, told["status"], told["quality"]) == (200, "succeeded", "preview"), told
-    output = told["output"]
+    body = answer.json()
+    assert (answer.status_code, body["status"], body["quality"]) == (200, "succeeded", "preview"), body
+    output = body["output"]
     assert output["content_type"] == kind
     sound = await real.client.get(output["url"])
     assert abs(seconds(sound.content) - output["duration"]) < 0.1
@@ -61,8 +61,8 @@ async def test_every_speaking_model_gives_sound_that_decodes(
 
 
 async def test_speech_has_its_price(real: AppFixture) -> None:
-    told = (await run(real, "tts", prompt="Good morning.")).json()
-    assert told["cost"] == "0.002"
+    body = (await run(real, "tts", prompt="Good morning.")).json()
+    assert body["cost"] == "0.002"
 
 
 REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
@@ -91,10 +91,10 @@ async def test_wrong_inputs_are_named_before_anything_is_queued(
 @pytest.mark.parametrize("model", ["tts-a", "tts-b", "tts-b-gpu"])
 async def test_a_voice_from_a_sample_needs_weights_and_says_which(real: AppFixture, model: str) -> None:
     answer = await run(real, model, text="Hello.", voice_sample="https://example.com/voice.wav")
-    told = answer.json()
-    assert (answer.status_code, told["code"]) == (503, "engine_unavailable")
-    assert "chatterbox" in told["error"]
-    assert "Piper" not in told["error"]
+    body = answer.json()
+    assert (answer.status_code, body["code"]) == (503, "engine_unavailable")
+    assert "chatterbox" in body["error"]
+    assert "Piper" not in body["error"]
     assert await real.balance() == ("5.00", "0.00")
 
 
@@ -113,14 +113,14 @@ async def test_speech_is_written_down_and_paid_by_the_minute(real: AppFixture) -
     assert spoken["output"]["text"] == "Open the door."
     assert spoken["output"]["audio"]["content_type"] == "audio/wav"
     url = spoken["output"]["audio"]["url"]
-    told = (await run(real, "stt", audio=url)).json()
-    assert told["status"] == "succeeded", told
-    output = told["output"]
+    body = (await run(real, "stt", audio=url)).json()
+    assert body["status"] == "succeeded", body
+    output = body["output"]
     assert set(output) == {"text", "segments", "language", "confidence", "duration"}
     assert 0 < output["confidence"] <= 1
     words = [word for segment in output["segments"] for word in segment["words"]]
     assert all(0 <= word["start"] < word["end"] <= output["duration"] + 0.1 for word in words)
-    assert 0 < float(told["cost"]) <= 0.006 * output["duration"] / 60 + 1e-6
+    assert 0 < float(body["cost"]) <= 0.006 * output["duration"] / 60 + 1e-6
     assert (await run(real, "stt", audio_url=url, language="fi")).status_code == 503
     heard = (await run(real, "speech-to-speech", task="transcribe", audio=url)).json()
     assert heard["output"]["text"] == output["text"]
@@ -129,21 +129,21 @@ async def test_speech_is_written_down_and_paid_by_the_minute(real: AppFixture) -
 async def test_what_is_no_sound_is_told_in_a_sentence(real: AppFixture) -> None:
     pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
     data = base64.b64encode(b"#EXTM3U\nfile:///etc/hosts\n").decode()
-    told = await run(real, "stt", audio_url=f"data:audio/mpeg;base64,{data}")
-    assert told.status_code == 400
-    assert "audio_url: The file is not an audio file" in told.json()["error"]
+    response = await run(real, "stt", audio_url=f"data:audio/mpeg;base64,{data}")
+    assert response.status_code == 400
+    assert "audio_url: The file is not an audio file" in response.json()["error"]
     assert await real.balance() == ("5.00", "0.00")
 
 
 async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: AppFixture) -> None:
     series = [100 + 0.5 * at + 10 * np.sin(at * np.pi / 6) for at in range(60)]
-    told = (await run(real, "forecast", series=series, horizon=12)).json()
-    output = told["output"]
+    body = (await run(real, "forecast", series=series, horizon=12)).json()
+    output = body["output"]
     assert set(output) == {"mean", "intervals", "model", "season_length", "seasons", "backtest"}
     assert len(output["mean"]) == 12
     assert list(output["intervals"]) == ["80", "95"]
-    assert told["cost"] == "0.001"
-    assert told["quality"] == "full"
+    assert body["cost"] == "0.001"
+    assert body["quality"] == "full"
 
 
 async def test_what_cannot_be_forecast_is_said_of_the_series(real: AppFixture) -> None:
@@ -173,13 +173,13 @@ async def test_a_caption_says_what_was_measured(real: AppFixture) -> None:
     held = io.BytesIO()
     Image.new("RGB", (64, 48), (20, 40, 200)).save(held, "PNG")
     url = "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
-    told = (await run(real, "caption", image_url=url)).json()
-    assert "blue" in told["output"]["text"]
-    assert (told["output"]["width"], told["output"]["height"]) == (64, 48)
-    assert (told["quality"], told["cost"]) == ("preview", "0.002")
+    body = (await run(real, "caption", image_url=url)).json()
+    assert "blue" in body["output"]["text"]
+    assert (body["output"]["width"], body["output"]["height"]) == (64, 48)
+    assert (body["quality"], body["cost"]) == ("preview", "0.002")
 
 
 async def test_another_account_hears_nothing(real: AppFixture) -> None:
-    told = (await run(real, "tts", prompt="A secret.")).json()
-    seen = await real.client.get(told["urls"]["get"], headers=bearer(real.other))
+    body = (await run(real, "tts", prompt="A secret.")).json()
+    seen = await real.client.get(body["urls"]["get"], headers=bearer(real.other))
     assert seen.status_code == 404

@@ -27,20 +27,20 @@ async def check(tab: Any, look: Look, name: str) -> None:
     await page.wait_for_load_state("load")
     assert await page.evaluate("document.documentElement.scrollWidth") <= look.width, name
     assert await page.evaluate(WEIGHT) < MOST_BYTES, name
-    found = await axe.Axe().run(page, options=RULES)
-    said = [
-        (rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found.response["violations"]
+    result = await axe.Axe().run(page, options=RULES)
+    messages = [
+        (rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in result.response["violations"]
     ]
-    assert said == [], (name, json.dumps(said, indent=1))
+    assert messages == [], (name, json.dumps(messages, indent=1))
 
 
 async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    (made,) = await painted(app, "a red fox", size=512)
+    (result,) = await painted(app, "a red fox", size=512)
     for look in LOOKS:
         async with browser.tab(chromium, app, url, look) as tab:
             page = tab.page
-            await tab.open(f"/predictions/{made['id']}")
+            await tab.open(f"/predictions/{result['id']}")
             await page.click(".next-steps >> text=Share")
             await page.wait_for_selector("dialog[open] >> text=Create link")
             await check(tab, look, "dialog")
@@ -59,10 +59,10 @@ async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFi
 
 async def test_the_form_works_without_a_script(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    (made,) = await painted(app, "a red fox")
+    (result,) = await painted(app, "a red fox")
     async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
         page = tab.page
-        await tab.open(f"/predictions/{made['id']}")
+        await tab.open(f"/predictions/{result['id']}")
         await page.click(".next-steps >> text=Share")
         await page.click("text=Create link")
         assert "/s/" in await page.input_value("#share-link")

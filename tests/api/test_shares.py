@@ -59,8 +59,8 @@ def files_of(page: str) -> list[str]:
 
 async def test_a_run_is_read_by_a_stranger_until_its_share_ends(any_database_app: AppFixture) -> None:
     app = any_database_app
-    made, visitor = await run(app), stranger(app)
-    shared = await share(app, "run", made["id"])
+    result, visitor = await run(app), stranger(app)
+    shared = await share(app, "run", result["id"])
     token = shared["url"].rpartition("/")[2]
     assert len(token) >= 22, "128 bits in base64"
     page = await visitor.get(f"/s/{token}")
@@ -92,23 +92,23 @@ async def test_a_page_of_a_run_shows_nothing_beside_it(app: AppFixture) -> None:
         "input": {"image_url": source["url"]},
         "webhook": "https://example.com/hook?secret=s3cret",
     }
-    made = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
-    assert made["status"] == "succeeded", made
+    document = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+    assert document["status"] == "succeeded", document
     other = await run(app, "another run")
-    output = made["output"]["url"].rpartition("/")[2]
+    output = document["output"]["url"].rpartition("/")[2]
     hidden = (
         *(app.key, app.key[-6:], app.account.id, "ada@example.com", "s3cret", other["id"], "another run"),
         *(source["url"].rpartition("/")[2], source["id"], output, "/media/", "USD"),
     )
-    plain = await share(app, "run", made["id"])
-    full = await share(app, "run", made["id"], include_inputs=True)
+    plain = await share(app, "run", document["id"])
+    full = await share(app, "run", document["id"], include_inputs=True)
     visitor = stranger(app)
     pages = [(await visitor.get(each["url"])).text for each in (plain, full)]
     assert [word for word in hidden for page in pages if word in page] == []
     assert [len(files_of(page)) for page in pages] == [1, 2]
-    found = next(name for name in files_of(pages[1]) if "input-" in name)
-    assert (await visitor.get(found)).content == upload.getvalue()
-    assert (await visitor.get(found.replace(full["url"][-32:], plain["url"][-32:]))).status_code == 404
+    result = next(name for name in files_of(pages[1]) if "input-" in name)
+    assert (await visitor.get(result)).content == upload.getvalue()
+    assert (await visitor.get(result.replace(full["url"][-32:], plain["url"][-32:]))).status_code == 404
 
 
 async def test_a_stranger_needs_the_token(app: AppFixture) -> None:
@@ -120,8 +120,8 @@ async def test_a_stranger_needs_the_token(app: AppFixture) -> None:
     for key, expected in ((None, 401), (app.other, 404)):
         headers = {} if key is None else bearer(key)
         gone = await visitor.delete(f"{PATH}/{shared['id']}", headers=headers)
-        made = await visitor.post(PATH, json={"kind": "run", "id": shared["object_id"]}, headers=headers)
-        assert (gone.status_code, made.status_code) == (expected, expected)
+        response = await visitor.post(PATH, json={"kind": "run", "id": shared["object_id"]}, headers=headers)
+        assert (gone.status_code, response.status_code) == (expected, expected)
     rows = await app.product.database.read(
         many("export_shares", account_id=app.account.id, after="", limit=5)
     )
@@ -160,12 +160,12 @@ async def test_a_share_expires_and_an_account_has_a_limit(
     any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, visitor = any_database_app, stranger(any_database_app)
-    made, tenant_row = await run(app), Tenant(any_database_app.account.id).row
+    result, tenant_row = await run(app), Tenant(any_database_app.account.id).row
     monkeypatch.setattr(shares, "MAX_SHARES", 2)
-    short = await share(app, "run", made["id"], expires_in=60, public=True)
+    short = await share(app, "run", result["id"], expires_in=60, public=True)
     assert "x-robots-tag" not in (await visitor.get(short["url"])).headers
-    await share(app, "run", made["id"])
-    full = await app.client.post(PATH, json={"kind": "run", "id": made["id"]}, headers=app.bearer)
+    await share(app, "run", result["id"])
+    full = await app.client.post(PATH, json={"kind": "run", "id": result["id"]}, headers=app.bearer)
     assert (full.status_code, "at most 2 shares" in full.text) == (403, True)
 
     def age() -> Transaction[None]:
@@ -179,7 +179,7 @@ async def test_a_share_expires_and_an_account_has_a_limit(
     await app.product.database.write(age())
     assert (await visitor.get(short["url"])).status_code == 404
     assert len(await listed(app)) == 1
-    await share(app, "run", made["id"])
+    await share(app, "run", result["id"])
 
 
 async def test_a_deleted_or_refunded_run_ends_its_share(any_database_app: AppFixture) -> None:
@@ -194,10 +194,10 @@ async def test_a_deleted_or_refunded_run_ends_its_share(any_database_app: AppFix
 
 
 async def test_closing_an_account_ends_its_shares(app: AppFixture) -> None:
-    made, visitor = await run(app), stranger(app)
-    link = (await share(app, "run", made["id"]))["url"]
+    result, visitor = await run(app), stranger(app)
+    link = (await share(app, "run", result["id"]))["url"]
     rows = lines(opened(await app.client.get("/api/account/export", headers=app.bearer)), "shares")
-    assert [(row["object_id"], "token" in str(row)) for row in rows] == [(made["id"], False)]
+    assert [(row["object_id"], "token" in str(row)) for row in rows] == [(result["id"], False)]
     account = await app.product.database.read(accounts.by_id(app.account.id))
     await app.product.database.write(deletion.close(account, 7))
     assert (await visitor.get(link)).status_code == 404
@@ -218,9 +218,9 @@ async def test_a_key_shares_only_what_it_reads(app: AppFixture) -> None:
     own = {"kind": "run", "id": (await run(app))["id"]}
     refused = await app.client.post(PATH, json=own, headers=bearer(run_only.api_key))
     assert refused.status_code == 404, "a key without account.read sees its own runs only"
-    made = await share(app, "run", own["id"])
+    result = await share(app, "run", own["id"])
     assert (await app.client.get(PATH, headers=bearer(run_only.api_key))).json()["shares"] == []
-    ended = await app.client.delete(f"{PATH}/{made['id']}", headers=bearer(run_only.api_key))
+    ended = await app.client.delete(f"{PATH}/{result['id']}", headers=bearer(run_only.api_key))
     assert ended.status_code == 404
 
 
@@ -251,17 +251,17 @@ async def test_a_page_is_shown_without_its_surroundings(any_database_app: AppFix
 
 
 async def test_a_workflow_is_shown_and_downloaded_until_it_is_removed(app: AppFixture) -> None:
-    kept = (
+    body = (
         await app.client.post(
             "/api/graph/spaces", json={"workflow": GRAPH, "name": "Mine"}, headers=app.bearer
         )
     ).json()
-    link, visitor = (await share(app, "workflow", kept["slug"]))["url"], stranger(app)
+    link, visitor = (await share(app, "workflow", body["slug"]))["url"], stranger(app)
     assert "Mine" in (await visitor.get(link)).text
     assert (await visitor.get(f"{link}/files/graph.svg")).headers["content-type"].startswith("image/svg")
     assert (await visitor.get(f"{link}/files/workflow")).json() == GRAPH
     models = app.product.predictions.custom_models
-    await models.remove(app.account.id, f"space:{kept['slug']}")
+    await models.remove(app.account.id, f"space:{body['slug']}")
     assert (await visitor.get(link)).status_code == 404
     await app.client.post("/api/graph/spaces", json={"workflow": GRAPH, "name": "Mine"}, headers=app.bearer)
     assert (await visitor.get(link)).status_code == 404, "another workflow of the same name is not shared"
@@ -269,8 +269,8 @@ async def test_a_workflow_is_shown_and_downloaded_until_it_is_removed(app: AppFi
 
 @pytest.fixture
 async def gateway(either: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
@@ -296,12 +296,12 @@ async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
 
 
 async def test_the_forms_share_and_end_without_a_script(app: AppFixture) -> None:
-    made, csrf = await run(app), await signed_in(app)
-    where = f"/shares/new?kind=run&id={made['id']}"
-    assert where.replace("&", "&amp;") in (await app.client.get(f"/predictions/{made['id']}")).text
+    result, csrf = await run(app), await signed_in(app)
+    where = f"/shares/new?kind=run&id={result['id']}"
+    assert where.replace("&", "&amp;") in (await app.client.get(f"/predictions/{result['id']}")).text
     assert where.replace("&", "&amp;") in (await app.client.get("/predictions")).text
     assert "Create link" in (await app.client.get(where)).text
-    form = {"csrf": csrf, "kind": "run", "id": made["id"], "life": "7", "public": "on"}
+    form = {"csrf": csrf, "kind": "run", "id": result["id"], "life": "7", "public": "on"}
     created = await app.client.post("/shares", data=form)
     link = re.search(r'value="(http://[^"]+/s/[^"]+)"', created.text)
     assert link is not None

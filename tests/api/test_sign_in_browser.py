@@ -75,8 +75,8 @@ async def test_header_marks_its_page_and_stays_on_errors(
         await tab.open(f"/signin?token={await _link(app, app.operator.id)}")
         for path, mark in expected.items():
             await tab.open(path)
-            found = tab.page.locator(CURRENT)
-            assert (await found.inner_text(), await found.get_attribute("aria-current")) == mark, path
+            result = tab.page.locator(CURRENT)
+            assert (await result.inner_text(), await result.get_attribute("aria-current")) == mark, path
         for path in ("/nowhere", "/catalog/nothing", "/predictions/pred_0"):
             await tab.open(path)
             assert await tab.page.is_visible("text='Sign out'"), path

@@ -28,27 +28,27 @@ async def run(app: AppFixture, **inputs: Any) -> Any:
 async def spoken(gateway: Gateway) -> str:
     body = {"model": "tts", "input": "Hello. How are you today?", "voice": "ava", "response_format": "wav"}
     sound = await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
-    kept = await gateway.app.client.post(
+    response = await gateway.app.client.post(
         "/api/uploads", content=sound.content, headers={**gateway.headers, "Content-Type": "audio/wav"}
     )
-    return kept.json()["url"]
+    return response.json()["url"]
 
 
 async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
-        told = (await run(gateway.app, text="say 3 words", system_prompt="Be short")).json()
-        assert told["status"] == "succeeded", told
-        said = told["output"]
-        assert (said["text"], said["heard"]) == ("word word word", "say 3 words")
+        body = (await run(gateway.app, text="say 3 words", system_prompt="Be short")).json()
+        assert body["status"] == "succeeded", body
+        text = body["output"]
+        assert (text["text"], text["heard"]) == ("word word word", "say 3 words")
         ordered = await gateway.app.product.database.read(
-            many("lineage_parts", parent_id=told["id"], limit=9)
+            many("lineage_parts", parent_id=body["id"], limit=9)
         )
         assert [(row["model"], row["keyless"]) for row in ordered] == [("tts", 0)], "a key asked for it"
-        sound = await gateway.app.client.get(said["audio"]["url"])
+        sound = await gateway.app.client.get(text["audio"]["url"])
         with av.open(io.BytesIO(sound.content), "r") as container:
             assert sum(frame.samples for frame in container.decode(audio=0)) > 8000
-        assert told["quality"] == "preview"
-        assert 0 < float(told["cost"]) < 0.1
+        assert body["quality"] == "preview"
+        assert 0 < float(body["cost"]) < 0.1
         heard = (await run(gateway.app, audio=await spoken(gateway), audio_format="wav")).json()
         assert heard["status"] == "succeeded", heard
         assert heard["output"]["heard"]
@@ -59,13 +59,13 @@ async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> No
 async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: Path) -> None:
     before = [{"role": "user", "text": "My name is Ada"}, {"role": "assistant", "text": "Hello, Ada"}]
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
-        told = (await run(gateway.app, task="chat", text="say 2 words", history=json.dumps(before))).json()
-        assert told["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, told
+        body = (await run(gateway.app, task="chat", text="say 2 words", history=json.dumps(before))).json()
+        assert body["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, body
         assert "My name is Ada" in str([*gateway.acme.seen, *gateway.anth.seen])
         for thinks in (False, True):
             await run(gateway.app, task="chat", text="say 1 word", enable_reasoning=thinks)
-            asked = (*gateway.anth.seen, *gateway.acme.seen)[-1]
-            assert ("reasoning_effort" in asked.document) is thinks
+            request = (*gateway.anth.seen, *gateway.acme.seen)[-1]
+            assert ("reasoning_effort" in request.document) is thinks
         wrong = (await run(gateway.app, task="chat", text="x", history="[1]")).json()
         assert "history" in str(wrong)
 
@@ -91,10 +91,10 @@ async def test_run_whose_child_has_no_engine_is_refused_with_remedy(
     monkeypatch.setattr(engine_availability, "_importable", lambda name: name != missing and importable(name))
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         if "audio" in inputs:
-            kept = await gateway.app.client.post(
+            response = await gateway.app.client.post(
                 "/api/uploads", content=_silence(), headers={**gateway.headers, "Content-Type": "audio/wav"}
             )
-            inputs = {**inputs, "audio": kept.json()["url"]}
+            inputs = {**inputs, "audio": response.json()["url"]}
         for path, body in (
             (RUN, {"model": "speech-to-speech", "input": inputs}),
             ("/api/containers/speech-to-speech/queue/join", {"input": inputs}),
@@ -132,9 +132,9 @@ async def test_speak_works_without_recognizer_and_transcribe_fails(
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         spoken = (await run(app, task="speak", text="hello")).json()
         assert spoken["status"] == "succeeded", spoken
-        kept = await app.client.post(
+        response = await app.client.post(
             "/api/uploads", content=_silence(), headers={**app.bearer, "Content-Type": "audio/wav"}
         )
-        refused = await run(app, task="transcribe", audio=kept.json()["url"])
+        refused = await run(app, task="transcribe", audio=response.json()["url"])
         assert refused.status_code == 503
         assert "No engine can serve speech-to-speech with task transcribe here." in refused.json()["error"]

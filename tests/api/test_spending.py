@@ -18,12 +18,12 @@ async def test_what_was_spent_and_got_back_adds_up_by_model(any_database_app: Ap
     app = any_database_app
     for model in ("ra1", "ra1", "anime"):
         body = {"model": model, "input": {"prompt": "a fox"}}
-        made = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
-    await app.product.predictions.refund(await app.product.predictions.get_any(made), "of no use")
-    found = await app.product.database.read(ledger_queries.spending(app.account.id, 14))
-    assert found.models == {"ra1": 80_000, "anime": 0}
-    assert (len(found.days), found.total) == (14, 80_000)
-    assert [sum(day.values()) for day in found.days.values()] == [0] * 13 + [80_000]
+        result = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
+    await app.product.predictions.refund(await app.product.predictions.get_any(result), "of no use")
+    row = await app.product.database.read(ledger_queries.spending(app.account.id, 14))
+    assert row.models == {"ra1": 80_000, "anime": 0}
+    assert (len(row.days), row.total) == (14, 80_000)
+    assert [sum(day.values()) for day in row.days.values()] == [0] * 13 + [80_000]
     assert (await app.product.database.read(ledger_queries.spending(app.operator.id, 14))).total == 0
 
 
@@ -31,14 +31,14 @@ async def test_account_page_shows_spending_and_links_receipts(app: AppFixture) -
     await signed_in(app)
     assert "No spending in this period" in (await app.client.get("/account")).text
     body = {"model": "ra1", "input": {"prompt": "a fox"}}
-    made = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
+    result = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
     page = (await app.client.get("/account/usage?days=30")).text
     assert 'aria-label="0.04 USD in 30 days"' in page
     assert re.search(r'<a href="/catalog/ra1">ra1</a>.*?0\.04.*?100 %', page, re.DOTALL)
     page = (await app.client.get("/account/billing")).text
-    assert f'<a href="/predictions/{made}">charge</a>' in page
+    assert f'<a href="/predictions/{result}">charge</a>' in page
     assert '<span class="sum">1 × 0.04/image = 0.04 USD</span>' in page
-    receipt = (await app.client.get(f"/predictions/{made}")).text
+    receipt = (await app.client.get(f"/predictions/{result}")).text
     assert '<p class="sum">1 × 0.04/image = 0.04 USD</p>' in receipt
     assert (await app.client.get("/account/usage?days=31")).text.count('class="hit"') == 14
 

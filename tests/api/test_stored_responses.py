@@ -25,15 +25,15 @@ TOOL: Any = {"type": "function", "strict": False, **WEATHER["function"]}
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 async def rows(gateway: Gateway) -> list[Any]:
@@ -102,16 +102,16 @@ async def test_a_tools_result_needs_no_more_than_its_own_item(
     gateway: Gateway, model: str, stream: bool
 ) -> None:
     client = gateway.openai()
-    asked: Any = {"model": model, "tools": [TOOL], "input": "How is it?"}
+    request: Any = {"model": model, "tools": [TOOL], "input": "How is it?"}
     if stream:
-        async with client.responses.stream(**asked) as events:
+        async with client.responses.stream(**request) as events:
             answer: Any = await events.get_final_response()
     else:
-        answer = await client.responses.create(**asked)
+        answer = await client.responses.create(**request)
     call = answer.output[-1]
-    told: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "sun"}]
+    messages: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "sun"}]
     answer = await client.responses.create(
-        model=model, tools=[TOOL], input=told, previous_response_id=answer.id
+        model=model, tools=[TOOL], input=messages, previous_response_id=answer.id
     )
     assert answer.output_text == "The tool said sun"
 
@@ -119,18 +119,18 @@ async def test_a_tools_result_needs_no_more_than_its_own_item(
 @BOTH
 async def test_items_that_are_kept_may_be_referred_to(gateway: Gateway, model: str) -> None:
     client = gateway.openai()
-    asked: list[Any] = [{"role": "user", "content": "How is it?"}]
-    first = await client.responses.create(model=model, input=asked, tools=[TOOL])
-    asked += [{"type": "item_reference", "id": item.id} for item in first.output]
+    requests: list[Any] = [{"role": "user", "content": "How is it?"}]
+    first = await client.responses.create(model=model, input=requests, tools=[TOOL])
+    requests += [{"type": "item_reference", "id": item.id} for item in first.output]
     call = cast("Any", first.output[-1])
-    asked.append({"type": "function_call_output", "call_id": call.call_id, "output": "snow"})
-    second = await client.responses.create(model=model, input=asked, tools=[TOOL])
+    requests.append({"type": "function_call_output", "call_id": call.call_id, "output": "snow"})
+    second = await client.responses.create(model=model, input=requests, tools=[TOOL])
     assert second.output_text == "The tool said snow"
-    asked = [
+    requests = [
         {"type": "item_reference", "id": second.output[-1].id},
         {"role": "user", "content": "say 2 words"},
     ]
-    third = await client.responses.create(model=model, input=asked, previous_response_id=first.id)
+    third = await client.responses.create(model=model, input=requests, previous_response_id=first.id)
     assert third.output_text == "word word"
 
 
@@ -141,8 +141,8 @@ async def test_an_item_that_nobody_keeps_is_named_and_anothers_is_none(gateway: 
     reference: Any = [{"type": "item_reference", "id": name}, {"role": "user", "content": "Hello"}]
     with pytest.raises(openai.NotFoundError, match=f"Item with id '{name}' not found"):
         await gateway.openai().responses.create(model="acme/small", input=reference)
-    said = await gateway.openai().responses.create(model="acme/small", input='Say "item_reference"')
-    assert said.status == "completed"
+    text = await gateway.openai().responses.create(model="acme/small", input='Say "item_reference"')
+    assert text.status == "completed"
 
 
 async def test_conversation_continues_with_another_model_and_branches(gateway: Gateway) -> None:
@@ -173,9 +173,9 @@ async def test_what_is_kept_is_what_was_new_in_each_turn(gateway: Gateway) -> No
             model="acme/small", input=f"turn {turn}: say 1 words", previous_response_id=previous
         )
         previous = cast("Any", answer.id)
-    kept = await rows(gateway)
-    assert [len(json.loads(row["input"])) for row in kept] == [1] * 6
-    assert max(len(row["input"]) for row in kept) < 200
+    remaining = await rows(gateway)
+    assert [len(json.loads(row["input"])) for row in remaining] == [1] * 6
+    assert max(len(row["input"]) for row in remaining) < 200
     assert len(asked_of(gateway)) == 11
 
 
@@ -202,9 +202,9 @@ async def test_an_idempotency_key_goes_on_once(gateway: Gateway) -> None:
 @BOTH
 async def test_a_response_is_read_again_as_it_was_told(any_database_gateway: Gateway, model: str) -> None:
     client = any_database_gateway.openai()
-    told = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
-    assert cast("Any", told).store is True
-    assert await client.responses.retrieve(told.id) == told
+    response = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
+    assert cast("Any", response).store is True
+    assert await client.responses.retrieve(response.id) == response
     another = await any_database_gateway.app.product.database.read(
         many("export_calls", **mine(any_database_gateway))
     )
@@ -219,13 +219,13 @@ def mine(gateway: Gateway) -> Any:
 async def test_a_stream_is_kept_before_its_end_is_told(gateway: Gateway, model: str) -> None:
     client = gateway.openai()
     stream = await client.responses.create(model=model, input="say 5 words", stream=True)
-    told: Any = None
+    response: Any = None
     async for event in stream:
         if event.type == "response.completed":
-            told = event.response
-            assert await client.responses.retrieve(told.id) == told
+            response = event.response
+            assert await client.responses.retrieve(response.id) == response
     following = await client.responses.create(
-        model=model, input="say 1 words", previous_response_id=told.id, stream=True
+        model=model, input="say 1 words", previous_response_id=response.id, stream=True
     )
     assert [event.type async for event in following][-1] == "response.completed"
 
@@ -308,9 +308,9 @@ async def test_an_item_that_was_said_again_is_listed_once(gateway: Gateway) -> N
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "order=up", "after=msg_none"])
 async def test_a_wrong_page_is_refused(gateway: Gateway, query: str) -> None:
-    told = await gateway.openai().responses.create(model="acme/small", input="Hello")
+    response = await gateway.openai().responses.create(model="acme/small", input="Hello")
     answer = await gateway.app.client.get(
-        f"/v1/responses/{told.id}/input_items?{query}", headers=gateway.headers
+        f"/v1/responses/{response.id}/input_items?{query}", headers=gateway.headers
     )
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
     assert query.partition("=")[0] in answer.json()["error"]["message"]
@@ -333,11 +333,11 @@ async def test_a_deleted_response_is_gone_and_its_conversation_ends(gateway: Gat
 
 async def test_ended_response_cannot_be_canceled_or_streamed(gateway: Gateway) -> None:
     client = gateway.openai()
-    told = await client.responses.create(model="acme/small", input="Hello")
+    response = await client.responses.create(model="acme/small", input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
-        await client.responses.cancel(told.id)
+        await client.responses.cancel(response.id)
     with pytest.raises(openai.BadRequestError, match="stream"):
-        await client.responses.retrieve(told.id, stream=True)
+        await client.responses.retrieve(response.id, stream=True)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -397,11 +397,16 @@ async def native(folder: Path, **policy: Any) -> AsyncIterator[tuple[Gateway, Ga
 async def test_a_server_that_stored_a_response_is_asked_by_its_id(tmp_path: Path, stream: bool) -> None:
     async with native(tmp_path) as (first, gateway):
         client = gateway.openai()
-        told: Any = await client.responses.create(model="native/small", input="Hello", stream=stream)
+        response: Any = await client.responses.create(model="native/small", input="Hello", stream=stream)
         if stream:
-            *_, told = [event.response async for event in told if event.type == "response.completed"]
-        assert await client.responses.retrieve(told.id) == told
-        again = {"model": "native/small", "input": "And?", "previous_response_id": told.id, "odd": [1, 2.50]}
+            *_, response = [event.response async for event in response if event.type == "response.completed"]
+        assert await client.responses.retrieve(response.id) == response
+        again = {
+            "model": "native/small",
+            "input": "And?",
+            "previous_response_id": response.id,
+            "odd": [1, 2.50],
+        }
         answer = await gateway.app.client.post("/v1/responses", json=again, headers=gateway.headers)
         assert answer.status_code == 200
         assert first.acme.seen[-1].document == {**again, "model": "small"}
@@ -413,8 +418,8 @@ async def test_hold_includes_the_history_stored_at_the_server(tmp_path: Path) ->
     async with native(tmp_path) as (_, gateway):
         client = gateway.openai()
         limit: Any = {"model": "native/small", "max_output_tokens": 1}
-        told = await client.responses.create(input="Hello " * 1000, **limit)
-        await client.responses.create(input="And?", previous_response_id=told.id, **limit)
+        response = await client.responses.create(input="Hello " * 1000, **limit)
+        await client.responses.create(input="And?", previous_response_id=response.id, **limit)
         later, first = [float(call["held_usd"]) for call in await gateway.settled(2)]
         assert first > 0.1
         assert 0.95 * first < later < 1.05 * first
@@ -434,10 +439,10 @@ async def test_what_such_a_server_did_not_store_is_sent_again(tmp_path: Path) ->
 async def test_another_server_takes_over_with_all_that_was_said(tmp_path: Path) -> None:
     async with native(tmp_path) as (first, gateway):
         client = gateway.openai()
-        told = await client.responses.create(model="turned", input="Hello")
+        response = await client.responses.create(model="turned", input="Hello")
         first.acme.mode = "fail"
         answer = await client.responses.create(
-            model="turned", input="say 3 words", previous_response_id=told.id
+            model="turned", input="say 3 words", previous_response_id=response.id
         )
         assert answer.output_text == "word word word"
         messages = first.anth.seen[-1].document["messages"]
@@ -462,7 +467,7 @@ async def test_unknown_response_id_is_passed_on_for_the_operator(tmp_path: Path)
 
 async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) -> None:
     async with running_gateway(either, settings={"deletion_days": 0}) as gateway:
-        told = await gateway.openai().responses.create(model="acme/small", input="a zeppelin")
+        response = await gateway.openai().responses.create(model="acme/small", input="a zeppelin")
         theirs = await gateway.openai(gateway.app.other).responses.create(
             model="acme/small", input="an airship"
         )
@@ -470,7 +475,7 @@ async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) ->
         pack = zipfile.ZipFile(io.BytesIO(answer.content))
         lines = [json.loads(line) for line in pack.read("responses.jsonl").splitlines()]
         assert [(line["id"], line["response"]["id"], line["previous"]) for line in lines] == [
-            (told.id, told.id, None)
+            (response.id, response.id, None)
         ]
         assert lines[0]["input"][0]["content"][0]["text"] == "a zeppelin"
         sure = {"confirm": "ada@example.com"}

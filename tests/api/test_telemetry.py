@@ -91,20 +91,23 @@ async def test_a_langfuse_endpoint_gets_parameters_usage_and_cost(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20cGs6c2s=")
     async with watched(tmp_path, "/api/public/otel") as (gateway, collector):
-        asked = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 20, "seed": 7}
-        answer = await gateway.chat("say 3 words", **asked)
+        request = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 20, "seed": 7}
+        answer = await gateway.chat("say 3 words", **request)
         assert answer.status_code == 200
         await gateway.settled()
     assert collector.credentials == {"Basic cGs6c2s="}
-    told = facts(collector.spans["chat small"][0])
-    assert {name.rpartition(".")[2]: value for name, value in told.items() if ".request." in name} == {
-        **asked,
+    response = facts(collector.spans["chat small"][0])
+    assert {name.rpartition(".")[2]: value for name, value in response.items() if ".request." in name} == {
+        **request,
         "model": "small",
         "method": "POST",
     }
-    assert told["gen_ai.provider.name"] == "openai"
-    assert told["gen_ai.usage.cost"] == float(answer.headers["x-sixfold-cost"])
-    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.cache_read.input_tokens"]) == (10, 4)
+    assert response["gen_ai.provider.name"] == "openai"
+    assert response["gen_ai.usage.cost"] == float(answer.headers["x-sixfold-cost"])
+    assert (response["gen_ai.usage.input_tokens"], response["gen_ai.usage.cache_read.input_tokens"]) == (
+        10,
+        4,
+    )
 
 
 async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
@@ -115,9 +118,9 @@ async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
     (run,) = collector.spans["run ra1"]
     (request,) = collector.spans["POST /api/service"]
     assert (run.trace_id, run.parent_span_id) == (request.trace_id, request.span_id)
-    told = facts(run)
-    assert told["sixfold.prediction_id"] == answer.json()["id"]
-    assert (told["sixfold.state"], told["sixfold.cost_usd"]) == ("succeeded", answer.json()["cost"])
+    response = facts(run)
+    assert response["sixfold.prediction_id"] == answer.json()["id"]
+    assert (response["sixfold.state"], response["sixfold.cost_usd"]) == ("succeeded", answer.json()["cost"])
 
 
 def test_collector_setting_is_the_standard_one_and_must_be_url(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ RUN = "/api/containers/run"
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
-    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as found:
-        yield found
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as result:
+        yield result
 
 
 def uri(pixels: Any) -> str:
@@ -60,10 +60,10 @@ async def seen(app: AppFixture, told: Mapping[str, Any]) -> Image.Image:
 
 async def test_text_to_image_has_the_snapped_size_and_format(real: AppFixture) -> None:
     wish = {"prompt": "a red fox", "width": 519, "height": 521, "seed": 7}
-    told = await ran(real, "anime-image", **wish, output_format="png")
-    image = await seen(real, told)
+    response = await ran(real, "anime-image", **wish, output_format="png")
+    image = await seen(real, response)
     assert (image.size, image.format) == ((512, 528), "PNG")
-    assert (told["engine"], told["quality"]) == ("scene-painter", "preview")
+    assert (response["engine"], response["quality"]) == ("scene-painter", "preview")
     webp = await ran(real, "anime-image", **wish, negative_prompt="fox")
     assert (await seen(real, webp)).format == "WEBP"
     jpeg = await ran(real, "fast-image-native", prompt="a lake", width=261, height=256, output_format="jpeg")
@@ -75,7 +75,7 @@ async def test_text_to_image_has_the_snapped_size_and_format(real: AppFixture) -
 
 async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: AppFixture) -> None:
     wish = {"prompt": "a red fox on a meadow", "width": 512, "height": 512, "seed": 3, "output_format": "png"}
-    made = {
+    result = {
         name: np.asarray(await seen(real, await ran(real, model, **{**wish, **more})))[..., :3]
         for name, model, more in (
             ("plain", "anime-image", {}),
@@ -83,8 +83,8 @@ async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: AppFixtu
             ("native", "fast-image-native", {}),
         )
     }
-    assert orders.psnr(made["plain"], made["without"]) < 35
-    assert orders.psnr(made["plain"], made["native"]) < 20
+    assert orders.psnr(result["plain"], result["without"]) < 35
+    assert orders.psnr(result["plain"], result["native"]) < 20
 
 
 async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
@@ -106,8 +106,8 @@ async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
 async def test_upscale_works_and_face_restoration_names_its_need(real: AppFixture) -> None:
     picture = uri(orders.scenery((40, 50)))
     for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
-        told = await ran(real, "upscaler", image=picture, scale=scale, model=model)
-        assert (await seen(real, told)).size == (50 * int(scale), 40 * int(scale))
+        response = await ran(real, "upscaler", image=picture, scale=scale, model=model)
+        assert (await seen(real, response)).size == (50 * int(scale), 40 * int(scale))
     refused = await ran(real, "upscaler", 503, image=picture, face_enhance=True)
     assert refused["code"] == "engine_unavailable"
     assert "REPLICATE_API_TOKEN" in refused["error"]
@@ -125,17 +125,17 @@ async def test_five_cutout_names_work_and_weights_serve_their_own(tmp_path: Path
     names = document["models"]["bg-remover"]["inputs"]["model"]["choices"]
     async with running_app(tmp_path / "home", document, probe=False) as app:
         for name in names:
-            told = await ran(app, "bg-remover", image=uri(rgb), model=name)
-            assert told["engine"] == ("weights-u2net" if name == "u2net" else "matting")
-            image = await seen(app, told)
+            response = await ran(app, "bg-remover", image=uri(rgb), model=name)
+            assert response["engine"] == ("weights-u2net" if name == "u2net" else "matting")
+            image = await seen(app, response)
             assert (image.format, image.mode, image.size) == ("PNG", "RGBA", (80, 60))
 
 
 async def test_depth_is_a_film_or_a_map(real: AppFixture) -> None:
     picture = uri(orders.scenery((72, 96)))
-    told = await ran(real, "depth-fx", image=picture, seconds=1)
-    assert told["output"]["content_type"] == "video/mp4"
-    assert (told["output"]["duration"], told["output_kind"]) == (1.0, "file")
+    response = await ran(real, "depth-fx", image=picture, seconds=1)
+    assert response["output"]["content_type"] == "video/mp4"
+    assert (response["output"]["duration"], response["output_kind"]) == (1.0, "file")
     maps = [
         (await seen(real, await ran(real, "depth-fx", image=picture, effect=name))).convert("RGB").tobytes()
         for name in ("depth", "heatmap", "normals")
@@ -148,9 +148,9 @@ async def test_what_a_mask_covers_is_taken_out(real: AppFixture) -> None:
     picture[24:40, 24:40] = (250, 0, 250)
     mask = np.zeros((64, 64), np.uint8)
     mask[24:40, 24:40] = 255
-    told = await ran(real, "inpaint-cleaner", image=uri(picture), mask=uri(mask), grow=3, feather=2)
-    made = np.asarray(await seen(real, told)).astype(int)
-    assert np.abs(made - 120).max() < 8
+    response = await ran(real, "inpaint-cleaner", image=uri(picture), mask=uri(mask), grow=3, feather=2)
+    result = np.asarray(await seen(real, response)).astype(int)
+    assert np.abs(result - 120).max() < 8
     missing = await ran(real, "inpaint-cleaner", 400, image=uri(picture), grow=65)
     assert [one["input"] for one in missing["errors"]] == ["mask", "grow"]
 
@@ -163,11 +163,11 @@ async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
         real, "image-to-3d-pbr", image=uri(rgba), resolution=1024, texture_size=1024, decimation_target=10000
     )
     words = await ran(real, "text-to-3d", prompt="a red chair")
-    for told, kind in ((voxels, "file"), (relief, "model3d"), (words, "model3d")):
-        assert (told["output"]["content_type"], told["output_kind"]) == ("model/gltf-binary", kind)
-        data = await output(real, told)
+    for response, kind in ((voxels, "file"), (relief, "model3d"), (words, "model3d")):
+        assert (response["output"]["content_type"], response["output_kind"]) == ("model/gltf-binary", kind)
+        data = await output(real, response)
         meshes.checked(data)
-        assert told["output"]["faces"] == sum(
+        assert response["output"]["faces"] == sum(
             len(part.faces)
             for part in meshes.trimesh.load(io.BytesIO(data), file_type="glb").geometry.values()
         )
@@ -177,18 +177,18 @@ async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
 
 
 async def test_a_picture_becomes_paths(real: AppFixture) -> None:
-    told = await ran(real, "vectorizer", image=uri(orders.scenery((60, 80))), preset="logo")
-    assert told["output"]["content_type"] == "image/svg+xml"
-    answer = await real.client.get(told["output"]["url"])
+    response = await ran(real, "vectorizer", image=uri(orders.scenery((60, 80))), preset="logo")
+    assert response["output"]["content_type"] == "image/svg+xml"
+    answer = await real.client.get(response["output"]["url"])
     assert answer.headers["Content-Disposition"].startswith("attachment")
-    assert b"<path" in await output(real, told)
+    assert b"<path" in await output(real, response)
 
 
 async def test_films_from_words_and_films_in_few_tones(real: AppFixture, tmp_path: Path) -> None:
-    told = await ran(real, "video-t2v", prompt="a lake at dawn, slow pan left", num_frames=17, seed=2)
-    made = told["output"]
-    assert (made["width"], made["height"], made["fps"]) == (480, 480, 16)
-    film = await output(real, told)
+    response = await ran(real, "video-t2v", prompt="a lake at dawn, slow pan left", num_frames=17, seed=2)
+    result = response["output"]
+    assert (result["width"], result["height"], result["fps"]) == (480, 480, 16)
+    film = await output(real, response)
     upload = await real.client.post(
         "/api/uploads", content=film, headers={**real.bearer, "Content-Type": "video/mp4"}
     )

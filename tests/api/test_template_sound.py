@@ -19,8 +19,8 @@ RUN = "/api/containers/run"
 @pytest.fixture
 async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the real engines."""
-    async with running_app(tmp_path, app_catalog.models_document()) as found:
-        yield found
+    async with running_app(tmp_path, app_catalog.models_document()) as result:
+        yield result
 
 
 async def ran(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:

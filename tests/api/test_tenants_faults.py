@@ -43,10 +43,10 @@ def forget(database: Any, name: str) -> None:
 
 async def shown(app: AppFixture, name: str) -> bool:
     """Whether the second account's request gives it the first one's secret."""
-    method, path, given = FAULTS[name]
-    answer = await app.client.request(method, path, headers=bearer(app.other), **given)
-    told = answer.content.replace(path.encode(), b"")
-    return answer.status_code == 200 and SECRET.encode() in told
+    method, path, inputs = FAULTS[name]
+    answer = await app.client.request(method, path, headers=bearer(app.other), **inputs)
+    response = answer.content.replace(path.encode(), b"")
+    return answer.status_code == 200 and SECRET.encode() in response
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -22,21 +22,21 @@ SESSIONS = "/api/containers/motion-model/sessions"
 async def test_key_works_on_every_api_until_it_expires(any_database_app: AppFixture, days: int) -> None:
     app = any_database_app
     moment = await app.product.database.read(now())
-    made = await app.product.database.write(keys.create(app.account.id, expires_at=moment + days * DAY_US))
-    asked = {"prompt": "a hill", "width": 64, "height": 64}
+    row = await app.product.database.write(keys.create(app.account.id, expires_at=moment + days * DAY_US))
+    request = {"prompt": "a hill", "width": 64, "height": 64}
     talk = {"model": "none", "messages": [{"role": "user", "content": "hello"}]}
     answers = [
-        await app.client.get("/api/account", headers=bearer(made.api_key)),
-        await app.client.post("/api/ra1", json={"api_key": made.api_key, "prompt": "a hill"}),
+        await app.client.get("/api/account", headers=bearer(row.api_key)),
+        await app.client.post("/api/ra1", json={"api_key": row.api_key, "prompt": "a hill"}),
         await app.client.post(
-            "/api/containers/run", json={"model": "ra2", "input": asked}, headers=bearer(made.api_key)
+            "/api/containers/run", json={"model": "ra2", "input": request}, headers=bearer(row.api_key)
         ),
-        await app.client.get("/api/pages", headers=bearer(made.api_key)),
-        await app.client.post("/v1/chat/completions", json=talk, headers=bearer(made.api_key)),
+        await app.client.get("/api/pages", headers=bearer(row.api_key)),
+        await app.client.post("/v1/chat/completions", json=talk, headers=bearer(row.api_key)),
         await app.client.post(
-            "/v1/messages", json={**talk, "max_tokens": 1}, headers={"x-api-key": made.api_key}
+            "/v1/messages", json={**talk, "max_tokens": 1}, headers={"x-api-key": row.api_key}
         ),
-        await app.client.post("/mcp", json={}, headers=bearer(made.api_key)),
+        await app.client.post("/mcp", json={}, headers=bearer(row.api_key)),
     ]
     refused = [answer.status_code == 401 for answer in answers]
     assert refused == [days < 0] * len(answers), [answer.status_code for answer in answers]
@@ -44,12 +44,12 @@ async def test_key_works_on_every_api_until_it_expires(any_database_app: AppFixt
 
 async def test_anothers_live_session_is_neither_shown_nor_closed(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
-        made = (await app.client.post(SESSIONS, json={}, headers=app.bearer)).json()
-        path = f"/api/containers/sessions/{made['session_id']}"
+        body = (await app.client.post(SESSIONS, json={}, headers=app.bearer)).json()
+        path = f"/api/containers/sessions/{body['session_id']}"
         for method in ("GET", "DELETE"):
             assert (await app.client.request(method, path, headers=bearer(app.other))).status_code == 404
-        told = (await app.client.get(path, headers=app.bearer)).json()
-        assert told["status"] not in {"closing", "closed", "failed"}
+        document = (await app.client.get(path, headers=app.bearer)).json()
+        assert document["status"] not in {"closing", "closed", "failed"}
         assert (await app.client.delete(path, headers=app.bearer)).json()["status"] == "closed"
         assert await app.faults() == ()
 

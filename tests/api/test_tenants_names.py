@@ -29,14 +29,14 @@ PNG = bytes.fromhex(
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    async with running_app(tmp_path, app_catalog.models_document()) as found:
-        yield found
+    async with running_app(tmp_path, app_catalog.models_document()) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_database_app(either: Path) -> AsyncIterator[AppFixture]:
-    async with running_app(either, app_catalog.models_document()) as found:
-        yield found
+    async with running_app(either, app_catalog.models_document()) as result:
+        yield result
 
 
 def text_graph(text: str) -> dict[str, Any]:
@@ -62,9 +62,9 @@ async def ended(app: AppFixture, headers: Headers, graph: dict[str, Any]) -> Any
     assert answer.status_code == 200, answer.text
     async with asyncio.timeout(30):
         while True:
-            found = (await app.client.get(f"/history/{PROMPT_ID}", headers=headers)).json()
-            if found and "execution_success" in str(found[PROMPT_ID]["status"]["messages"]):
-                return found[PROMPT_ID]
+            document = (await app.client.get(f"/history/{PROMPT_ID}", headers=headers)).json()
+            if document and "execution_success" in str(document[PROMPT_ID]["status"]["messages"]):
+                return document[PROMPT_ID]
             await asyncio.sleep(0.01)
 
 
@@ -115,11 +115,11 @@ async def test_files_of_one_name_are_each_tenants_own(any_database_app: AppFixtu
     who = await tenants(app)
     for number, headers in enumerate(who):
         form = {"image": ("x.png", PNG + bytes([number]), "image/png")}
-        made = await app.client.post("/upload/image", files=form, headers=headers)
-        assert made.json() == {"name": "x.png", "subfolder": "", "type": "input"}
-    asked = {"filename": "x.png", "type": "input"}
+        response = await app.client.post("/upload/image", files=form, headers=headers)
+        assert response.json() == {"name": "x.png", "subfolder": "", "type": "input"}
+    request = {"filename": "x.png", "type": "input"}
     for number, headers in enumerate(who):
-        seen = await app.client.get("/view", params=asked, headers=headers)
+        seen = await app.client.get("/view", params=request, headers=headers)
         assert seen.content == PNG + bytes([number])
     there = {"filename": "x.png", "subfolder": "/keyless", "type": "input"}
     assert (await app.client.get("/view", params=there, headers=who[2])).status_code != 200
@@ -165,10 +165,10 @@ async def test_predictions_without_a_key_are_marked_with_children(app: AppFixtur
     await ended(app, {}, text_graph("x"))
     await app.client.get("/create_image", params=SMALL)
     await ended(app, bearer((await tenants(app))[2]["Authorization"].split()[1]), text_graph("y"))
-    found, _ = await app.product.database.read(
+    result, _ = await app.product.database.read(
         queries.page(Tenant(app.operator.id), queries.PredictionFilter(), 10, None)
     )
-    assert [each.keyless for each in found] == [False, True, True]
+    assert [each.keyless for each in result] == [False, True, True]
 
 
 @pytest.mark.parametrize("times", [50])

@@ -72,8 +72,8 @@ def built() -> ASGIApp:
 def table(app: ASGIApp) -> list[RouteEntry]:
     """Every route of the router, described or not."""
     known: Any = vars(app)["_router"]  # the router has no other way to be listed
-    found = [match.route for match in known._exact.values() if match.route is not None]
-    return found + [route for _, _, route in known._patterns]
+    results = [match.route for match in known._exact.values() if match.route is not None]
+    return results + [route for _, _, route in known._patterns]
 
 
 def routes(app: ASGIApp) -> Iterator[tuple[str, str]]:
@@ -113,9 +113,9 @@ async def owned(app: AppFixture) -> dict[str, str]:
     page = {"slug": PAGE, "title": SECRET, "body": SECRET, "tags": [SECRET], "collections": [SECRET]}
     assert (await client.post("/api/pages", json=page, headers=mine)).status_code == 201
     run = {"model": "ra2", "input": {"prompt": SECRET, "width": 64, "height": 64}}
-    made = (await client.post("/api/containers/run", json=run, headers=mine)).json()
+    document = (await client.post("/api/containers/run", json=run, headers=mine)).json()
     space = {"workflow": PAINT, "name": SECRET}
-    kept = (await client.post("/api/graph/spaces", json=space, headers=mine)).json()
+    body = (await client.post("/api/graph/spaces", json=space, headers=mine)).json()
     prompt = (await client.post("/prompt", json={"prompt": PAINT}, headers=mine)).json()
     job = {"api_key": app.key, "prompt": SECRET, "response_mode": "polling"}
     polled = (await client.post("/api/ra1", json=job)).json()
@@ -123,13 +123,13 @@ async def owned(app: AppFixture) -> dict[str, str]:
     file = (await client.post("/v1/files", headers=mine, **form)).json()
     form = {"files": {"file": (SECRET, b"{}")}, "data": {"purpose": "batch"}}
     lines = (await client.post("/v1/files", headers=mine, **form)).json()
-    wanted = {
+    expected = {
         "input_file_id": lines["id"],
         "endpoint": "/v1/responses",
         "completion_window": "24h",
         "metadata": {"job": SECRET},
     }
-    batch = (await client.post("/v1/batches", json=wanted, headers=mine)).json()
+    batch = (await client.post("/v1/batches", json=expected, headers=mine)).json()
     async with asyncio.timeout(60):
         while batch["status"] != "failed":
             batch = (await client.get(f"/v1/batches/{batch['id']}", headers=mine)).json()
@@ -141,8 +141,8 @@ async def owned(app: AppFixture) -> dict[str, str]:
     batched = {"file_ids": [file["id"]], "attributes": {"of": SECRET}}
     in_store = f"/v1/vector_stores/{store['id']}"
     file_batch = (await client.post(f"{in_store}/file_batches", json=batched, headers=mine)).json()
-    said = {"items": [{"role": "user", "content": SECRET}], "metadata": {"of": SECRET}}
-    talk = (await client.post("/v1/conversations", json=said, headers=mine)).json()
+    text = {"items": [{"role": "user", "content": SECRET}], "metadata": {"of": SECRET}}
+    talk = (await client.post("/v1/conversations", json=text, headers=mine)).json()
     items = await client.get(f"/v1/conversations/{talk['id']}/items", headers=mine)
     talk_item = items.json()["data"][0]["id"]
     async with asyncio.timeout(60):
@@ -152,13 +152,13 @@ async def owned(app: AppFixture) -> dict[str, str]:
         COMMON
         | await organized(app)
         | {
-            "prediction_id": made["id"],
+            "prediction_id": document["id"],
             "slug": PAGE,
-            "space": kept["slug"],
+            "space": body["slug"],
             "prompt_id": prompt["prompt_id"],
             "job_id": polled["job_id"],
             "session_id": "1",
-            "request_id": made["id"],
+            "request_id": document["id"],
             "response_id": "resp_1",
             "conversation_id": talk["id"],
             "item_id": talk_item,
@@ -168,7 +168,7 @@ async def owned(app: AppFixture) -> dict[str, str]:
             "vector_store_id": store["id"],
             "file_batch_id": file_batch["id"],
             "batch_id": batch["id"],
-            "share_id": await shared(app, made["id"]),
+            "share_id": await shared(app, document["id"]),
         }
     )
 

@@ -18,8 +18,8 @@ USER = {"role": "user", "content": "say 2 words"}
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -24,8 +24,8 @@ FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One app for all tests of this module."""
-    async with running_gateway(tmp_path_factory.mktemp("none"), settings=FILES) as found:
-        yield found
+    async with running_gateway(tmp_path_factory.mktemp("none"), settings=FILES) as result:
+        yield result
 
 
 CALLS: dict[str, Any] = {

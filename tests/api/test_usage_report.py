@@ -24,8 +24,8 @@ FREE = {"input_per_million_usd": "0", "output_per_million_usd": "0"}
 
 @pytest.fixture
 async def gateway(either: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(either, prices={"acme/small": PRICE, "anth/small": FREE}) as found:
-        yield found
+    async with running_gateway(either, prices={"acme/small": PRICE, "anth/small": FREE}) as result:
+        yield result
 
 
 async def usage(gateway: Gateway, **query: Any) -> list[dict[str, Any]]:

@@ -28,15 +28,15 @@ BIRDS = (
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as found:
-        yield found
+    async with running_gateway(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with running_gateway(either) as found:
-        yield found
+    async with running_gateway(either) as result:
+        yield result
 
 
 async def uploaded(client: openai.AsyncOpenAI, name: str = "birds.txt", data: bytes = BIRDS.encode()) -> str:
@@ -48,9 +48,9 @@ async def until_read(client: openai.AsyncOpenAI, store: str) -> Any:
     """The store, once no file of it waits."""
     async with asyncio.timeout(60):
         while True:
-            found = await client.vector_stores.retrieve(store)
-            if not found.file_counts.in_progress:
-                return found
+            result = await client.vector_stores.retrieve(store)
+            if not result.file_counts.in_progress:
+                return result
             await asyncio.sleep(0.01)
 
 
@@ -64,10 +64,10 @@ async def test_file_is_read_and_its_chunks_are_found(any_database_gateway: Gatew
     store = await until_read(client, store.id)
     assert (store.status, store.file_counts.completed) == ("completed", 1)
     assert store.usage_bytes > len(BIRDS)
-    found = await client.vector_stores.search(store.id, query="Which animal is extinct?", max_num_results=2)
-    assert "quagga" in found.data[0].content[0].text
-    assert (found.data[0].file_id, found.data[0].filename) == (file, "birds.txt")
-    assert 0 < found.data[0].score < 1
+    result = await client.vector_stores.search(store.id, query="Which animal is extinct?", max_num_results=2)
+    assert "quagga" in result.data[0].content[0].text
+    assert (result.data[0].file_id, result.data[0].filename) == (file, "birds.txt")
+    assert 0 < result.data[0].score < 1
     row = await client.vector_stores.files.retrieve(file, vector_store_id=store.id)
     assert (row.status, row.last_error) == ("completed", None)
     assert row.chunking_strategy is not None
@@ -90,8 +90,8 @@ async def test_pdf_keeps_the_marks_of_its_pages(gateway: Gateway) -> None:
     file = await uploaded(client, "a.pdf", fakes.pdf(["Rotors turn.", "The hangar burned."]))
     store = await client.vector_stores.create(file_ids=[file])
     await until_read(client, store.id)
-    found = await client.vector_stores.search(store.id, query="hangar")
-    assert "[p. 2]\n\nThe hangar burned." in (found.data[0].content[0].text or "")
+    result = await client.vector_stores.search(store.id, query="hangar")
+    assert "[p. 2]\n\nThe hangar burned." in (result.data[0].content[0].text or "")
 
 
 async def test_unreadable_file_fails_alone(gateway: Gateway) -> None:
@@ -126,8 +126,8 @@ async def test_attributes_filter_the_results(any_database_gateway: Gateway) -> N
     assert (batch.status, batch.file_counts.completed) == ("completed", 3)
 
     async def years(keep: Any) -> set[str]:
-        found = await client.vector_stores.search(store.id, query="okapi", filters=keep)
-        return {row.filename.removesuffix(".txt") for row in found.data}
+        result = await client.vector_stores.search(store.id, query="okapi", filters=keep)
+        return {row.filename.removesuffix(".txt") for row in result.data}
 
     newer: Any = {"type": "gte", "key": "year", "value": 2025}
     assert await years(newer) == {"2025", "2026"}
@@ -148,11 +148,11 @@ async def test_attributes_filter_the_results(any_database_gateway: Gateway) -> N
 
 async def test_stores_are_paged_and_changed(gateway: Gateway) -> None:
     client = gateway.openai()
-    made = [(await client.vector_stores.create(name=f"s{number}")).id for number in range(3)]
-    assert [store.id async for store in client.vector_stores.list(limit=2, order="asc")] == made
-    assert [store.id async for store in client.vector_stores.list(limit=2)] == made[::-1]
+    results = [(await client.vector_stores.create(name=f"s{number}")).id for number in range(3)]
+    assert [store.id async for store in client.vector_stores.list(limit=2, order="asc")] == results
+    assert [store.id async for store in client.vector_stores.list(limit=2)] == results[::-1]
     changed = await client.vector_stores.update(
-        made[0], name="new", expires_after={"anchor": "last_active_at", "days": 2}
+        results[0], name="new", expires_after={"anchor": "last_active_at", "days": 2}
     )
     assert (changed.name, changed.expires_after.days if changed.expires_after else 0) == ("new", 2)
     assert changed.expires_at == (changed.last_active_at or 0) + 2 * 86_400
@@ -189,14 +189,14 @@ async def test_sweep_removes_lost_files_page_by_page(
 ) -> None:
     client, product = gateway.openai(), gateway.app.product
     files = [await uploaded(client, f"{number}.txt") for number in range(5)]
-    found = await client.vector_stores.create(file_ids=files)
-    await until_read(client, found.id)
+    result = await client.vector_stores.create(file_ids=files)
+    await until_read(client, result.id)
     await product.database.write(_lose([files[1], files[4]]))
     monkeypatch.setattr(stores, "_SWEPT_FILES", 2)
     left: list[int] = []
     for _ in range(3):
         await product.vector_stores.stores.sweep()
-        left.append((await client.vector_stores.retrieve(found.id)).file_counts.total)
+        left.append((await client.vector_stores.retrieve(result.id)).file_counts.total)
     assert left == [4, 4, 3]
 
 
@@ -273,8 +273,8 @@ async def test_quotas_refuse_and_change_nothing(tmp_path: Path) -> None:
             await client.vector_stores.create()
         large = await uploaded(client, data=b"words " * 1_000)
         await client.vector_stores.files.create(store.id, file_id=large)
-        found = await until_read(client, store.id)
-        assert (found.file_counts.failed, found.usage_bytes) == (1, 0)
+        result = await until_read(client, store.id)
+        assert (result.file_counts.failed, result.usage_bytes) == (1, 0)
         row = await client.vector_stores.files.retrieve(large, vector_store_id=store.id)
         assert "beyond the 2000" in (row.last_error.message if row.last_error else "")
 

@@ -41,8 +41,8 @@ def picture(size: tuple[int, int] = (96, 64)) -> str:
 @pytest.fixture
 async def cinema(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the real camera and short films."""
-    async with running_app(tmp_path, short_films()) as found:
-        yield found
+    async with running_app(tmp_path, short_films()) as result:
+        yield result
 
 
 def asked(app: AppFixture, **more: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ async def finished(app: AppFixture, status_url: str) -> dict[str, Any]:
 
 
 async def test_every_parameter_of_video_a_is_honoured(cinema: AppFixture) -> None:
-    wanted = {
+    expected = {
         "frames_per_second": 10,
         "aspect_ratio": "9:16",
         "interpolator_model": "rife",
@@ -120,7 +120,7 @@ async def test_every_parameter_of_video_a_is_honoured(cinema: AppFixture) -> Non
         "enable_safety_checker": False,
         "seed": None,
     }
-    answer = await cinema.client.post("/api/video-a", json=asked(cinema, **wanted))
+    answer = await cinema.client.post("/api/video-a", json=asked(cinema, **expected))
     result = answer.json()["result"]
     assert 0 <= result["seed"] < 2**31
     seen = await facts(cinema, result["video"]["url"])
@@ -248,9 +248,9 @@ async def test_a_duration_is_one_to_twenty_seconds(cinema: AppFixture, duration:
     for name in ("video-c", "video-text", "video-image"):
         answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, duration=duration))
         number = "a number " if isinstance(duration, str | bool) else ""
-        got = "" if number else f"; got {duration}"
-        told = f"Invalid duration: it must be {number}from 1 to 20{got}"
-        assert (answer.status_code, answer.json()) == (400, {"error": told, "status": 400})
+        actual = "" if number else f"; got {duration}"
+        response = f"Invalid duration: it must be {number}from 1 to 20{actual}"
+        assert (answer.status_code, answer.json()) == (400, {"error": response, "status": 400})
 
 
 @pytest.mark.parametrize("name", FILMS)

@@ -27,8 +27,8 @@ SIZE, FRAMES = (96, 64), 8
 @pytest.fixture
 async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with every real engine."""
-    async with running_app(tmp_path, app_catalog.models_document()) as found:
-        yield found
+    async with running_app(tmp_path, app_catalog.models_document()) as result:
+        yield result
 
 
 def subject(frame: int) -> np.ndarray[Any, Any]:
@@ -75,9 +75,9 @@ async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
     seen = Seen(data)
     assert seen.codecs == {"video": "vp9", "audio": "opus"}
     assert abs(seen.pitch(0.1, 0.9) - 440) < 5
-    made = tmp_path / "made.webm"
-    made.write_bytes(data)
-    reel = VideoReader(made)
+    result = tmp_path / "made.webm"
+    result.write_bytes(data)
+    reel = VideoReader(result)
     for frame in range(FRAMES):
         alpha = reel.pixels(reel.at(frame / 8), SIZE)[..., 3].astype(int)
         truth = subject(frame).astype(int)

@@ -33,16 +33,16 @@ async def searxng() -> AsyncIterator[SearxngServer]:
 @pytest.fixture
 async def gateway(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway]:
     table = {"searxng": searxng.url, "timeout_seconds": 60}
-    async with running_gateway(tmp_path, search=table) as found:
-        found.acme.answer = SAYS
-        yield found
+    async with running_gateway(tmp_path, search=table) as result:
+        result.acme.answer = SAYS
+        yield result
 
 
 @pytest.fixture
 async def hasty(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway]:
     """The same with the shortest timeout, for servers that never answer."""
-    async with running_gateway(tmp_path, search={"searxng": searxng.url, "timeout_seconds": 1}) as found:
-        yield found
+    async with running_gateway(tmp_path, search={"searxng": searxng.url, "timeout_seconds": 1}) as result:
+        yield result
 
 
 def sent(gateway: Gateway) -> dict[str, Any]:

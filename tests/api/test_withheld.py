@@ -106,11 +106,11 @@ def listening(app: AppFixture) -> Iterator[HubClient]:
 async def heard(client: HubClient) -> list[Any]:
     """What a client was told up to here."""
     client.send({"type": "here", "data": {}})
-    found: list[Any] = []
-    while not found or found[-1] != {"type": "here", "data": {}}:
+    results: list[Any] = []
+    while not results or results[-1] != {"type": "here", "data": {}}:
         content = await client.next()
-        found.append(content if isinstance(content, bytes) else json.loads(content))
-    return found[:-1]
+        results.append(content if isinstance(content, bytes) else json.loads(content))
+    return results[:-1]
 
 
 def kinds(messages: list[Any]) -> list[str]:
@@ -141,12 +141,12 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, made: list[Pr
     database = app.product.database
     rows = await database.read(many("export_media", account_id=app.account.id, after="", limit=100))
     assert rows == [] or rows == ()
-    kept = await database.read(many("export_predictions", account_id=app.account.id, after="", limit=100))
-    assert all(row["output"] is None for row in kept)
+    result = await database.read(many("export_predictions", account_id=app.account.id, after="", limit=100))
+    assert all(row["output"] is None for row in result)
     for part in made:
-        shown = await app.product.predictions.get(part.id, Tenant.of(part))
+        response = await app.product.predictions.get(part.id, Tenant.of(part))
         assert await database.read(lineage.stored_inputs(part)) == {}
-        assert await database.read(lineage.reusable_inputs(shown, "")) == {}
+        assert await database.read(lineage.reusable_inputs(response, "")) == {}
     kin = await database.read(lineage.get(parent))
     assert all(part.output is None and part.inputs == {} for part in kin.parts)
     assert await app.faults() == ()
@@ -157,12 +157,12 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) 
         watch = Watch(dots)
         parent = await prompted(dots, styled("SLOW"))
         await watch.until("2", "3", "4", running="graph-restyle")
-        told = kinds(await heard(client))
-        assert {"executing", "progress"} <= set(told)
-        assert not {"executed", "image"} & set(told)
-        made = await parts(dots, parent)
-        assert {part.state for part in made} == {PredictionState.SUCCEEDED, PredictionState.RUNNING}
-        await nothing_is_readable(dots, parent, made)
+        response = kinds(await heard(client))
+        assert {"executing", "progress"} <= set(response)
+        assert not {"executed", "image"} & set(response)
+        result = await parts(dots, parent)
+        assert {part.state for part in result} == {PredictionState.SUCCEEDED, PredictionState.RUNNING}
+        await nothing_is_readable(dots, parent, result)
         assert await dots.balance() == ("5.00", "0.08")
         await dots.client.post("/interrupt", json={}, headers=dots.bearer)
         ended = await dots.product.predictions.wait(parent, 60)
@@ -170,7 +170,7 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) 
         assert await dots.balance() == ("5.00", "0.00")
         assert not {"executed", "image"} & set(kinds(await heard(client)))
     assert dots.product.workflows.hub.withheld_bytes == 0
-    await nothing_is_readable(dots, parent, made)
+    await nothing_is_readable(dots, parent, result)
     rows = (await dots.client.get("/history", headers=dots.bearer)).json()
     assert all(row["outputs"] == {} for row in rows.values())
 
@@ -181,11 +181,11 @@ async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
         ended = await dots.product.predictions.wait(parent, 60)
         assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
         messages = await heard(client)
-    told = kinds(messages)
-    at = told.index("image")
+    response = kinds(messages)
+    at = response.index("image")
     assert messages[at - 1]["data"]["node"] == "3", "clients take a frame for the node of the message before"
-    assert told.count("executed") == 3
-    assert max(at, len(told) - 1 - told[::-1].index("executed")) < told.index("execution_success")
+    assert response.count("executed") == 3
+    assert max(at, len(response) - 1 - response[::-1].index("executed")) < response.index("execution_success")
     for query in (SAVED, SHOWN):
         assert (await dots.client.get("/view", params=query, headers=dots.bearer)).status_code == 200
     listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
@@ -193,8 +193,8 @@ async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
         assert {"a fox", "ink"} & set(map(str, record["input"].values()))
         assert (await dots.client.get(record["output"]["url"])).status_code == 200
     for part in await parts(dots, parent):
-        found = await dots.product.database.read(lineage.stored_inputs(part))
-        assert found.keys() == part.task.files.keys() & part.inputs.keys()
+        row = await dots.product.database.read(lineage.stored_inputs(part))
+        assert row.keys() == part.task.files.keys() & part.inputs.keys()
     assert await dots.faults() == ()
     await dots.product.predictions.refund(ended, "a test")
     await nothing_after_refund(dots, listed)
@@ -214,11 +214,11 @@ async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixt
     parent = await prompted(dots, styled("SLOW"))
     await watch.until("2", running="graph-restyle")
     (late,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
-    made = [part for part in await parts(dots, parent) if part.state is PredictionState.SUCCEEDED]
+    results = [part for part in await parts(dots, parent) if part.state is PredictionState.SUCCEEDED]
 
     def success() -> Transaction[Prediction]:
         """Ends as if it were over before it heard that it is canceled."""
-        first = made[0].output
+        first = results[0].output
         assert first is not None
         file = first.files[0]
         renamed = type(file)("late.png", file.blob, file.content_type, file.size)
@@ -242,8 +242,8 @@ async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixt
     await dots.product.database.write(ended())
     await dots.product.database.write(success())
     assert (await dots.product.predictions.get_any(late.id)).output is None
-    assert await dots.product.database.write(refunds.sweep()) == len(made)
-    swept = [await dots.product.predictions.get_any(part.id) for part in (late, *made)]
+    assert await dots.product.database.write(refunds.sweep()) == len(results)
+    swept = [await dots.product.predictions.get_any(part.id) for part in (late, *results)]
     assert {(part.state, part.error_kind) for part in swept} == {(PredictionState.FAILED, refunds.REFUNDED)}
     assert await dots.product.database.write(refunds.sweep()) == 0
 
@@ -293,11 +293,11 @@ async def test_cached_results_of_no_known_prediction_are_not_used(dots: AppFixtu
     parent = await prompted(dots, FOX)
     await dots.product.predictions.wait(parent, 60)
     database, account = dots.product.database, dots.account.id
-    for prediction_id, found in ((parent.id, 1), ("", 1), (None, 0), ("pred_unknown", 0)):
+    for prediction_id, result in ((parent.id, 1), ("", 1), (None, 0), ("pred_unknown", 0)):
         row = {"media": None, "shown": "{}", "expires_at": 2**61, "prediction_id": prediction_id}
         await database.write(many("graph_outcome_put", account_id=account, key="k", **row))
-        kept = await database.read(many("graph_outcomes", account_id=account, keys='["k"]'))
-        assert len(kept) == found, prediction_id
+        remaining = await database.read(many("graph_outcomes", account_id=account, keys='["k"]'))
+        assert len(remaining) == result, prediction_id
 
 
 async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> None:
@@ -358,9 +358,9 @@ async def test_free_graphs_tell_as_they_run(dots: AppFixture) -> None:
     with listening(dots) as client:
         parent = await prompted(dots, free)
         assert (await dots.product.predictions.wait(parent, 60)).price == 0
-        told = kinds(await heard(client))
-    assert told.count("executed") == 1
-    assert told.count("image") == 1
+        response = kinds(await heard(client))
+    assert response.count("executed") == 1
+    assert response.count("image") == 1
     assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
 
 
@@ -385,8 +385,8 @@ class Signed(Script):
 
 @pytest.fixture
 async def paid(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with served(tmp_path) as found:
-        yield Stage(found.app, Signed(found.script.address, found.app.key))
+    async with served(tmp_path) as result:
+        yield Stage(result.app, Signed(result.script.address, result.app.key))
 
 
 async def test_official_clients_get_the_images_of_a_priced_graph(paid: Stage) -> None:

@@ -48,9 +48,9 @@ async def test_workflow_page_draws_every_node_without_inline_style(app: AppFixtu
 async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) -> None:
     token = await signed_in(app)
     content = json.dumps(GRAPH).encode()
-    status, told = await brought(app, token, content, "My graph")
-    assert (status, told["path"]) == (201, "/workflows/my-graph")
-    page = (await app.client.get(told["path"])).text
+    status, response = await brought(app, token, content, "My graph")
+    assert (status, response["path"]) == (201, "/workflows/my-graph")
+    page = (await app.client.get(response["path"])).text
     assert "Say it" in page
     assert "<b>you</b>" not in page
     assert "Your workflows" in (await app.client.get("/workflows")).text
@@ -65,9 +65,9 @@ async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) 
 async def test_what_is_no_workflow_is_refused_in_a_sentence(app: AppFixture) -> None:
     token = await signed_in(app)
     for content in (b"{}", b"words", b"\x89PNG\r\n\x1a\n"):
-        status, told = await brought(app, token, content)
+        status, response = await brought(app, token, content)
         assert status == 400
-        assert told["error"].endswith(("nodes that run", "workflow", "workflow."))
+        assert response["error"].endswith(("nodes that run", "workflow", "workflow."))
     assert (await brought(app, "wrong", b"{}"))[0] == 403
 
 

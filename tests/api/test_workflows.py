@@ -62,8 +62,8 @@ FIELDS = {
 @pytest.fixture
 async def works(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with its real engines."""
-    async with running_app(tmp_path, app_catalog.models_document()) as found:
-        yield found
+    async with running_app(tmp_path, app_catalog.models_document()) as result:
+        yield result
 
 
 async def run(app: AppFixture, slug: str, key: str = "", **given: Any) -> Any:
@@ -86,10 +86,10 @@ async def picture(app: AppFixture, told: Any) -> Image.Image:
 
 
 async def test_every_space_has_its_fields_and_its_nodes(works: AppFixture) -> None:
-    told = (await works.client.get(SPACES)).json()
-    assert told["success"] is True
-    assert {each["slug"]: each["nodeCount"] for each in told["spaces"]} == COUNTS
-    for each in told["spaces"]:
+    body = (await works.client.get(SPACES)).json()
+    assert body["success"] is True
+    assert {each["slug"]: each["nodeCount"] for each in body["spaces"]} == COUNTS
+    for each in body["spaces"]:
         assert set(each) == FIELDS
         assert len(each["workflow"]) == each["nodeCount"]
         answer = await works.client.get(each["downloadPath"])
@@ -97,8 +97,8 @@ async def test_every_space_has_its_fields_and_its_nodes(works: AppFixture) -> No
         assert answer.content == (await works.client.get(each["downloadPath"])).content
         assert set(each["verification"]) == {"status", "checkedAt", "runtime", "evidence"}
         assert each["verification"]["status"] == "api-validated"
-        for given in each["apiInputs"] or ():
-            assert given["field"] in each["workflow"][given["nodeId"]]["inputs"]
+        for inputs in each["apiInputs"] or ():
+            assert inputs["field"] in each["workflow"][inputs["nodeId"]]["inputs"]
     one = (await works.client.get(f"{SPACES}/api-contract")).json()
     expected = {"name": "text", "type": "string", "nodeId": "1", "field": "value", "required": True}
     assert expected.items() <= one["apiInputs"][0].items()
@@ -110,27 +110,27 @@ async def test_every_space_has_its_fields_and_its_nodes(works: AppFixture) -> No
 
 
 async def test_a_run_gives_a_prediction_and_is_paid_by_its_nodes(works: AppFixture) -> None:
-    told = (await run(works, "api-contract", text="hello")).json()
-    assert (told["status"], told["output"], told["cost"]) == ("succeeded", "hello", "0.00")
-    told = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
-    assert (await picture(works, told)).size == (128, 128)
-    assert (told["cost"], told["credits_charged"], told["quality"]) == ("0.04", 4, "preview")
+    body = (await run(works, "api-contract", text="hello")).json()
+    assert (body["status"], body["output"], body["cost"]) == ("succeeded", "hello", "0.00")
+    body = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
+    assert (await picture(works, body)).size == (128, 128)
+    assert (body["cost"], body["credits_charged"], body["quality"]) == ("0.04", 4, "preview")
     assert await works.balance() == ("4.96", "0.00")
     again = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
     assert (again["status"], again["cost"], again["quality"]) == ("succeeded", "0.00", "preview")
-    assert (await picture(works, again)).tobytes() == (await picture(works, told)).tobytes()
+    assert (await picture(works, again)).tobytes() == (await picture(works, body)).tobytes()
     assert await works.faults() == ()
 
 
 async def test_inputs_reach_their_nodes_and_bad_ones_are_named(works: AppFixture) -> None:
-    given = {"prompt": "a fox", "steps": 3, "width": 128, "height": 64, "cfg": 4.5, "seed": 9}
-    told = (await run(works, "stylized-text-to-image", **given)).json()
-    assert (await picture(works, told)).size == (128, 64)
+    inputs = {"prompt": "a fox", "steps": 3, "width": 128, "height": 64, "cfg": 4.5, "seed": 9}
+    body = (await run(works, "stylized-text-to-image", **inputs)).json()
+    assert (await picture(works, body)).size == (128, 64)
     page = await works.client.get("/api/containers/predictions?model=graph-image", headers=works.bearer)
     [child] = page.json()["predictions"]
-    assert child["parent_id"] == told["id"]
-    asked = {name: child["input"][name] for name in ("prompt", "steps", "guidance", "seed")}
-    assert asked == {"prompt": "a fox", "steps": 3, "guidance": 4.5, "seed": 9}
+    assert child["parent_id"] == body["id"]
+    request = {name: child["input"][name] for name in ("prompt", "steps", "guidance", "seed")}
+    assert request == {"prompt": "a fox", "steps": 3, "guidance": 4.5, "seed": 9}
     refused = await run(works, "stylized-text-to-image", width=128)
     assert [each["input"] for each in refused.json()["errors"]] == ["prompt"]
     refused = await run(works, "stylized-text-to-image", prompt="x", width=17_000, steps=0)
@@ -154,7 +154,7 @@ async def test_an_invalid_file_is_reported_once_by_its_input(works: AppFixture, 
 
 
 async def test_files_come_by_url_by_upload_and_by_name(works: AppFixture) -> None:
-    given = {"prompt": "in winter", "denoise": 0.4}
+    inputs = {"prompt": "in winter", "denoise": 0.4}
     uploaded = await works.client.post(
         "/api/uploads", content=png(), headers={**works.bearer, "Content-Type": "image/png"}
     )
@@ -164,11 +164,11 @@ async def test_files_come_by_url_by_upload_and_by_name(works: AppFixture) -> Non
     assert named.json() == {"name": "mine.png", "subfolder": "", "type": "input"}
     sizes = []
     for image in (uploaded.json()["url"], uploaded.json()["id"], "mine.png", "input/mine.png"):
-        told = (await run(works, "photoreal-img2img", image=image, **given)).json()
-        sizes.append((await picture(works, told)).size)
+        body = (await run(works, "photoreal-img2img", image=image, **inputs)).json()
+        sizes.append((await picture(works, body)).size)
     assert sizes == [(96, 64), (96, 64), (64, 96), (64, 96)]
-    told = (await run(works, "line-control", image="mine.png", prompt="an engraving")).json()
-    assert (await picture(works, told)).size == (64, 96)
+    body = (await run(works, "line-control", image="mine.png", prompt="an engraving")).json()
+    assert (await picture(works, body)).size == (64, 96)
     missing = await run(works, "photoreal-img2img", image="nowhere.png", prompt="x")
     assert (missing.status_code, missing.json()["errors"][0]["input"]) == (400, "image")
     foreign = await run(works, "photoreal-img2img", works.other, image="mine.png", prompt="x")
@@ -188,9 +188,9 @@ async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: Ap
 async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=fail"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
-        told = (await run(app, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
-        assert (told["status"], told["cost"]) == ("failed", "0.00")
-        assert "SixfoldTextToImage (node 1)" in told["error"]
+        body = (await run(app, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
+        assert (body["status"], body["cost"]) == ("failed", "0.00")
+        assert "SixfoldTextToImage (node 1)" in body["error"]
         assert await app.balance() == ("5.00", "0.00")
         assert await app.faults() == ()
 
@@ -208,8 +208,8 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
             if isinstance(event, NodeStateChanged) and (event.node, event.state) == ("5", "started"):
                 break
         await app.client.post(answer.json()["urls"]["cancel"], headers=app.bearer)
-        told = await pipeline.wait(whole, 60)
-        assert (str(told.state), told.cost) == ("canceled", 0)
+        response = await pipeline.wait(whole, 60)
+        assert (str(response.state), response.cost) == ("canceled", 0)
         page = await app.client.get("/api/containers/predictions?limit=50", headers=app.bearer)
         for child in page.json()["predictions"]:
             last = await pipeline.wait(await pipeline.get_any(child["id"]), 60)
@@ -219,10 +219,10 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
 
 
 async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: AppFixture) -> None:
-    told = (await run(works, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
-    made = (await works.client.get(told["output"]["url"])).content
+    body = (await run(works, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
+    result = (await works.client.get(body["output"]["url"])).content
     answer = await works.client.post(
-        SPACES, files={"file": ("My tower.png", made, "image/png")}, headers=works.bearer
+        SPACES, files={"file": ("My tower.png", result, "image/png")}, headers=works.bearer
     )
     space = answer.json()
     assert (answer.status_code, space["slug"], space["nodeCount"]) == (201, "my-tower", 2)
@@ -232,7 +232,7 @@ async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: AppFixture) 
     again = (await run(works, "my-tower", prompt="a tower", width=128)).json()
     assert (await picture(works, again)).size == (128, 64)
     own = f"{SPACES}/my-tower"
-    assert (await works.client.get(f"{own}/download", headers=works.bearer)).content == made
+    assert (await works.client.get(f"{own}/download", headers=works.bearer)).content == result
     listed = (await works.client.get(SPACES, headers=works.bearer)).json()["spaces"]
     assert [each["slug"] for each in listed][-1] == "my-tower"
     assert (await works.client.get(own, headers=bearer(works.other))).status_code == 404
@@ -247,9 +247,9 @@ async def test_derived_image_states_that_it_omits_the_workflow(works: AppFixture
             "/api/uploads", files={"file": ("a.png", png(), "image/png")}, headers=works.bearer
         )
     ).json()["url"]
-    told = (await run(works, "image-upscale", image=source)).json()
-    made = (await works.client.get(told["output"]["url"])).content
-    await works.client.post(SPACES, files={"file": ("larger.png", made, "image/png")}, headers=works.bearer)
+    body = (await run(works, "image-upscale", image=source)).json()
+    result = (await works.client.get(body["output"]["url"])).content
+    await works.client.post(SPACES, files={"file": ("larger.png", result, "image/png")}, headers=works.bearer)
     refused = await run(works, "larger")
     assert refused.status_code == 400
     assert "This workflow does not contain its image" in refused.text
@@ -306,23 +306,23 @@ async def test_two_graphs_are_compared(works: AppFixture) -> None:
     a = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     b = json.loads(json.dumps(a))
     b["5"]["inputs"]["steps"] = 30
-    told = (await works.client.post("/api/graph/diff", json={"a": a, "b": b}, headers=works.bearer)).json()
-    assert [(each["input"], each["from"], each["to"]) for each in told["changed"]] == [("steps", 24, 30)]
+    body = (await works.client.post("/api/graph/diff", json={"a": a, "b": b}, headers=works.bearer)).json()
+    assert [(each["input"], each["from"], each["to"]) for each in body["changed"]] == [("steps", 24, 30)]
 
 
 async def test_the_gateway_runs_spaces_too(works: AppFixture) -> None:
     services = (await works.client.get("/api/services")).json()["services"]
     assert {f"space:{slug}" for slug in COUNTS} <= {each["service"] for each in services}
     body = {"service": "space:turbo-text-to-image", "prompt": "a boat", "width": 64, "height": 64}
-    told = (await works.client.post("/api/service", json=body, headers=works.bearer)).json()
-    assert (told["status"], told["cost"]) == ("succeeded", "0.04")
+    document = (await works.client.post("/api/service", json=body, headers=works.bearer)).json()
+    assert (document["status"], document["cost"]) == ("succeeded", "0.04")
 
 
 async def test_whoever_follows_a_run_hears_of_each_node(works: AppFixture) -> None:
     async def steps() -> list[tuple[str, str]]:
-        told = (await run(works, "stylized-text-to-image", prompt="a hut", width=64, height=64)).json()
-        assert told["status"] == "succeeded", told["error"]
-        text = (await works.client.get(told["urls"]["events"], headers=works.bearer)).text
+        body = (await run(works, "stylized-text-to-image", prompt="a hut", width=64, height=64)).json()
+        assert body["status"] == "succeeded", body["error"]
+        text = (await works.client.get(body["urls"]["events"], headers=works.bearer)).text
         frames = [
             dict(line.split(": ", 1) for line in frame.splitlines()) for frame in text.split("\n\n") if frame
         ]
@@ -344,9 +344,9 @@ async def test_whoever_follows_a_run_hears_of_each_node(works: AppFixture) -> No
 async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=hang", "graph_limit_seconds": 0.5}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
-        told = (await run(app, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
-        assert (told["status"], told["cost"]) == ("failed", "0.00")
-        assert "longer than 0.5 seconds" in told["error"]
+        body = (await run(app, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
+        assert (body["status"], body["cost"]) == ("failed", "0.00")
+        assert "longer than 0.5 seconds" in body["error"]
         page = await app.client.get("/api/containers/predictions?model=graph-image", headers=app.bearer)
         for child in page.json()["predictions"]:  # one, unless the machine was too busy to order it
             ended = await app.product.predictions.wait(await app.product.predictions.get_any(child["id"]), 60)
@@ -379,15 +379,17 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
         key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         body = {"workflow": SHOUTED, "name": "shouted"}
         check, header = "/api/graph/validate", bearer(key)
-        told = (await app.client.post(check, json=body, headers=header)).json()
-        assert [(each["node_id"], each["model"]) for each in told["estimate"]["orders"]] == [("1", "shout")]
-        assert float(told["estimate"]["price_usd"]) > 0.01
+        document = (await app.client.post(check, json=body, headers=header)).json()
+        assert [(each["node_id"], each["model"]) for each in document["estimate"]["orders"]] == [
+            ("1", "shout")
+        ]
+        assert float(document["estimate"]["price_usd"]) > 0.01
         assert (await app.client.post(SPACES, json=body, headers=header)).status_code == 201
-        told = (await run(app, "shouted", key)).json()
-        assert (told["status"], "HELLO" in str(told["output"])) == ("succeeded", True)
-        assert 0 < float(told["cost"]) < 0.01
-        told = (await app.client.post(check, json=body, headers=app.bearer)).json()
-        assert "Model shout for this graph not found" in told["estimate"]["unavailable"]
+        document = (await run(app, "shouted", key)).json()
+        assert (document["status"], "HELLO" in str(document["output"])) == ("succeeded", True)
+        assert 0 < float(document["cost"]) < 0.01
+        document = (await app.client.post(check, json=body, headers=app.bearer)).json()
+        assert "Model shout for this graph not found" in document["estimate"]["unavailable"]
         assert await app.faults() == ()
 
 
@@ -411,22 +413,22 @@ async def test_failed_fifth_node_is_free_and_the_rerun_is_charged(
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
         answer = await app.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=app.bearer)
         assert answer.status_code == 201
-        told = (await run(app, "five")).json()
-        assert (told["status"], told["cost"]) == ("failed", "0.00")
-        assert told["error"].startswith("ImageUpscaleWithModel (node 5): ")
+        body = (await run(app, "five")).json()
+        assert (body["status"], body["cost"]) == ("failed", "0.00")
+        assert body["error"].startswith("ImageUpscaleWithModel (node 5): ")
         assert await app.balance() == ("5.00", "0.00")
         header, settings = app.bearer, replace(app.product.settings, failpoints="")
     product = bootstrap.build(settings, app_catalog.models_document())
     async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
-        told = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()
-        assert (told["status"], len(told["output"])) == ("succeeded", 2)
-        assert ("cached" in told["logs"], "node 1 " in told["logs"]) == (False, True)
+        body = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()
+        assert (body["status"], len(body["output"])) == ("succeeded", 2)
+        assert ("cached" in body["logs"], "node 1 " in body["logs"]) == (False, True)
         page = await visitor.get("/api/containers/predictions?limit=50", headers=header)
-        parts = [each for each in page.json()["predictions"] if each["parent_id"] == told["id"]]
+        parts = [each for each in page.json()["predictions"] if each["parent_id"] == body["id"]]
         assert len(parts) == 2
-        assert sum(float(each["cost"]) for each in parts) == pytest.approx(float(told["cost"]))
+        assert sum(float(each["cost"]) for each in parts) == pytest.approx(float(body["cost"]))
         account = (await visitor.get("/api/account", headers=header)).json()
-        assert float(account["balance_usd"]) == pytest.approx(5 - float(told["cost"]))
+        assert float(account["balance_usd"]) == pytest.approx(5 - float(body["cost"]))
 
 
 WAVES = {
@@ -475,25 +477,25 @@ EDITED = {
 async def test_animated_webp_and_editor_document_become_workflows(works: AppFixture) -> None:
     body = {"workflow": WAVES, "name": "waves"}
     assert (await works.client.post(SPACES, json=body, headers=works.bearer)).status_code == 201
-    told = (await run(works, "waves")).json()
-    assert (told["status"], told["cost"]) == ("succeeded", "0.00")
-    made = (await works.client.get(told["output"]["url"])).content
-    waves = Image.open(io.BytesIO(made))
+    document = (await run(works, "waves")).json()
+    assert (document["status"], document["cost"]) == ("succeeded", "0.00")
+    result = (await works.client.get(document["output"]["url"])).content
+    waves = Image.open(io.BytesIO(result))
     assert (waves.format, waves.size) == ("WEBP", (32, 16))
     assert json.loads(waves.getexif()[0x0110].removeprefix("prompt:")) == WAVES
-    answer = await works.client.post(f"{SPACES}?name=again", content=made, headers=works.bearer)
+    answer = await works.client.post(f"{SPACES}?name=again", content=result, headers=works.bearer)
     assert (answer.status_code, answer.json()["workflow"]) == (201, WAVES)
     own = await works.client.get(f"{SPACES}/again/download", headers=works.bearer)
-    assert (own.content, own.headers["content-type"]) == (made, "image/webp")
-    given = {each["name"]: each["default"] for each in answer.json()["apiInputs"]}
-    told = (await run(works, "again", width=given["width"] * 2)).json()
-    assert (await picture(works, told)).size == (64, 16)
+    assert (own.content, own.headers["content-type"]) == (result, "image/webp")
+    inputs = {each["name"]: each["default"] for each in answer.json()["apiInputs"]}
+    document = (await run(works, "again", width=inputs["width"] * 2)).json()
+    assert (await picture(works, document)).size == (64, 16)
     answer = await works.client.post(
         SPACES, json={"workflow": EDITED, "name": "edited"}, headers=works.bearer
     )
     assert (answer.status_code, answer.json()["nodeCount"]) == (201, 3)
     stored = await works.client.get(f"{SPACES}/edited/download", headers=works.bearer)
     assert json.loads(stored.content) == EDITED
-    told = (await run(works, "edited", width=20)).json()
-    inverted = await picture(works, told)
+    document = (await run(works, "edited", width=20)).json()
+    inverted = await picture(works, document)
     assert (inverted.size, inverted.getpixel((3, 3))) == ((20, 24), (255, 255, 0))

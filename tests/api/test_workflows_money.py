@@ -54,10 +54,10 @@ async def ran(app: AppFixture, graph: Any) -> Any:
     answer = await app.client.post(SPACES, json=body, headers=app.bearer)
     assert answer.status_code == 201, answer.text
     space = f"{SPACES}/{answer.json()['slug']}/run"
-    told = (await app.client.post(space, json={}, headers=app.bearer)).json()
-    assert "id" in told, told
-    whole = await app.product.predictions.get_any(told["id"])
-    return {**told, "held": whole.price}
+    document = (await app.client.post(space, json={}, headers=app.bearer)).json()
+    assert "id" in document, document
+    whole = await app.product.predictions.get_any(document["id"])
+    return {**document, "held": whole.price}
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ async def test_inputs_known_only_at_run_time_are_held_at_maximum(
     dots: AppFixture, model: str, given: dict[str, Any], most: str, cost: str
 ) -> None:
     graph = templated(model, **given)
-    told = await estimated(dots, graph)
-    assert (told["valid"], told["estimate"]["price_usd"]) == (True, most)
+    response = await estimated(dots, graph)
+    assert (response["valid"], response["estimate"]["price_usd"]) == (True, most)
     ended = await ran(dots, graph)
     assert (ended["status"], ended["cost"]) == ("succeeded", cost)
     charge = ended["receipt"][-1]["charge"]
@@ -163,10 +163,10 @@ async def test_no_order_goes_beyond_what_was_held(dots: AppFixture) -> None:
 
 async def test_which_model_works_is_known_before_the_run(dots: AppFixture) -> None:
     graph = {**said_late("template:ra1"), "3": node("SixfoldTemplate", template=["2", 0], input="{}")}
-    told = await estimated(dots, graph)
+    response = await estimated(dots, graph)
     sentence = "SixfoldTemplate (node 3): The model must be known before the run: it cannot be the output of"
     sentence += " another node."
-    assert told["estimate"]["unavailable"] == sentence
+    assert response["estimate"]["unavailable"] == sentence
     refused = await dots.client.post("/prompt", json={"prompt": graph}, headers=dots.bearer)
     assert (refused.status_code, refused.json()["error"]["message"]) == (400, sentence)
     broken = {"3": node("SixfoldTemplate", template="template:ra1", input="{")}
@@ -188,16 +188,16 @@ async def test_nodes_that_order_the_same_are_told_in_one_row(dots: AppFixture) -
         for at in range(64)
     }
     graph |= {f"s{at}": node("PreviewImage", images=[f"{at}", 0]) for at in range(64)}
-    told = (await estimated(dots, graph))["estimate"]
-    [row] = told["orders"]
+    response = (await estimated(dots, graph))["estimate"]
+    [row] = response["orders"]
     assert (row["node_id"], row["count"], len(row["node_ids"])) == ("0", 64, 64)
-    assert row["price_usd"] == told["price_usd"] == "2.56"
+    assert row["price_usd"] == response["price_usd"] == "2.56"
 
 
 async def test_wrong_types_and_wrong_ranges_are_named_together(dots: AppFixture) -> None:
-    given = {"prompt": "x", "width": "wide", "steps": 0, "cfg": 1000, "seed": 1.5, "height": 64}
+    inputs = {"prompt": "x", "width": "wide", "steps": 0, "cfg": 1000, "seed": 1.5, "height": 64}
     space = f"{SPACES}/stylized-text-to-image/run"
-    refused = await dots.client.post(space, json={"input": given}, headers=dots.bearer)
+    refused = await dots.client.post(space, json={"input": inputs}, headers=dots.bearer)
     named = [each["input"] for each in refused.json()["errors"]]
     assert (refused.status_code, sorted(named)) == (400, ["cfg", "seed", "steps", "width"])
     body = {"service": "space:stylized-text-to-image", "steps": 0, "cfg": "much"}

@@ -76,16 +76,16 @@ async def test_graph_runs_on_comfyui_with_its_files_and_returns(two: Both) -> No
     space = await two.imported(TINT, "tint")
     assert (space["verification"]["status"], space["kind"]) == ("api-validated", "image")
     assert space["customNodes"] == ["http://127.0.0.1:8600/object_info/CustomTint"]
-    told = (await two.run("tint", strength=0.25)).json()
-    assert (told["status"], told["cost"], told["quality"]) == ("succeeded", "0.00", "full")
-    picture = Image.open(io.BytesIO((await two.app.client.get(told["output"]["url"])).content))
+    document = (await two.run("tint", strength=0.25)).json()
+    assert (document["status"], document["cost"], document["quality"]) == ("succeeded", "0.00", "full")
+    picture = Image.open(io.BytesIO((await two.app.client.get(document["output"]["url"])).content))
     assert (picture.size, picture.getpixel((5, 5))) == ((40, 24), (64, 0, 191))
     [entry] = two.comfy.history.values()
     sent = entry["prompt"][2]
     assert sent["2"]["inputs"] == {"image": ["1", 0], "strength": 0.25}
     assert sent["1"]["inputs"]["image"].startswith("sixfold-")
     assert ("input", sent["1"]["inputs"]["image"]) in two.comfy.files
-    text = (await two.app.client.get(told["urls"]["events"], headers=two.app.bearer)).text
+    text = (await two.app.client.get(document["urls"]["events"], headers=two.app.bearer)).text
     states = [json.loads(line[6:]) for line in text.splitlines() if '"class_type"' in line]
     assert [each["state"] for each in states if each["node"] == "2"] == [
         "started",
@@ -93,8 +93,8 @@ async def test_graph_runs_on_comfyui_with_its_files_and_returns(two: Both) -> No
         "progress",
         "finished",
     ]
-    given = (await two.run("tint", image=f"data:image/png;base64,{_base64(png('lime'))}")).json()
-    picture = Image.open(io.BytesIO((await two.app.client.get(given["output"]["url"])).content))
+    body = (await two.run("tint", image=f"data:image/png;base64,{_base64(png('lime'))}")).json()
+    picture = Image.open(io.BytesIO((await two.app.client.get(body["output"]["url"])).content))
     assert picture.getpixel((5, 5)) == (128, 128, 0)
 
 
@@ -104,11 +104,11 @@ def _base64(data: bytes) -> str:
 
 async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Both) -> None:
     check = {"workflow": PAINT_AND_TINT}
-    told = (await two.app.client.post("/api/graph/validate", json=check, headers=two.app.bearer)).json()
-    assert (told["valid"], told["errors"], told["estimate"]["price_usd"]) == (True, [], "0.04")
+    body = (await two.app.client.post("/api/graph/validate", json=check, headers=two.app.bearer)).json()
+    assert (body["valid"], body["errors"], body["estimate"]["price_usd"]) == (True, [], "0.04")
     await two.imported(PAINT_AND_TINT, "paint")
-    told = (await two.run("paint", text="a lake")).json()
-    assert (told["status"], told["cost"]) == ("succeeded", "0.04")
+    body = (await two.run("paint", text="a lake")).json()
+    assert (body["status"], body["cost"]) == ("succeeded", "0.04")
     assert two.comfy.ran.count("KSampler") == 1
     page = await two.app.client.get("/api/containers/predictions", headers=two.app.bearer)
     assert [each["model"] for each in page.json()["predictions"]] == ["space:paint"]
@@ -156,14 +156,14 @@ async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: Both) -> None:
 async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
     await two.imported(PAINT_AND_TINT, "paint")
     hold = two.comfy.hold("KSampler")
-    told = (await two.run("paint", wait=0, text="a lake")).json()
+    body = (await two.run("paint", wait=0, text="a lake")).json()
     await hold.reached.wait()
-    await two.app.client.post(told["urls"]["cancel"], headers=two.app.bearer)
+    await two.app.client.post(body["urls"]["cancel"], headers=two.app.bearer)
     async with asyncio.timeout(60):
         while not two.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
             await asyncio.sleep(0.01)
     hold.go.set()
-    ended = await two.app.product.predictions.wait(await two.app.product.predictions.get_any(told["id"]), 60)
+    ended = await two.app.product.predictions.wait(await two.app.product.predictions.get_any(body["id"]), 60)
     assert (str(ended.state), ended.cost) == ("canceled", 0)
     assert await two.app.balance() == ("5.00", "0.00")
 
@@ -171,20 +171,20 @@ async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
 async def test_a_node_that_fails_there_is_named_and_free(two: Both) -> None:
     await two.imported(PAINT_AND_TINT, "paint")
     two.comfy.raises["CustomTint"] = ("ValueError", "The tint is /srv/models/off.")
-    told = (await two.run("paint", text="a lake")).json()
-    assert (told["status"], told["cost"]) == ("failed", "0.00")
-    assert told["error"] == "CustomTint (node 10): The tint is off."
+    body = (await two.run("paint", text="a lake")).json()
+    assert (body["status"], body["cost"]) == ("failed", "0.00")
+    assert body["error"] == "CustomTint (node 10): The tint is off."
     assert await two.app.balance() == ("5.00", "0.00")
 
 
 async def test_graph_that_no_single_executor_supports_is_refused(two: Both) -> None:
     unknown = {**TINT, "4": node("Nowhere", image=["2", 0])}
     check = "/api/graph/validate"
-    told = await two.app.client.post(check, json={"workflow": unknown}, headers=two.app.bearer)
-    assert told.json()["missing_classes"] == ["Nowhere"]
+    response = await two.app.client.post(check, json={"workflow": unknown}, headers=two.app.bearer)
+    assert response.json()["missing_classes"] == ["Nowhere"]
     mixed = {**TINT, "4": node("SixfoldSaveText", text="words")}
-    told = await two.app.client.post(check, json={"workflow": mixed}, headers=two.app.bearer)
-    assert told.json()["missing_classes"] == ["SixfoldSaveText"]
+    response = await two.app.client.post(check, json={"workflow": mixed}, headers=two.app.bearer)
+    assert response.json()["missing_classes"] == ["SixfoldSaveText"]
     sentences = {"unknown": "The connected ComfyUI lacks them too", "mixed": "a graph is not divided"}
     for name, graph in (("unknown", unknown), ("mixed", mixed)):
         await two.imported(graph, name)
@@ -220,7 +220,7 @@ async def test_public_graphs_reach_comfyui_only_when_allowed(
         ):
             visitor = app.visitor("203.0.113.9", "https://sixfold.example")
             await visitor.post(SPACES, json=body, headers=app.bearer)
-            told = await visitor.post(f"{SPACES}/tint/run", json={}, headers=app.bearer)
-            assert told.status_code == status, told.text
-            assert allowed or "SIXFOLD_COMFYUI_GRAPHS=allow" in told.json()["error"]
+            response = await visitor.post(f"{SPACES}/tint/run", json={}, headers=app.bearer)
+            assert response.status_code == status, response.text
+            assert allowed or "SIXFOLD_COMFYUI_GRAPHS=allow" in response.json()["error"]
             await visitor.aclose()

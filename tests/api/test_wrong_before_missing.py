@@ -46,14 +46,14 @@ async def refused(folder: Path, path: str, body: dict[str, Any]) -> tuple[int, d
 async def test_what_no_engine_could_use_is_refused_by_its_name(
     tmp_path: Path, path: str, body: dict[str, Any], name: str
 ) -> None:
-    status, told = await refused(tmp_path, path, body)
-    assert (status, told["code"]) == (400, "invalid_input")
-    assert name in told["error"]
+    status, response = await refused(tmp_path, path, body)
+    assert (status, response["code"]) == (400, "invalid_input")
+    assert name in response["error"]
 
 
 @pytest.mark.parametrize(("path", "body"), MISSING)
 async def test_what_could_be_used_waits_for_an_engine(
     tmp_path: Path, path: str, body: dict[str, Any]
 ) -> None:
-    status, told = await refused(tmp_path, path, body)
-    assert (status, told["code"]) == (503, "engine_unavailable")
+    status, response = await refused(tmp_path, path, body)
+    assert (status, response["code"]) == (503, "engine_unavailable")

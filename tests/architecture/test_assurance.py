@@ -35,9 +35,9 @@ def test_each_promise_names_tests_that_are_there() -> None:
         assert promise.tests, promise.about
         for test in promise.tests:
             name, _, function = test.partition("::")
-            found = {node.name for node in source.functions(name)}
-            assert not function or function in found, test
-            assert function or any(each.startswith("test_") for each in found), test
+            results = {node.name for node in source.functions(name)}
+            assert not function or function in results, test
+            assert function or any(each.startswith("test_") for each in results), test
 
 
 def test_each_promise_stands_on_the_page() -> None:

@@ -38,25 +38,25 @@ def composed() -> dict[str, Any]:
 
 
 def test_image_copies_existing_files_and_runs_unprivileged() -> None:
-    found = steps()
-    kept = {
+    result = steps()
+    remaining = {
         line.strip()[1:]
         for line in source.text("deploy/Dockerfile.dockerignore").splitlines()
         if line[0] == "!"
     }
-    copied = [rest.split()[:-1] for word, rest in found if word == "COPY" and not rest.startswith("--from")]
+    copied = [rest.split()[:-1] for word, rest in result if word == "COPY" and not rest.startswith("--from")]
     for name in chain.from_iterable(copied):
         assert (source.ROOT / name).exists(), name
-        assert any(Path(name).match(pattern) for pattern in kept), f"{name} is ignored"
-    assert [rest for word, rest in found if word == "USER"] == ["10001"]
-    last = [word for word, _ in found]
+        assert any(Path(name).match(pattern) for pattern in remaining), f"{name} is ignored"
+    assert [rest for word, rest in result if word == "USER"] == ["10001"]
+    last = [word for word, _ in result]
     assert "RUN" not in last[last.index("USER") :], "nothing is done to the image after its user is chosen"
     project = tomllib.loads(source.text("pyproject.toml"))["project"]
-    (extras,) = (rest.partition("=")[2] for word, rest in found if word == "ARG")
+    (extras,) = (rest.partition("=")[2] for word, rest in result if word == "ARG")
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
-    said = dict(found)
-    assert json.loads(said["ENTRYPOINT"])[0] in project["scripts"]
-    assert json.loads(said["HEALTHCHECK"].partition("CMD ")[2])[0] == "python"
+    text = dict(result)
+    assert json.loads(text["ENTRYPOINT"])[0] in project["scripts"]
+    assert json.loads(text["HEALTHCHECK"].partition("CMD ")[2])[0] == "python"
 
 
 def test_every_setting_that_is_named_exists() -> None:
@@ -67,11 +67,11 @@ def test_every_setting_that_is_named_exists() -> None:
 
 
 def test_every_path_that_a_probe_asks_is_one_of_ours() -> None:
-    asked = re.findall(r"path: (/\w+)", source.text("deploy/kubernetes/sixfold.yaml"))
+    request = re.findall(r"path: (/\w+)", source.text("deploy/kubernetes/sixfold.yaml"))
     (healthy,) = (rest for word, rest in steps() if word == "HEALTHCHECK")
-    asked += re.findall(r"127\.0\.0\.1:8600(/\w+)", healthy)
-    assert len(asked) == 4
-    assert set(asked) <= set(source.text("src/sixfold/api/platform/routes.py").split('"')), asked
+    request += re.findall(r"127\.0\.0\.1:8600(/\w+)", healthy)
+    assert len(request) == 4
+    assert set(request) <= set(source.text("src/sixfold/api/platform/routes.py").split('"')), request
 
 
 def test_the_compose_file_hangs_together() -> None:
@@ -84,8 +84,8 @@ def test_the_compose_file_hangs_together() -> None:
         for volume in service.get("volumes", ()):
             where = volume.partition(":")[0]
             assert where in document["volumes"] or (DEPLOY / "compose" / where).exists(), volume
-        for other, wanted in service.get("depends_on", {}).items() if "store" in service else ():
-            assert "healthcheck" in services[other] or wanted != {"condition": "service_healthy"}
+        for other, expected in service.get("depends_on", {}).items() if "store" in service else ():
+            assert "healthcheck" in services[other] or expected != {"condition": "service_healthy"}
     assert {services[name]["command"][0] for name in ("server-1", "server-2")} == {"serve"}
 
 
@@ -113,25 +113,27 @@ IMAGE = re.compile(r"(?:^|/)[\w.-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64}
 
 def images() -> list[tuple[str, str]]:
     """Every image that deploy/ and its check take from a registry, with the file that names it."""
-    found: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     for path in sorted(DEPLOY.rglob("*")):
         text = path.read_text() if path.is_file() else ""
         if path.suffix == ".yaml":
-            found += [(path.name, name) for name in re.findall(r"^[\s-]*image:\s*(\S+)", text, re.MULTILINE)]
+            results += [
+                (path.name, name) for name in re.findall(r"^[\s-]*image:\s*(\S+)", text, re.MULTILINE)
+            ]
         elif path.name == "Dockerfile":
             stages = set(re.findall(r"^FROM .* AS (\S+)", text, re.MULTILINE))
             names = re.findall(r"^FROM (?:--\S+ )*(\S+)", text, re.MULTILINE)
-            found += [(f"{path.parent.name}/Dockerfile", name) for name in names if name not in stages]
+            results += [(f"{path.parent.name}/Dockerfile", name) for name in names if name not in stages]
         elif path.suffix == ".sh":
             command = r"(?:docker|podman) (?:run|pull) .*?(\S+)$"
-            found += [(path.name, name) for name in re.findall(command, text, re.MULTILINE)]
-    return [(file, name) for file, name in found if name != OWN_IMAGE]
+            results += [(path.name, name) for name in re.findall(command, text, re.MULTILINE)]
+    return [(file, name) for file, name in results if name != OWN_IMAGE]
 
 
 def pinned(name: str) -> bool:
     """Whether an image's name has a digest, or a tag other than `latest`."""
-    found = IMAGE.search(name)
-    return "@sha256:" in name or (found is not None and found["tag"] not in (None, "latest"))
+    result = IMAGE.search(name)
+    return "@sha256:" in name or (result is not None and result["tag"] not in (None, "latest"))
 
 
 def test_every_registry_image_is_pinned_by_tag_or_digest() -> None:
@@ -205,10 +207,10 @@ def exposed() -> set[str]:
     metrics = Metrics()
     metrics.count_response("platform", "/", "GET", 200, 0.1)
     metrics.add_gateway(TokenCounts())
-    found: set[str] = {"up"}
+    results: set[str] = {"up"}
     for family in metrics._registry.collect():
-        found |= {family.name, f"{family.name}_total", f"{family.name}_bucket"}
-    return found
+        results |= {family.name, f"{family.name}_total", f"{family.name}_bucket"}
+    return results
 
 
 def test_prometheus_rules_are_valid_and_use_our_series() -> None:

@@ -121,12 +121,12 @@ def routes(name: str) -> Iterator[str]:
 
 def test_every_route_is_documented() -> None:
     text = plain(source.documentation())
-    found = [
+    results = [
         (name, path) for name in source.python("src/sixfold/api", "src/sixfold/mcp") for path in routes(name)
     ]
-    if not found:
+    if not results:
         raise AssertionError("no route was found: does the test still know the class of routes?")
-    missing = sorted({f"{path} ({name})" for name, path in found if plain(path) not in text})
+    missing = sorted({f"{path} ({name})" for name, path in results if plain(path) not in text})
     assert not missing, "no page of docs/ names\n" + "\n".join(missing)
 
 
@@ -156,9 +156,9 @@ def doc_blocks() -> Iterator[tuple[str, str, str]]:
     for path in pages:
         if (source.ROOT / path).is_file():
             text = (source.ROOT / path).read_text(encoding="utf-8")
-            for found in FENCE.finditer(text):
-                line = text.count("\n", 0, found.start()) + 1
-                yield f"{path}:{line}", found["info"].strip(), found["body"]
+            for result in FENCE.finditer(text):
+                line = text.count("\n", 0, result.start()) + 1
+                yield f"{path}:{line}", result["info"].strip(), result["body"]
 
 
 def test_python_in_the_docs_is_python() -> None:

@@ -31,8 +31,8 @@ def function(code: str) -> source.Function:
 )
 def test_broad_handler_is_reported_unless_it_reraises(handler: str, broad: bool) -> None:
     tree = ast.parse(f"try: work()\n{handler}")
-    found = next(node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
-    assert test_shape.catches_everything(found) is broad
+    result = next(node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
+    assert test_shape.catches_everything(result) is broad
 
 
 def test_a_docstring_does_not_count_as_length() -> None:

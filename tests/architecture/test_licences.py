@@ -17,8 +17,8 @@ def test_the_page_of_licences_names_what_is_installed() -> None:
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the page is written with Python 3.11")
 def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
-    asked = licences.project()
-    known = licences.closure([text for texts in asked.values() for text in texts], asked)
+    request = licences.project()
+    known = licences.closure([text for texts in request.values() for text in texts], request)
     pins = (pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))
     locked = {lock.name_of(pin) for pin in pins}  # some need another target of make, and may not be here
     gone = sorted(licences.documented().keys() - known - locked)
@@ -26,9 +26,9 @@ def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
 
 
 def test_every_font_has_a_licence_file_and_is_documented() -> None:
-    told = dict(licences.typefaces())
+    response = dict(licences.typefaces())
     faces = {path.name for path in licences.FONTS.glob("*.woff2")}
-    for name, notice in told.items():
+    for name, notice in response.items():
         stem = name.lower().replace(" ", "-")
         assert any(face.startswith(f"{stem}-") for face in faces), name
         assert f"| {name} | SIL OFL 1.1 | {notice} |" in licences.PAGE.read_text("utf-8")

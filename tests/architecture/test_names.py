@@ -21,11 +21,11 @@ def title_fault(title: str) -> str | None:
     """Say what is wrong with the title of a commit."""
     if len(title) > TITLE_CHARACTERS:
         return f"{len(title)} characters, at most {TITLE_CHARACTERS}"
-    found = TITLE.fullmatch(title)
-    if not found:
+    result = TITLE.fullmatch(title)
+    if not result:
         return "write `scope: imperative`, in lower case and without a full stop"
-    if NOT_A_VERB.fullmatch(found["verb"]) and found["verb"] not in VERBS:
-        return f"begin with the imperative, not with `{found['verb']}`"
+    if NOT_A_VERB.fullmatch(result["verb"]) and result["verb"] not in VERBS:
+        return f"begin with the imperative, not with `{result['verb']}`"
     return None
 
 
@@ -36,16 +36,16 @@ def git(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("law", vocabulary.LAWS)
 def test_a_package_breaks_a_law_on_names_as_often_as_listed(law: str) -> None:
-    found, listed = vocabulary.LAWS[law](), vocabulary.listed().get(law, {})
+    result, listed = vocabulary.LAWS[law](), vocabulary.listed().get(law, {})
     faults = [
-        f"{place}: {found[place]} breaches of `{law}`, {listed.get(place, 0)} listed: "
+        f"{place}: {result[place]} breaches of `{law}`, {listed.get(place, 0)} listed: "
         + (
             "rename the new ones"
-            if found[place] > listed.get(place, 0)
+            if result[place] > listed.get(place, 0)
             else "lower the number in vocabulary.toml"
         )
-        for place in sorted({*found, *listed})
-        if found[place] != listed.get(place, 0)
+        for place in sorted({*result, *listed})
+        if result[place] != listed.get(place, 0)
     ]
     assert not faults, "\n" + "\n".join([*faults, "`make vocabulary` lowers the numbers."])
 

@@ -30,11 +30,11 @@ def test_no_registry_and_no_path_of_one_machine_is_named() -> None:
     broken = {}
     for name in source.files():
         try:
-            found = ELSEWHERE.search(source.text(name))
+            result = ELSEWHERE.search(source.text(name))
         except UnicodeDecodeError:
             continue
-        if found:
-            broken[name] = f"names {found[0]}"
+        if result:
+            broken[name] = f"names {result[0]}"
     source.held("place", broken)
 
 
@@ -54,15 +54,15 @@ def test_no_distribution_is_in_two_layers_of_the_lock() -> None:
 def test_the_lock_follows_the_project() -> None:
     """Each requirement of pyproject.toml is in the lock, at a version that it admits."""
     project = tomllib.loads(source.text("pyproject.toml"))
-    wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"], *lock.BUILD]
+    expected = [*project["project"]["dependencies"], *project["build-system"]["requires"], *lock.BUILD]
     extras = project["project"]["optional-dependencies"]
-    wanted += [line for extra, lines in extras.items() if extra not in lock.UNLOCKED for line in lines]
+    expected += [line for extra, lines in extras.items() if extra not in lock.UNLOCKED for line in lines]
     pins: dict[str, set[str]] = {}  # versions, of which markers may choose one by the interpreter
     for layer in lock.LAYERS:
         for pin in lock.blocks(source.text(layer)):
             name, version = pin.partition(";")[0].strip().split("==")
             pins.setdefault(name, set()).add(version)
-    for requirement in map(Requirement, wanted):
+    for requirement in map(Requirement, expected):
         name = canonicalize_name(requirement.name)
         if name != "sixfold":
             assert name in pins, f"{requirement} is not in the lock; run `make lock`"

@@ -91,9 +91,9 @@ def test_the_environment_is_read_in_settings_only() -> None:
 
 def says_why(line: str) -> bool:
     """Say whether a line silences no rule, or names the rule and gives a reason."""
-    found = SILENCED.search(line)
-    named = found is None or found["codes"] or found["rules"]
-    return bool(named) and (found is None or len(found["reason"].strip(" #–-:")) >= 5)
+    result = SILENCED.search(line)
+    named = result is None or result["codes"] or result["rules"]
+    return bool(named) and (result is None or len(result["reason"].strip(" #–-:")) >= 5)
 
 
 def test_a_silenced_rule_is_named_and_says_why() -> None:

@@ -65,26 +65,26 @@ def shared_classes() -> Counter[str]:
         for node in () if name.startswith(API_TYPES) else source.tree(name).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name)
-    shared = [found for name, found in places.items() if len(found) > 1 and name not in ROLES]
-    return Counter(package(name) for found in shared for name in found)
+    shared = [result for name, result in places.items() if len(result) > 1 and name not in ROLES]
+    return Counter(package(name) for result in shared for name in result)
 
 
 def stems() -> Counter[str]:
     """Count the names of modules and classes with a banned stem."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for name in source.python("src"):
         names = [PurePath(name).stem]
         names += [node.name for node in ast.walk(source.tree(name)) if isinstance(node, ast.ClassDef)]
-        found[package(name)] += sum(not STEMS.isdisjoint(words(each)) for each in names)
-    return found
+        result[package(name)] += sum(not STEMS.isdisjoint(words(each)) for each in names)
+    return result
 
 
 def matches(pattern: re.Pattern[str]) -> Counter[str]:
     """Count what a pattern finds in the source files."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for name in source.python("src"):
-        found[package(name)] += len(pattern.findall(source.text(name)))
-    return found
+        result[package(name)] += len(pattern.findall(source.text(name)))
+    return result
 
 
 def large_folders() -> Counter[str]:
@@ -100,14 +100,14 @@ def small_modules() -> Counter[str]:
 
 def long_test_names() -> Counter[str]:
     """Count the test functions whose name is too long for `test_<unit>_<condition>_<result>`."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for name in source.python("tests"):
         functions = (ast.FunctionDef, ast.AsyncFunctionDef)
         names = [node.name for node in ast.walk(source.tree(name)) if isinstance(node, functions)]
-        found[str(PurePath(name).parent)] += sum(
+        result[str(PurePath(name).parent)] += sum(
             each.startswith("test_") and len(each) > TEST_NAME_CHARACTERS for each in names
         )
-    return found
+    return result
 
 
 LAWS: dict[str, Callable[[], Counter[str]]] = {

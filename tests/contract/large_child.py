@@ -46,13 +46,13 @@ async def main(folder: Path, port: int, name: str) -> None:
     await store.put("warm", b"1")
     before = peak()
     await store.put_file(key, source)
-    found = await store.stat(key)
+    result = await store.stat(key)
     path = await opened(folder / "other", port, name).local_path(key)
     again = blake3.blake3()
     with path.open("rb") as file:
         while piece := file.read(MIB):
             again.update(piece)
-    size = found.size if found is not None else None
+    size = result.size if result is not None else None
     print(size, again.digest() == digest.digest(), peak() - before)  # noqa: T201 - what the parent reads
 
 

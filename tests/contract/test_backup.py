@@ -166,8 +166,8 @@ def dump(configured: Settings) -> list[str]:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    found = (path for path in folder.rglob("*") if path.is_file() and "~new" not in path.parts)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    result = (path for path in folder.rglob("*") if path.is_file() and "~new" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in result}
 
 
 def test_a_file_that_is_missing_is_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
@@ -296,8 +296,8 @@ def restored_otherwise(path: Path, target: Path) -> bool:
         restore.restore(path, at(target), verify=False)
     except CommandError:
         return False
-    with archive.opened(path) as found:
-        cosmetic = (found.manifest.created_at, found.manifest.sixfold)
+    with archive.opened(path) as result:
+        cosmetic = (result.manifest.created_at, result.manifest.sixfold)
     for item in sorted(target.rglob("*"), reverse=True):
         item.rmdir() if item.is_dir() else item.unlink()
     target.rmdir()

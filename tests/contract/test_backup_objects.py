@@ -35,11 +35,11 @@ def in_a_bucket(folder: Path) -> Settings:
 
 async def content(configured: Settings) -> dict[str, bytes]:
     """Everything that lies where results and uploads lie."""
-    found: dict[str, bytes] = {}
+    result: dict[str, bytes] = {}
     for store in (storage.open_blobs(configured), storage.open_uploads(configured)):
         async for info in store.list():
-            found[info.key] = await store.get(info.key)
-    return found
+            result[info.key] = await store.get(info.key)
+    return result
 
 
 @pytest.mark.parametrize("target", [in_files, in_a_bucket])

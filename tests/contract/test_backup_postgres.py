@@ -46,8 +46,8 @@ def content(configured: Settings) -> dict[str, Any]:
 
 def sound(done: restore.RestoreReport) -> bool:
     """Whether `--verify` found nothing."""
-    found = (done.drift, done.missing_blobs, done.faults, done.damaged, done.missing)
-    return done.verified and found == (0, 0, (), [], [])
+    results = (done.drift, done.missing_blobs, done.faults, done.damaged, done.missing)
+    return done.verified and results == (0, 0, (), [], [])
 
 
 def test_from_sqlite_into_postgresql_and_back_nothing_changes(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 def test_accounts_keys_and_the_ledger_are_kept_on_postgresql(shell: Shell) -> None:
-    made = shell("account", "create", "a@b.c", "--credit", "5")
+    result = shell("account", "create", "a@b.c", "--credit", "5")
     assert shell("account", "credit", "a@b.c", "2.5")["balance_usd"] == "7.50"
     key = shell("key", "create", "a@b.c", "--read-only")
     assert len(shell("key", "list", "a@b.c")["keys"]) == 2
     assert shell("key", "revoke", key["id"])["revoked"] is True
-    assert shell("account", "show", "a@b.c")["account_id"] == made["account_id"]
+    assert shell("account", "show", "a@b.c")["account_id"] == result["account_id"]
     assert shell("ledger", "verify") == {"ok": True, "faults": []}
     assert not (shell.folder / "sixfold.db").exists()
 
@@ -175,7 +175,7 @@ def test_a_database_that_cannot_be_reached_is_one_sentence(
         ("backup", str(tmp_path / "x.tar")),
     ):
         assert command_line.main([*words, "--data-dir", str(tmp_path / "data")]) == 1
-        said = capsys.readouterr().err
-        assert "postgresql://127.0.0.1:9/shop cannot be reached" in said
-        assert said.count("\n") == 1
-        assert "geheim" not in said
+        text = capsys.readouterr().err
+        assert "postgresql://127.0.0.1:9/shop cannot be reached" in text
+        assert text.count("\n") == 1
+        assert "geheim" not in text

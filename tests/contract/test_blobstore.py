@@ -48,11 +48,11 @@ async def test_what_is_put_is_got(store: BlobStore, size: int) -> None:
     assert await store.get("a/b/c.bin") == data
     assert b"".join(await pieces(store, "a/b/c.bin")) == data
     assert (await store.local_path("a/b/c.bin")).read_bytes() == data
-    found = await store.stat("a/b/c.bin")
-    assert found is not None
-    assert replace(found, modified_at=info.modified_at) == info
-    assert abs(found.modified_at - before) < 60_000_000, "a store may have a clock of its own"
-    assert [listed async for listed in store.list()] == [found]
+    result = await store.stat("a/b/c.bin")
+    assert result is not None
+    assert replace(result, modified_at=info.modified_at) == info
+    assert abs(result.modified_at - before) < 60_000_000, "a store may have a clock of its own"
+    assert [listed async for listed in store.list()] == [result]
 
 
 async def test_an_object_is_replaced(store: BlobStore) -> None:
@@ -276,10 +276,10 @@ async def test_no_hostile_prefix_lists_anything(store: BlobStore) -> None:
     await store.put("a/b", b"1")
     for prefix in hostile():
         try:
-            found = await keys(store, prefix)
+            result = await keys(store, prefix)
         except ValueError:
             continue
-        assert all(key.startswith(prefix) for key in found), prefix
+        assert all(key.startswith(prefix) for key in result), prefix
 
 
 def _outside(tmp_path: Path) -> list[Path]:

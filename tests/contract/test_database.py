@@ -86,8 +86,10 @@ async def test_query_runs_per_parameter_and_returns_change_counts(database: Data
 
     def end(*names: str) -> Transaction[int]:
         same = {"account_id": account.id, "state": "released", "captured": 0}
-        told = yield Query("hold_end_each", {}, [{"id": f"hold{n}", "amount": int(n), **same} for n in names])
-        return int(told[0]["changed"])
+        response = yield Query(
+            "hold_end_each", {}, [{"id": f"hold{n}", "amount": int(n), **same} for n in names]
+        )
+        return int(response[0]["changed"])
 
     assert await database.write(end("1", "7", "3")) == 2
     assert await database.write(end("1", "2", "3")) == 1
@@ -135,9 +137,9 @@ async def test_the_clock_of_the_database_is_bound_to_every_query(
 
 def _moments(number: int) -> Transaction[list[int]]:
     """What a transaction that also writes is told of the time, again and again."""
-    told = [(yield from now())]
+    messages = [(yield from now())]
     yield _audit(number)
-    return [*told, (yield from now()), (yield from now())]
+    return [*messages, (yield from now()), (yield from now())]
 
 
 async def test_each_transaction_of_a_group_commit_has_its_own_time(
@@ -145,11 +147,11 @@ async def test_each_transaction_of_a_group_commit_has_its_own_time(
 ) -> None:
     clock = itertools.count(5)
     async with opener(tmp_path, lambda: next(clock)) as database:
-        told = await asyncio.gather(*(database.write(_moments(number)) for number in range(40)))
+        response = await asyncio.gather(*(database.write(_moments(number)) for number in range(40)))
         later = await database.write(_moments(40))
-    assert [len(set(moments)) for moments in told] == [1] * 40
-    assert [moments[0] for moments in told] == sorted({moments[0] for moments in told})
-    assert later[0] > told[-1][0]
+    assert [len(set(moments)) for moments in response] == [1] * 40
+    assert [moments[0] for moments in response] == sorted({moments[0] for moments in response})
+    assert later[0] > response[-1][0]
 
 
 async def test_what_is_read_on_one_snapshot_is_of_one_moment(database: Database) -> None:
@@ -173,8 +175,8 @@ async def test_holds_of_one_group_are_each_of_their_own_moment(
         names = [f"h{number}" for number in range(10)]
         await asyncio.gather(*(database.write(ledger.hold(account.id, name, 1)) for name in names))
         ended = [many("hold_end", id=name, state="released", captured=0) for name in names]
-        made = [(await database.write(ending))[0]["created_at"] for ending in ended]
-    assert made == sorted(set(made))
+        results = [(await database.write(ending))[0]["created_at"] for ending in ended]
+    assert results == sorted(set(results))
 
 
 async def test_concurrent_deposits_all_arrive(database: Database) -> None:

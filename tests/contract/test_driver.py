@@ -52,9 +52,9 @@ class RecordedReports:
 
 @pytest.fixture(params=sorted(FACTORIES))
 async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
-    made = FACTORIES[request.param]()
-    yield made
-    await made.close()
+    result = FACTORIES[request.param]()
+    yield result
+    await result.close()
 
 
 @pytest.fixture

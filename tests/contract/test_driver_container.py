@@ -99,9 +99,9 @@ async def yard() -> AsyncIterator[Yard]:
 
 @pytest.fixture
 async def driver(yard: Yard) -> AsyncIterator[ContainerDriver]:
-    made = ContainerDriver(lambda: yard, failpoints={"crashing": "crash"}, start_seconds=5)
-    yield made
-    await made.close()
+    result = ContainerDriver(lambda: yard, failpoints={"crashing": "crash"}, start_seconds=5)
+    yield result
+    await result.close()
 
 
 def spec(scratch: Path, **options: object) -> WorkerSpec:
@@ -230,8 +230,8 @@ async def test_an_image_says_what_model_it_is(yard: Yard, driver: ContainerDrive
     document = await driver.inspect("host.example:5000/ann/Sharpen_It:2", tmp_path)
     assert yard.boxes[0].gone.is_set()
     model = catalogs.own(document, Catalog({}, PriceTable({})), "sharpen-it")
-    found = [(one.name, one.type, one.required, one.default) for one in model.inputs]
-    assert found == [
+    results = [(one.name, one.type, one.required, one.default) for one in model.inputs]
+    assert results == [
         ("prompt", "string", True, None),
         ("photo", "image", False, None),
         ("strength", "number", False, 0.5),
@@ -293,8 +293,8 @@ asyncio.run(main(*map(pathlib.Path, sys.argv[1:])))
 
 @pytest.fixture
 def podman() -> Iterator[Podman]:
-    with podmans.served() as made:
-        yield made
+    with podmans.served() as result:
+        yield result
 
 
 def test_real_container_is_isolated_works_and_dies(podman: Podman, tmp_path: Path) -> None:
@@ -306,10 +306,10 @@ def test_real_container_is_isolated_works_and_dies(podman: Podman, tmp_path: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    models, data, said, lost, alive = json.loads(done.stdout)
+    models, data, text, lost, alive = json.loads(done.stdout)
     assert models == ["sixfold-probe"]
     assert data == {"root": "no", "tmp": "yes", "mount": "yes", "mount_write": "no", "net": "no"}
-    assert said == ["hi"]
+    assert text == ["hi"]
     assert (lost, alive) == ("WorkerLost", False)
     assert podman.said("ps", "-aq") == "", "no container is left"
     owner = hashlib.blake2b(str(tmp_path).encode(), digest_size=8).hexdigest()

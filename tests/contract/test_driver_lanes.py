@@ -26,9 +26,9 @@ LANES = 4
 
 @pytest.fixture(params=sorted(FACTORIES))
 async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
-    made = FACTORIES[request.param]()
-    yield made
-    await made.close()
+    result = FACTORIES[request.param]()
+    yield result
+    await result.close()
 
 
 async def singers(driver: Driver, scratch: Path) -> Worker:

@@ -17,9 +17,9 @@ FACTORY = "sixfold.engines.live.motion.engine:MotionEngine"
 
 @pytest.fixture(params=sorted(FACTORIES))
 async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
-    made = FACTORIES[request.param]()
-    yield made
-    await made.close()
+    result = FACTORIES[request.param]()
+    yield result
+    await result.close()
 
 
 def ask(**inputs: Any) -> StepRequest:

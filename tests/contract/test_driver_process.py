@@ -44,9 +44,9 @@ MIB = 1 << 20
 
 @pytest.fixture
 async def driver() -> AsyncIterator[ProcessDriver]:
-    made = ProcessDriver(preload=(), patience=ProcessTimeouts(60, 0.2, 1))
-    yield made
-    await made.close()
+    result = ProcessDriver(preload=(), patience=ProcessTimeouts(60, 0.2, 1))
+    yield result
+    await result.close()
 
 
 def spec(engine: str, scratch: Path, memory_bytes: int = 256 * MIB) -> WorkerSpec:
@@ -78,12 +78,12 @@ def left(folder: Path) -> list[str]:
 
 def children() -> set[int]:
     me = os.getpid()
-    found: set[int] = set()
+    names: set[int] = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == me:
-                found.add(int(stat.parent.name))
-    return found
+                names.add(int(stat.parent.name))
+    return names
 
 
 async def test_a_worker_sees_nothing_of_the_server(
@@ -216,8 +216,8 @@ class Engine:
 async def test_resident_engine_is_imported_once_for_all_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tmp_path / "told"
-    (tmp_path / "telling.py").write_text(TELLING.format(told=str(told)))
+    response = tmp_path / "told"
+    (tmp_path / "telling.py").write_text(TELLING.format(told=str(response)))
     monkeypatch.syspath_prepend(tmp_path)
     driver = ProcessDriver(preload=(), patience=ProcessTimeouts(60, 0.2, 1))
     telling = WorkerSpec("telling", "telling:Engine", 0, tmp_path / "scratch")
@@ -228,7 +228,7 @@ async def test_resident_engine_is_imported_once_for_all_workers(
     finally:
         await driver.close()
     assert all(isinstance(outcome, RunCompleted) for outcome in outcomes)
-    assert told.read_text().split() == [str(zygote)]
+    assert response.read_text().split() == [str(zygote)]
 
 
 async def test_broken_resident_engine_fails_only_its_own_worker(

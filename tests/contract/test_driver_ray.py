@@ -113,18 +113,18 @@ def test_cluster_runs_finish_and_a_dead_node_loses_its_own(
         timeout=110,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["files"] == [[10, 0o600], [0, 0o600]]
-    assert told["seen"] == {"image": 77}
-    assert told["public"] == "No face was found in the image."
-    assert told["crashed"] == ["WorkerLost", False]
-    assert told["canceled"] == ["RunStopped", True]
-    assert told["killed"] == ["WorkerLost", False]
-    assert "the weights are not there" in told["broken"]
-    assert told["machine"] == ["WorkerLost", False]
-    assert told["idle"] == [False, False, True], "who idled on the dead machine gets no run any more"
-    assert told["again"] == "RunCompleted"
-    assert told["lines"][:2] == ["one", "two"]
+    response = json.loads((tmp_path / "told.json").read_text())
+    assert response["files"] == [[10, 0o600], [0, 0o600]]
+    assert response["seen"] == {"image": 77}
+    assert response["public"] == "No face was found in the image."
+    assert response["crashed"] == ["WorkerLost", False]
+    assert response["canceled"] == ["RunStopped", True]
+    assert response["killed"] == ["WorkerLost", False]
+    assert "the weights are not there" in response["broken"]
+    assert response["machine"] == ["WorkerLost", False]
+    assert response["idle"] == [False, False, True], "who idled on the dead machine gets no run any more"
+    assert response["again"] == "RunCompleted"
+    assert response["lines"][:2] == ["one", "two"]
     left = list(temp_root.iterdir())
     assert len(left) < WORKER_COUNT, "who began later has cleared after the dead"
     for path in left:

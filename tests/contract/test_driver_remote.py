@@ -33,12 +33,12 @@ FAR = "sixfold.engines.testing:FarEngine"
 async def driver() -> AsyncIterator[RemoteDriver]:
     clients = HttpClients(Fetcher(AllowList.parse("")))
     keys: Mapping[str, str] = {"fal_key": "k-123"}
-    made = RemoteDriver(
+    result = RemoteDriver(
         ServerServices(clients, lambda name: keys.get(name, "")),
         failpoints={"failing": "fail", "crashing": "crash"},
     )
-    yield made
-    await made.close()
+    yield result
+    await result.close()
     await clients.aclose()
 
 

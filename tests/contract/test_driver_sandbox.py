@@ -72,9 +72,9 @@ async def driver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SandboxDriver
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     monkeypatch.setenv("SIXFOLD_FAL_KEY", "a-secret-key")
-    made = SandboxDriver()
-    yield made
-    await made.close()
+    result = SandboxDriver()
+    yield result
+    await result.close()
 
 
 @pytest.fixture
@@ -162,8 +162,8 @@ async def test_what_it_started_dies_with_it(worker: ProcessWorker) -> None:
 
 
 async def test_what_is_no_program_is_told(driver: SandboxDriver, tmp_path: Path) -> None:
-    wanted = spec(tmp_path)
+    expected = spec(tmp_path)
     (tmp_path / "probe.py").write_text("def broken(:\n", "utf-8")
     with pytest.raises(StartFailed, match="line 1: invalid syntax"):
-        await driver.start(wanted)
+        await driver.start(expected)
     assert left(tmp_path / "scratch") == []

@@ -58,11 +58,11 @@ class Installation:
         return asyncio.run(self._files(configured.replace(blob_cache_bytes=0)))
 
     async def _files(self, configured: Settings) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        result: dict[str, bytes] = {}
         for store in (storage.open_blobs(configured), storage.open_uploads(configured)):
             async for info in store.list():
-                found[info.key] = await store.get(info.key)
-        return found
+                result[info.key] = await store.get(info.key)
+        return result
 
     def schema(self) -> int | None:
         """Return the schema of the target."""
@@ -174,7 +174,7 @@ async def lose_one(store: BlobStore) -> str:
 def test_what_cannot_be_moved_is_one_sentence(
     old: Installation, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {
+    text = {
         "nothing to move to": "Nothing to move",
         "no data": "no Sixfold data",
         "an older schema": "sixfold upgrade",
@@ -186,5 +186,5 @@ def test_what_cannot_be_moved_is_one_sentence(
         old.sixfold.folder = tmp_path / "empty"
     else:
         storage.open_keeper(old.source).migrate(1)
-    assert said.get(change, "sixfold upgrade") in old.sixfold.refused("move")
+    assert text.get(change, "sixfold upgrade") in old.sixfold.refused("move")
     assert old.schema() is None

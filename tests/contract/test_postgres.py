@@ -165,10 +165,10 @@ async def test_an_unknown_query_fails_its_request_alone(database: Any) -> None:
 async def test_reads_without_a_snapshot_go_on_after_a_restart(database: Any, tmp_path: Path) -> None:
     account = await database.write(accounts.create("reader@example.com", credit=10))
     for _ in range(2):
-        found = await asyncio.gather(
+        result = await asyncio.gather(
             *(database.read(accounts.by_id(account.id), snapshot=False) for _ in range(20))
         )
-        assert [each.posted for each in found] == [10] * 20
+        assert [each.posted for each in result] == [10] * 20
         await _sessions_end(tmp_path)
 
 
@@ -241,9 +241,9 @@ async def test_unreachable_server_error_hides_the_password(tmp_path: Path) -> No
         for attempt in (nowhere.write(one("clock")), nowhere.read(one("clock"))):
             with pytest.raises(
                 errors.StoreFailed, match=r"postgresql://127\.0\.0\.1:9/shop cannot be"
-            ) as told:
+            ) as response:
                 await attempt
-            assert "geheim" not in str(told.value)
+            assert "geheim" not in str(response.value)
 
 
 async def test_lost_database_error_hides_its_address(database: Any, tmp_path: Path) -> None:
@@ -251,9 +251,9 @@ async def test_lost_database_error_hides_its_address(database: Any, tmp_path: Pa
     database._url = database._readers._url = "postgresql://127.0.0.1:9/shop"
     await _sessions_end(tmp_path)
     for attempt in (database.write(one("clock")), database.read(one("clock"))):
-        with pytest.raises(errors.StoreFailed) as told:
+        with pytest.raises(errors.StoreFailed) as response:
             await attempt
-        assert "127.0.0.1" not in told.value.message
+        assert "127.0.0.1" not in response.value.message
 
 
 # -- several servers -------------------------------------------------------------------------------
@@ -278,8 +278,8 @@ async def test_servers_that_start_at_once_migrate_once(tmp_path: Path) -> None:
     keeper = databases.keeper(url, tmp_path)
     keeper.migrate(0)
     servers = [databases.opened(tmp_path) for _ in range(4)]
-    made = await asyncio.gather(*(server.read(one("account_by_id", id="world")) for server in servers))
-    assert all(row is not None for row in made)
+    result = await asyncio.gather(*(server.read(one("account_by_id", id="world")) for server in servers))
+    assert all(row is not None for row in result)
     assert keeper.schema() == sql.latest("postgres")
     await asyncio.gather(*(server.close() for server in servers))
 
@@ -301,12 +301,12 @@ def test_both_databases_have_the_same_migrations() -> None:
 
 
 def test_both_databases_have_the_same_tables_and_columns(tmp_path: Path) -> None:
-    found: list[dict[str, tuple[str, ...]]] = []
+    results: list[dict[str, tuple[str, ...]]] = []
     for back in backends.DATABASES:
         folder = tmp_path / back
         folder.mkdir()
         url = backends.database_url(folder, back)
         databases.keeper(url, folder).migrate(sql.latest(back))
         with databases.snapshot(url, folder) as reader:
-            found.append({name: tuple(sorted(columns)) for name, columns in reader.tables()})
-    assert found[0] == found[1]
+            results.append({name: tuple(sorted(columns)) for name, columns in reader.tables()})
+    assert results[0] == results[1]

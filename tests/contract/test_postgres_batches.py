@@ -36,8 +36,8 @@ async def database(tmp_path: Path) -> AsyncIterator[Any]:
 
 
 async def _accounts(database: Any, count: int, credit: int) -> list[str]:
-    made = [await database.write(accounts.create(f"{n}@example.com", credit=credit)) for n in range(count)]
-    return [account.id for account in made]
+    results = [await database.write(accounts.create(f"{n}@example.com", credit=credit)) for n in range(count)]
+    return [account.id for account in results]
 
 
 async def test_batches_and_rates_share_the_lock_that_groups_take_alone(database: Any, tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ async def test_servers_booking_the_same_accounts_never_deadlock(
             return spent
 
         spent = sum(await asyncio.gather(*(serve(f"s{n}", server) for n, server in enumerate(servers))))
-        found = [await servers[0].read(accounts.by_id(account_id)) for account_id in ids]
+        results = [await servers[0].read(accounts.by_id(account_id)) for account_id in ids]
         held = 4 * 8 * 9
-        assert sum(account.posted for account in found) == 6_000_000 - spent
-        assert sum(account.held for account in found) == held
+        assert sum(account.posted for account in results) == 6_000_000 - spent
+        assert sum(account.held for account in results) == held
         rest = [await servers[0].read(limits.unspent(payer)) for payer in payers.values()]
         assert sum(BUDGET - each for each in rest) == spent + held
         assert await servers[0].read(ledger_queries.verify()) == ()

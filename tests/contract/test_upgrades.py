@@ -34,11 +34,11 @@ def test_migration_keeps_what_the_previous_version_uses(dialect: str) -> None:
     steps = sql.migrations(dialect)
     plain = {name for step in steps for name in re.findall(r"CREATE INDEX (?:IF NOT EXISTS )?(\w+)", step.up)}
     for step in steps:
-        told = f"{dialect} {step.number}_{step.name}"
+        response = f"{dialect} {step.number}_{step.name}"
         rest = DROPS_INDEX.sub(lambda found: "" if found[1] in plain else found[0], step.up)
-        assert not TAKES_AWAY.search(rest), f"{told} takes something away: do so one release later"
+        assert not TAKES_AWAY.search(rest), f"{response} takes something away: do so one release later"
         for column in ADDS_COLUMN.findall(step.up):
-            assert "NOT NULL" not in column or "DEFAULT" in column, f"{told}: {column} needs a default"
+            assert "NOT NULL" not in column or "DEFAULT" in column, f"{response}: {column} needs a default"
 
 
 def test_every_statement_that_a_schema_knew_is_known_to_the_next(tmp_path: Path) -> None:

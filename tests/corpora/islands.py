@@ -50,10 +50,12 @@ def islands(seed: int = 11) -> Wiki:
     world.people = people[:70]
     places = [village for names in world.villages.values() for village in names]
     world.homes = {person: draw.choice(places) for person in world.people}
-    made: list[tuple[Page, list[Question]]] = []
+    results: list[tuple[Page, list[Question]]] = []
     for part in (_islands, _villages, _people, _festivals, _ships, _species, _minutes, _diaries, _dishes):
-        made += part(world)
-    return Wiki(tuple(page for page, _ in made), tuple(question for _, asked in made for question in asked))
+        results += part(world)
+    return Wiki(
+        tuple(page for page, _ in results), tuple(question for _, request in results for question in request)
+    )
 
 
 def _islands(world: _World) -> Made:
@@ -92,15 +94,15 @@ def _villages(world: _World) -> Made:
                 f"The well is {well}.{known}\n\nThe pier is {world.draw.randrange(20, 160)} metres long."
             )
             page = Page(f"villages/{slug(name)}", name, body, "village")
-            asked = [Question(f"How many houses are there in {name}?", (page.slug,), "fact")]
+            requests = [Question(f"How many houses are there in {name}?", (page.slug,), "fact")]
             if residents:
                 slugs = (f"villages/{slug(name)}", f"islands/{slug(island)}")
-                asked.append(
+                requests.append(
                     Question(
                         f"On which island is the village where {residents[0]} lived?", slugs, "multi-hop"
                     )
                 )
-            yield page, world.draw.sample(asked, 1)
+            yield page, world.draw.sample(requests, 1)
 
 
 def _people(world: _World) -> Made:
@@ -116,18 +118,18 @@ def _people(world: _World) -> Made:
         )
         page = Page(f"people/{slug(person)}", person, body, "person")
         target = f"people/{slug(other)}"
-        asked = [
+        requests = [
             Question(f"When was {person} born?", (page.slug,), "temporal"),
             Question(f"Which resident of {home} {asked_deed}?", (page.slug,), "open"),
             Question(f"What did the person whom {person} married do?", (page.slug, target), "multi-hop"),
             Question(f"What was {person}'s occupation?", (page.slug,), "fact"),
         ]
-        yield page, world.draw.sample(asked, 2)
+        yield page, world.draw.sample(requests, 2)
 
 
 def _festivals(world: _World) -> Made:
     for number in range(30):
-        custom, asked = WORDS["customs"][number % len(WORDS["customs"])]
+        custom, request = WORDS["customs"][number % len(WORDS["customs"])]
         island = WORDS["islands"][(number * 7) % len(WORDS["islands"])]
         month, name = (
             MONTHS[number % 12],
@@ -137,7 +139,7 @@ def _festivals(world: _World) -> Made:
         body = f"Held every {month} on {world.link('islands', island)} since {begun}. {custom}."
         page = Page(f"festivals/{slug(name)}-{begun}", f"{name}, since {begun}", body, "festival")
         choices = [
-            Question(f"{asked} on {island}?", (page.slug,), "open"),
+            Question(f"{request} on {island}?", (page.slug,), "open"),
             Question(f"Which festival takes place on {island} in {month}?", (page.slug,), "temporal"),
         ]
         yield page, choices
@@ -145,7 +147,7 @@ def _festivals(world: _World) -> Made:
 
 def _ships(world: _World) -> Made:
     for number in range(40):
-        fate, asked = WORDS["fates"][number % len(WORDS["fates"])]
+        fate, request = WORDS["fates"][number % len(WORDS["fates"])]
         builder = world.people[(number * 3) % len(world.people)]
         adjective = ("Bonny", "Grey", "Brave", "Silent", "Merry")[number % 5]
         ending = ("II", "of the Isles", "Rose", "Star")[number % 4]
@@ -162,7 +164,7 @@ def _ships(world: _World) -> Made:
             page,
             world.draw.sample(
                 [
-                    Question(f"Which vessel {asked} in {lost}?", (page.slug,), "open"),
+                    Question(f"Which vessel {request} in {lost}?", (page.slug,), "open"),
                     Question(
                         f"What happened to the {name} in {MONTHS[number % 12]} {lost}?",
                         (page.slug,),
@@ -185,21 +187,21 @@ def _ships(world: _World) -> Made:
 
 
 def _species(world: _World) -> Made:
-    for number, (name, peculiar, asked) in enumerate(WORDS["species"]):
+    for number, (name, peculiar, request) in enumerate(WORDS["species"]):
         places = world.draw.sample(WORDS["islands"], 2)
-        found = world.people[(number * 5 + 1) % len(world.people)]
+        result = world.people[(number * 5 + 1) % len(world.people)]
         body = (
             f"The {name} {peculiar}. It occurs on {world.link('islands', places[0])} and "
-            f"{world.link('islands', places[1])}, and was first described by {world.link('people', found)}."
+            f"{world.link('islands', places[1])}, and was first described by {world.link('people', result)}."
         )
         page = Page(f"nature/{slug(name)}", name.capitalize(), body, "species")
         yield (
             page,
             [
-                Question(f"What {asked}?", (page.slug,), "open"),
+                Question(f"What {request}?", (page.slug,), "open"),
                 Question(
                     f"Where was the person from who described the {name}?",
-                    (page.slug, f"people/{slug(found)}"),
+                    (page.slug, f"people/{slug(result)}"),
                     "multi-hop",
                 ),
             ],
@@ -208,7 +210,7 @@ def _species(world: _World) -> Made:
 
 def _minutes(world: _World) -> Made:
     for number in range(60):
-        what, why, asked = WORDS["decisions"][number % len(WORDS["decisions"])]
+        what, why, request = WORDS["decisions"][number % len(WORDS["decisions"])]
         island = WORDS["islands"][(number * 11 + number // 12) % len(WORDS["islands"])]
         year, month, day = 1890 + number % 40, number % 12 + 1, number % 27 + 1
         chair = world.people[(number * 13) % len(world.people)]
@@ -229,7 +231,7 @@ def _minutes(world: _World) -> Made:
                         (page.slug,),
                         "temporal",
                     ),
-                    Question(f"What was decided on {island} about {asked}?", (page.slug,), "open"),
+                    Question(f"What was decided on {island} about {request}?", (page.slug,), "open"),
                     Question(
                         f"Who was in the chair at {island} on {day} {MONTHS[month - 1]} {year}?",
                         (page.slug,),
@@ -245,7 +247,7 @@ def _diaries(world: _World) -> Made:
     writers = world.people[:5]
     for number in range(60):
         writer = writers[number % 5]
-        text, asked = WORDS["entries"][(number // 5) % len(WORDS["entries"])]
+        text, request = WORDS["entries"][(number // 5) % len(WORDS["entries"])]
         year, month, day = 1901 + number % 7, (number * 5) % 12 + 1, number % 28 + 1
         page = Page(
             f"diaries/{slug(writer)}/{year}-{month:02}-{day:02}",
@@ -258,7 +260,7 @@ def _diaries(world: _World) -> Made:
             page,
             world.draw.sample(
                 [
-                    Question(f"When did {writer} note this: {asked}?", (page.slug,), "open"),
+                    Question(f"When did {writer} note this: {request}?", (page.slug,), "open"),
                     Question(
                         f"What did {first} write in {MONTHS[month - 1]} {year}?", (page.slug,), "temporal"
                     ),
@@ -269,7 +271,7 @@ def _diaries(world: _World) -> Made:
 
 
 def _dishes(world: _World) -> Made:
-    for number, (name, made_of, asked) in enumerate(WORDS["dishes"]):
+    for number, (name, made_of, request) in enumerate(WORDS["dishes"]):
         people = [world.people[(number + 7 * step) % len(world.people)] for step in range(3)]
         for step, person in enumerate(people):
             body = (
@@ -283,5 +285,5 @@ def _dishes(world: _World) -> Made:
             questions = [Question(f"How did {person} cook {name}?", (page.slug,), "fact")]
             if not step:
                 questions.append(Question(f"Which recipes are there for {name}?", slugs, "list"))
-                questions.append(Question(f"Who made a {asked}?", slugs, "list"))
+                questions.append(Question(f"Who made a {request}?", slugs, "list"))
             yield page, questions

@@ -56,10 +56,12 @@ def slug(text: str) -> str:
 def wiki(seed: int = 7) -> Wiki:
     """The wiki of a seed."""
     draw = random.Random(seed)  # noqa: S311  # a corpus that is the same everywhere
-    made: list[tuple[Page, Sequence[Question]]] = []
+    results: list[tuple[Page, Sequence[Question]]] = []
     for part in (_people, _firms, _projects, _decisions, _incidents, _guides, _meetings, _logs):
-        made += part(draw)
-    return Wiki(tuple(page for page, _ in made), tuple(question for _, asked in made for question in asked))
+        results += part(draw)
+    return Wiki(
+        tuple(page for page, _ in results), tuple(question for _, request in results for question in request)
+    )
 
 
 def _person(draw: random.Random, number: int) -> tuple[Page, list[Question]]:
@@ -76,12 +78,12 @@ def _person(draw: random.Random, number: int) -> tuple[Page, list[Question]]:
     if number % 6 == 0:
         lines.append(f"{first} resigned in {draw.choice(MONTHS)} 2025 to study.")
     page = Page(f"people/{slug(name)}", name, " ".join(lines), "person")
-    asked = [
+    requests = [
         Question(f"What did {name} do before joining us?", (page.slug,), "fact"),
         Question(f"Which {role} in {place} {asked_hobby}?", (page.slug,), "described"),
         Question(f"What should I know about {first} who {asked_trait}?", (page.slug,), "paraphrase"),
     ]
-    return page, draw.sample(asked, 2)
+    return page, draw.sample(requests, 2)
 
 
 def _people(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
@@ -92,7 +94,7 @@ def _people(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
 def _firms(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
     for number, firm in enumerate(WORDS["firms"]):
         good, asked_good = WORDS["goods"][number]
-        clause, asked = _turn("contracts", number)
+        clause, request = _turn("contracts", number)
         contact, place = draw.choice(PEOPLE), draw.choice(WORDS["places"])
         since = draw.randrange(2015, 2025)
         body = (
@@ -104,7 +106,7 @@ def _firms(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
         yield (
             page,
             [
-                Question(asked.format(firm=firm), (page.slug,), "fact"),
+                Question(request.format(firm=firm), (page.slug,), "fact"),
                 Question(
                     f"Which customer in {place} has to do with {asked_good}?", (page.slug,), "described"
                 ),
@@ -142,7 +144,7 @@ def _decisions(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
             f"{row['text']}\n\n{_filler(draw)}"
         )
         page = Page(f"decisions/{number:04d}", row["title"], body, "decision")
-        yield page, [Question(asked, (page.slug,), "paraphrase") for asked in row["asked"]]
+        yield page, [Question(request, (page.slug,), "paraphrase") for request in row["asked"]]
 
 
 def _incidents(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
@@ -151,7 +153,7 @@ def _incidents(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
         on_call = draw.choice(PEOPLE)
         body = f"{title} on {day}. {on_call} was on call.\n\n{row['text']} {_filler(draw)}"
         page = Page(f"incidents/{day}-{slug(title)[:30].strip('-')}", title, body, "incident")
-        yield page, [Question(asked, (page.slug,), "paraphrase") for asked in row["asked"]]
+        yield page, [Question(request, (page.slug,), "paraphrase") for request in row["asked"]]
 
 
 def _guides(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
@@ -161,7 +163,7 @@ def _guides(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
             padding = " ".join(draw.choices(WORDS["filler"], k=14))
             pieces.append(f"## {name}\n\n{text}\n\n{padding}")
         page = Page(f"guides/{slug(row['title'])}", row["title"], "\n\n".join(pieces), "guide")
-        yield page, [Question(asked, (page.slug,), "section") for _, _, asked in row["sections"]]
+        yield page, [Question(request, (page.slug,), "section") for _, _, request in row["sections"]]
 
 
 def _meetings(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
@@ -174,15 +176,15 @@ def _meetings(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
             f"- {who[1]} wants it by {draw.choice(MONTHS)}.\n- {_filler(draw)}\n- {_filler(draw)}"
         )
         page = Page(f"meetings/{day}-{slug(firm)}-{number}", f"Meeting with {firm}", body, "meeting")
-        asked = f"What did {who[0]} present to {firm} in {MONTHS[month]}?"
-        yield page, [Question(asked, (page.slug,), "date")] if number % 3 == 0 else []
+        request = f"What did {who[0]} present to {firm} in {MONTHS[month]}?"
+        yield page, [Question(request, (page.slug,), "date")] if number % 3 == 0 else []
 
 
 def _logs(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
     """Days of a project: the answer stands a day after the words that the question has."""
     for project in WORDS["projects"]:
         day, steps = 1, draw.sample(WORDS["steps"], len(WORDS["steps"]))
-        for (first, second, asked), thing in zip(
+        for (first, second, request), thing in zip(
             steps, draw.sample(WORDS["things"], len(steps)), strict=True
         ):
             for text, answers in ((first.format(thing=thing), False), (second, True)):
@@ -192,7 +194,7 @@ def _logs(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
                     f"{text} {_filler(draw)}",
                     "log",
                 )
-                question = Question(asked.format(thing=thing, project=project), (page.slug,), "next day")
+                question = Question(request.format(thing=thing, project=project), (page.slug,), "next day")
                 yield page, [question] if answers and day % 4 == 2 else []
                 day += 1
 

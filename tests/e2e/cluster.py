@@ -219,9 +219,9 @@ class Work:
         body = {"input": inputs}
         joined = (await self.insist("POST", f"/api/containers/{model}/queue/join", body, **named)).json
         path = f"/api/containers/predictions/{joined['prediction_id']}"
-        while (told := (await self.insist("GET", path)).json)["status"] not in ENDED:  # noqa: ASYNC110 - a poll
+        while (response := (await self.insist("GET", path)).json)["status"] not in ENDED:  # noqa: ASYNC110 - a poll
             await asyncio.sleep(_PAUSE_SECONDS)
-        self.predictions.append(told)
+        self.predictions.append(response)
         self.done += 1
 
     async def chat(self, number: int) -> None:
@@ -264,12 +264,12 @@ class Work:
             keys = itertools.count(1)
             while not over.is_set():
                 async with asyncio.timeout(10):
-                    told = json.loads(await socket.recv())
-                if told["type"] == "pose":
-                    self.heard.append(told["seq"])
-                    if told["seq"] % 40 == 0:  # somebody is there
-                        said = {"type": "input", "seq": next(keys), "keys": ["w"]}
-                        await socket.send(json.dumps(said))
+                    response = json.loads(await socket.recv())
+                if response["type"] == "pose":
+                    self.heard.append(response["seq"])
+                    if response["seq"] % 40 == 0:  # somebody is there
+                        text = {"type": "input", "seq": next(keys), "keys": ["w"]}
+                        await socket.send(json.dumps(text))
 
     async def until(self, ready: Callable[[], bool]) -> None:
         """Wait for something that the work itself brings about."""
@@ -279,36 +279,36 @@ class Work:
     @property
     def charged(self) -> Decimal:
         """What all of it cost, as each part was told."""
-        runs = sum((Decimal(told["cost"]) for told in self.predictions), Decimal())
+        runs = sum((Decimal(response["cost"]) for response in self.predictions), Decimal())
         calls = sum((Decimal(reply.headers["x-sixfold-cost"]) for reply in self.chats), Decimal())
         return runs + calls + Decimal(self.session.get("cost", "0"))
 
 
 async def wrongs(work: Work) -> list[str]:
     """What is not as it should be, once all of it has ended: something lost, something paid twice, a gap."""
-    found = [
-        f"{told['model']} {told['prediction_id']} {told['status']}: {told['error']}"
-        for told in work.predictions
-        if told["status"] != "succeeded"
+    results = [
+        f"{response['model']} {response['prediction_id']} {response['status']}: {response['error']}"
+        for response in work.predictions
+        if response["status"] != "succeeded"
     ]
-    found += [f"a call answered {reply.status}" for reply in work.chats if reply.status != 200]
-    found += [f"{name} is not there" for name in await _missing(work)]
+    results += [f"a call answered {reply.status}" for reply in work.chats if reply.status != 200]
+    results += [f"{name} is not there" for name in await _missing(work)]
     gaps = [(one, next_) for one, next_ in itertools.pairwise(work.heard) if next_ != one + 1]
-    found += [f"from pose {one} to {next_}" for one, next_ in gaps]
+    results += [f"from pose {one} to {next_}" for one, next_ in gaps]
     if work.session and work.session["status"] != "closed":
-        found.append(f"the session is {work.session['status']}")
+        results.append(f"the session is {work.session['status']}")
     account = (await work.insist("GET", "/api/account")).json
     left, due = Decimal(account["balance_usd"]), work.opened - work.charged
     if (left, account["held_usd"]) != (due, "0.00"):
-        found.append(f"{left} USD, {account['held_usd']} held, where {due} should be left")
+        results.append(f"{left} USD, {account['held_usd']} held, where {due} should be left")
     status, text = await work.cluster.servers[0].command("ledger", "verify")
-    return found + ([] if status == 0 else [text])
+    return results + ([] if status == 0 else [text])
 
 
 async def _missing(work: Work) -> list[str]:
     missing: list[str] = []
-    for told in work.predictions:
-        for url in urls(told["output"]):
+    for response in work.predictions:
+        for url in urls(response["output"]):
             if (await work.insist("GET", urlsplit(url).path)).status != 200:
                 missing.append(url)
     for path in work.pages:

@@ -21,12 +21,12 @@ ORDERS = 6
 
 async def submit_all(built: PipelineFixture) -> list[predictions.Prediction]:
     """Every order, each under its own idempotency id; told on standard output as it is accepted."""
-    made: list[predictions.Prediction] = []
+    results: list[predictions.Prediction] = []
     for number in range(ORDERS):
         order = built.order(idempotency_id=f"order-{number}", extras={"n": number, "bytes": [500]})
-        made.append(await built.service.submit(order))
-        print(f"accepted {made[-1].id}", flush=True)  # noqa: T201 - what the parent reads
-    return made
+        results.append(await built.service.submit(order))
+        print(f"accepted {results[-1].id}", flush=True)  # noqa: T201 - what the parent reads
+    return results
 
 
 def _no_capture(_hold: str, _amount: int, _entry: ledger.LedgerEntry) -> Transaction[None]:
@@ -41,11 +41,11 @@ async def main(folder: Path, failpoints: str, mutant: str) -> None:
     if mutant in MUTANTS:
         MUTANTS[mutant]()
     async with running_pipeline(folder, Options(failpoints=failpoints, driver=ProcessDriver())) as built:
-        made = await submit_all(built)
-        for prediction in made:
+        result = await submit_all(built)
+        for prediction in result:
             await built.service.wait(prediction, 60)
         if mutant == "refund":
-            await built.service.refund(made[0], "a test")
+            await built.service.refund(result[0], "a test")
         print("done", flush=True)  # noqa: T201 - what the parent reads
 
 

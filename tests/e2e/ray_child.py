@@ -28,13 +28,13 @@ SMALL = 2**28
 
 async def ordered(built: PipelineFixture) -> list[Prediction]:
     """Every order, half of them by the time of some hardware."""
-    made: list[Prediction] = []
+    results: list[Prediction] = []
     for number in range(ORDERS):
         hardware = HARDWARE if number % 2 else None
         extras = {"n": number, "bytes": [300]}
         order = built.order(idempotency_id=f"order-{number}", extras=extras, hardware=hardware)
-        made.append(await built.service.submit(order))
-    return made
+        results.append(await built.service.submit(order))
+    return results
 
 
 async def told(built: PipelineFixture, orders: list[Prediction]) -> dict[str, Any]:
@@ -58,10 +58,10 @@ async def main(folder: Path, address: str) -> None:
     """Run to the end, unless somebody ends the process first."""
     driver = RayDriver(address, hardware={HARDWARE: 24})
     facts = {"echo": {"memory_bytes": SMALL}}
-    wanted = Options(
+    expected = Options(
         slots=4, lease_seconds=3, max_attempts=9, driver=driver, models=models(facts=facts), placed=True
     )
-    async with running_pipeline(folder, wanted) as built:
+    async with running_pipeline(folder, expected) as built:
         orders = await ordered(built)
         for order in orders:
             await built.service.wait(order, 60)

@@ -16,12 +16,12 @@ async def main(folder: Path, seconds: float) -> None:
     async with running_pipeline(folder, Options(driver=ProcessDriver(), lease_seconds=0.6)) as built:
         order = built.order("slow", idempotency_id="slow", extras={"seconds": seconds})
         prediction = await built.service.submit(order)
-        told = "queued"
+        response = "queued"
         async for event in built.service.events(prediction):
             match event:
-                case ProgressEvent() if told != "running":
-                    told = "running"
-                    print(told, flush=True)  # noqa: T201 - what the parent reads
+                case ProgressEvent() if response != "running":
+                    response = "running"
+                    print(response, flush=True)  # noqa: T201 - what the parent reads
                 case StateChanged(ended) if ended.is_terminal:
                     print(f"{ended.state} {ended.attempt}", flush=True)  # noqa: T201 - the same
                 case _:

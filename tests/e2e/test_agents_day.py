@@ -24,6 +24,6 @@ async def test_agent_and_user_edits_of_one_page_are_both_kept(tmp_path: Path) ->
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, wrong = await processes.told(child)
+        text, wrong = await processes.told(child)
     assert child.returncode == 0, wrong.decode()
-    assert said.decode() == (GUIDE / "agents_day.txt").read_text("utf-8")
+    assert text.decode() == (GUIDE / "agents_day.txt").read_text("utf-8")

@@ -79,10 +79,10 @@ class BatchClient:
             await asyncio.sleep(0.1)
 
     async def money(self) -> tuple[int, int]:
-        found = (await self.call("GET", "/api/account")).json()
+        body = (await self.call("GET", "/api/account")).json()
         return (
-            round(float(found["balance_usd"]) * 1_000_000),
-            round(float(found["held_usd"]) * 1_000_000),
+            round(float(body["balance_usd"]) * 1_000_000),
+            round(float(body["held_usd"]) * 1_000_000),
         )
 
 
@@ -121,8 +121,8 @@ async def test_a_batch_survives_two_deaths_with_exact_charges(either: Path, coun
             assert sorted(ids, key=int) == [str(number) for number in range(count)]
             assert await client.money() == (before[0] - count * COST, before[1])
             assert len(acme.seen) >= count
-            status, said = await server.command("ledger", "verify")
-            assert status == 0, said
+            status, text = await server.command("ledger", "verify")
+            assert status == 0, text
 
 
 @pytest.mark.postgres

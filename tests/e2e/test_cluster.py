@@ -65,7 +65,7 @@ async def test_nothing_is_lost_or_paid_twice_whatever_dies(tmp_path: Path, worke
         await work.until(lambda: bool(work.heard) or session.done())  # a busy machine begins it late
         over.set()
         await session
-        assert len({told["prediction_id"] for told in work.predictions}) == RUNS
+        assert len({response["prediction_id"] for response in work.predictions}) == RUNS
         assert (len(work.chats), len(work.pages)) == (CALLS, PAGES)
         assert len(work.heard) > 0
         assert await wrongs(work) == []

@@ -62,21 +62,21 @@ class Stage:
     async def of_key(self, key: str) -> Access:
         """The access of a key, with a prediction that hangs."""
         access = Access(self.visitor(self.first, key), self.visitor(self.second, key), key)
-        asked = {"model": "ra1", "input": {"prompt": "x"}, "wait": 0}
-        made = (await access.first.post(RUN, json=asked)).json()
-        access.events = f"/api/containers/predictions/{made['id']}/events"
+        request = {"model": "ra1", "input": {"prompt": "x"}, "wait": 0}
+        body = (await access.first.post(RUN, json=request)).json()
+        access.events = f"/api/containers/predictions/{body['id']}/events"
         return access
 
     async def of_browser(self) -> Access:
         """The access of a session, which sees the prediction of the account's key."""
-        code, said = await self.first.command("account", "link", EMAIL, "--json")
-        assert code == 0, said
-        token = json.loads(said)["url"].partition("token=")[2]
+        code, text = await self.first.command("account", "link", EMAIL, "--json")
+        assert code == 0, text
+        token = json.loads(text)["url"].partition("token=")[2]
         access = Access(self.visitor(self.first), self.visitor(self.second))
         assert (await access.first.get("/signin", params={"token": token})).status_code == 303
         access.second.cookies.set("sixfold_session", access.first.cookies["sixfold_session"])
-        made = (await self.of_key(self.key)).events.split("/")[-2]
-        access.events = f"/pages/predictions/{made}/events"
+        result = (await self.of_key(self.key)).events.split("/")[-2]
+        access.events = f"/pages/predictions/{result}/events"
         return access
 
     async def of_program(self) -> Access:
@@ -86,10 +86,10 @@ class Stage:
         digest = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         body = {"client_name": "A program", "redirect_uris": [BACK]}
         client_id = (await browser.post("/oauth/register", json=body)).json()["client_id"]
-        asked = {"response_type": "code", "client_id": client_id, "redirect_uri": BACK, "scope": "models"}
-        asked |= {"code_challenge": digest, "code_challenge_method": "S256"}
-        csrf = await csrf_of(browser, "/oauth/authorize", asked)
-        sent = await browser.post("/oauth/authorize", data={**asked, "csrf": csrf, "decision": "allow"})
+        request = {"response_type": "code", "client_id": client_id, "redirect_uri": BACK, "scope": "models"}
+        request |= {"code_challenge": digest, "code_challenge_method": "S256"}
+        csrf = await csrf_of(browser, "/oauth/authorize", request)
+        sent = await browser.post("/oauth/authorize", data={**request, "csrf": csrf, "decision": "allow"})
         code = parse_qs(urlsplit(sent.headers["location"]).query)["code"][0]
         form = {
             "grant_type": "authorization_code",
@@ -105,17 +105,17 @@ class Stage:
 
 
 async def csrf_of(browser: httpx.AsyncClient, path: str, params: dict[str, str] | None = None) -> str:
-    found = re.search(r'name="csrf" value="([^"]+)"', (await browser.get(path, params=params)).text)
-    assert found is not None
-    return found[1]
+    result = re.search(r'name="csrf" value="([^"]+)"', (await browser.get(path, params=params)).text)
+    assert result is not None
+    return result[1]
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     async with both(tmp_path, SIXFOLD_WORKERS="2", **HANGING) as (first, second, _):
-        code, said = await first.command("account", "create", EMAIL, "--credit", "5", "--json")
-        assert code == 0, said
-        stage = Stage(first, second, json.loads(said)["api_key"])
+        code, text = await first.command("account", "create", EMAIL, "--credit", "5", "--json")
+        assert code == 0, text
+        stage = Stage(first, second, json.loads(text)["api_key"])
         try:
             yield stage
         finally:
@@ -125,8 +125,8 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def _revoke_key(stage: Stage, _access: Access) -> None:
     _, listed = await stage.first.command("key", "list", EMAIL, "--json")
     (key,) = [row["id"] for row in json.loads(listed)["keys"]]
-    code, said = await stage.first.command("key", "revoke", key)
-    assert code == 0, said
+    code, text = await stage.first.command("key", "revoke", key)
+    assert code == 0, text
 
 
 async def _revoke_program(stage: Stage, access: Access) -> None:
@@ -198,8 +198,12 @@ async def test_revocation_on_one_server_ends_requests_on_the_other(
     stage: Stage, name: str, record_property: Callable[[str, object], None]
 ) -> None:
     kind, end = ENDS[name]
-    made = {"key": lambda: stage.of_key(stage.key), "program": stage.of_program, "session": stage.of_browser}
-    access = await made[kind]()
+    result = {
+        "key": lambda: stage.of_key(stage.key),
+        "program": stage.of_program,
+        "session": stage.of_browser,
+    }
+    access = await result[kind]()
     path = ACCOUNT if kind == "session" else "/api/containers/predictions"
     known = (await access.second.get("/account" if kind == "session" else path)).status_code
     assert known == 200

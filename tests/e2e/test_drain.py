@@ -22,8 +22,8 @@ async def asked(server: Server) -> Reply:
 
 
 async def money(server: Server) -> tuple[str, str]:
-    found = await server.call("GET", "/api/account", Authorization=f"Bearer {server.key}")
-    return found.json["balance_usd"], found.json["held_usd"]
+    result = await server.call("GET", "/api/account", Authorization=f"Bearer {server.key}")
+    return result.json["balance_usd"], result.json["held_usd"]
 
 
 async def states(server: Server) -> list[str]:

@@ -30,8 +30,8 @@ async def test_exactly_as_many_succeed_as_the_balance_pays_for(
             )
             for _ in range(PROCESSES)
         ]
-        told = await asyncio.gather(*(processes.told(child) for child in children))
-        assert sum(int(output) for output, _ in told) == affordable
+        response = await asyncio.gather(*(processes.told(child) for child in children))
+        assert sum(int(output) for output, _ in response) == affordable
         after = await database.read(accounts.by_id(account.id))
         assert (after.posted, after.held) == (amount - 1, 0)
         assert await database.read(ledger_queries.verify()) == ()

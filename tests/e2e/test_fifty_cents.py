@@ -41,14 +41,14 @@ async def test_agent_makes_a_video_and_stops_at_fifty_cents(tmp_path: Path, pict
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, wrong = await processes.told(child)
+        text, wrong = await processes.told(child)
         assert child.returncode == 0, wrong.decode()
         assert await app.balance() == ("4.516", "0.00")
         assert await app.faults() == ()
         note = await app.client.get("/api/pages/notebook/lighthouse-film", headers=app.bearer)
         [address] = re.findall(r"\[film\]\((.+?)\)", note.json()["body"])
         film = Seen((await app.client.get(address)).content)
-    assert said.decode() == (GUIDE / "fifty_cents.txt").read_text("utf-8")
+    assert text.decode() == (GUIDE / "fifty_cents.txt").read_text("utf-8")
     assert len(film.frames) == 20 * 12
     assert min(film.loudness(second, second + 1) for second in range(1, 19)) > 0.001
     strip = Image.fromarray(np.hstack([film.at(second) for second in (2.5, 7.5, 12.5, 17.5)]))

@@ -33,8 +33,8 @@ async def test_server_killed_during_streams_restarts_without_holds(
             origin, headers = f"http://127.0.0.1:{server.port}", {"Authorization": f"Bearer {server.key}"}
 
             async def account(client: httpx.AsyncClient) -> tuple[float, float]:
-                found = (await client.get(f"{origin}/api/account", headers=headers)).json()
-                return float(found["balance_usd"]), float(found["held_usd"])
+                body = (await client.get(f"{origin}/api/account", headers=headers)).json()
+                return float(body["balance_usd"]), float(body["held_usd"])
 
             async with httpx.AsyncClient(timeout=30) as client:
                 answer = await client.post(f"{origin}/v1/chat/completions", json=BODY, headers=headers)

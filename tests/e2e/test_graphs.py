@@ -35,13 +35,13 @@ COMMON = {"steps": 8, "width": 64, "height": 64}
 
 def graph(folder: Path) -> dict[str, Any]:
     """A picture first, which is paid for; then the gate."""
-    told = json.dumps({"word": "through", "folder": str(folder)})
+    response = json.dumps({"word": "through", "folder": str(folder)})
     return {
         "1": {"class_type": "SixfoldTextToImage", "inputs": {"prompt": "a hut", "seed": 3, **COMMON}},
         "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "hut"}},
         "3": {
             "class_type": "SixfoldTemplate",
-            "inputs": {"template": "template:gate", "input": told, "image": ["1", 0]},
+            "inputs": {"template": "template:gate", "input": response, "image": ["1", 0]},
         },
         "4": {"class_type": "PreviewAny", "inputs": {"source": ["3", 3]}},
     }
@@ -62,10 +62,10 @@ async def in_the_middle(tmp_path: Path) -> AsyncIterator[tuple[Server, str, Path
         body = {"workflow": graph(place), "name": "gated"}
         taken = await call(server, "POST", "/api/graph/spaces", body)
         assert taken["slug"] == "gated", taken
-        told = await call(server, "POST", "/api/graph/spaces/gated/run", {"input": {}, "wait": 0})
-        assert told["status"] in ("queued", "starting", "running"), told
+        response = await call(server, "POST", "/api/graph/spaces/gated/run", {"input": {}, "wait": 0})
+        assert response["status"] in ("queued", "starting", "running"), response
         await until(lambda: len(runs(place)) == 1)
-        yield server, told["id"], place
+        yield server, response["id"], place
 
 
 def runs(place: Path) -> list[int]:
@@ -89,17 +89,17 @@ async def call(server: Server, method: str, path: str, body: Any = None) -> Any:
 async def ended(server: Server, prediction_id: str) -> Any:
     async with asyncio.timeout(90):
         while True:
-            told = await call(server, "GET", f"/api/containers/predictions/{prediction_id}")
-            if told["status"] in ("succeeded", "failed", "canceled", "expired"):
-                return told
+            response = await call(server, "GET", f"/api/containers/predictions/{prediction_id}")
+            if response["status"] in ("succeeded", "failed", "canceled", "expired"):
+                return response
             await asyncio.sleep(0.05)
 
 
 async def money(server: Server) -> tuple[str, str]:
     """Posted and held; the ledger adds up."""
     assert (await server.command("ledger", "verify"))[0] == 0
-    told = await call(server, "GET", "/api/account")
-    return told["balance_usd"], told["held_usd"]
+    response = await call(server, "GET", "/api/account")
+    return response["balance_usd"], response["held_usd"]
 
 
 async def children(server: Server, parent_id: str) -> list[Any]:
@@ -116,14 +116,14 @@ async def test_graph_survives_killed_worker_and_server_charged_once(
         await server.kill()
         (place / "open").touch()
         await server.restart()
-        told = await ended(server, parent_id)
-        assert (told["status"], told["error"]) == ("succeeded", None)
-        found = await children(server, parent_id)
-        assert {(each["model"], each["status"], each["attempt"]) for each in found} == {
+        response = await ended(server, parent_id)
+        assert (response["status"], response["error"]) == ("succeeded", None)
+        result = await children(server, parent_id)
+        assert {(each["model"], each["status"], each["attempt"]) for each in result} == {
             ("gate", "succeeded", 3),
             ("graph-image", "succeeded", 1),
         }
-        paid = sum(round(float(each["cost"]) * 1_000_000) for each in found)
-        assert round(float(told["cost"]) * 1_000_000) == paid > 40_000
+        paid = sum(round(float(each["cost"]) * 1_000_000) for each in result)
+        assert round(float(response["cost"]) * 1_000_000) == paid > 40_000
         posted, held = await money(server)
         assert (round((10 - float(posted)) * 1_000_000), held) == (paid, "0.00")

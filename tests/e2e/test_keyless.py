@@ -109,9 +109,9 @@ async def test_a_plain_proxy_needs_a_key_and_doctor_says_so(server: Server) -> N
     assert await upgraded(server.port, "1.1", "") == b"\x81"
     assert await upgraded(server.port, "1.0", f"Authorization: Bearer {server.key}\r\n") == b"\x81"
     assert await upgraded(server.port, "1.0", "") == b"\x88", "closed by the server before any message"
-    code, said = await server.command("doctor")
+    code, text = await server.command("doctor")
     assert code == 0
-    assert f"HTTP/1.0: {len(KEYLESS_ROUTES) + 1}, a forwarding header: {len(KEYLESS_ROUTES)}" in said
+    assert f"HTTP/1.0: {len(KEYLESS_ROUTES) + 1}, a forwarding header: {len(KEYLESS_ROUTES)}" in text
     log = (server.folder.parent / f"{server.folder.name}.log").read_text()
     assert log.count("look forwarded") == 1
 
@@ -131,11 +131,11 @@ async def test_the_local_socket_is_the_operators(server: Server) -> None:
     account = await asyncio.to_thread(asking.get, "/api/account")
     assert account["email"] == "local@localhost"
     assert b"sixfold_requests" in (await asyncio.to_thread(asking.ask, "GET", "/metrics")).data
-    code, said = await server.command("predictions", "--json")
-    assert (code, json.loads(said)["predictions"]) == (0, [])
-    code, said = await server.command("open")
+    code, text = await server.command("predictions", "--json")
+    assert (code, json.loads(text)["predictions"]) == (0, [])
+    code, text = await server.command("open")
     assert code == 0
-    link = next(word for word in said.split() if "/signin?token=" in word)
+    link = next(word for word in text.split() if "/signin?token=" in word)
     answer = await raw(server.port, link[link.index("/signin") :])
     assert "set-cookie: sixfold_session=" in answer.lower()
     assert await server.terminate() == 0
@@ -170,14 +170,14 @@ async def test_a_first_start_at_a_terminal_prints_the_key_and_a_link(tmp_path: P
     environ = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(tmp_path)}
     child = await asyncio.create_subprocess_exec(*command, env=environ, stdout=slave, stderr=slave)
     os.close(slave)
-    said = b""
+    text = b""
     try:
-        while b"Control-C" not in said:
-            said += await asyncio.to_thread(os.read, master, 4096)
+        while b"Control-C" not in text:
+            text += await asyncio.to_thread(os.read, master, 4096)
     finally:
         child.terminate()
         await child.wait()
         os.close(master)
     key = (tmp_path / "local.key").read_bytes().strip()
-    assert said.count(key) == 2  # by itself, and in the line to paste
-    assert b"/signin?token=link_" in said
+    assert text.count(key) == 2  # by itself, and in the line to paste
+    assert b"/signin?token=link_" in text

@@ -61,6 +61,6 @@ async def test_account_moves_from_a_laptop_to_a_cluster(tmp_path: Path) -> None:
             assert (sound.status, sound.body[:3]) == (200, b"ID3")
         ended = await asked(two, key, "/api/containers/run", {**PIANO, "wait": 60})
         assert ended["status"] == "succeeded"
-        told = (await asked(one, key, "/api/containers/predictions"))["predictions"]
-        assert [each["id"] for each in told] == [ended["id"], song["id"]]
+        response = (await asked(one, key, "/api/containers/predictions"))["predictions"]
+        assert [each["id"] for each in response] == [ended["id"], song["id"]]
         assert (await one.command("ledger", "verify"))[0] == 0

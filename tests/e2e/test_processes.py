@@ -52,8 +52,8 @@ def log_lines(server: Server) -> list[dict[str, Any]]:
 async def account(server: Server) -> tuple[float, float]:
     """Return the balance and the amount on hold."""
     bearer = {"Authorization": f"Bearer {server.key}"}
-    found = (await server.call("GET", "/api/account", **bearer)).json
-    return float(found["balance_usd"]), float(found["held_usd"])
+    result = (await server.call("GET", "/api/account", **bearer)).json
+    return float(result["balance_usd"]), float(result["held_usd"])
 
 
 async def test_processes_share_money_runs_and_metrics(either: Path) -> None:
@@ -95,12 +95,12 @@ async def test_event_streams_at_every_process_end_with_the_result(tmp_path: Path
 
 def events_of(text: str) -> list[tuple[str, Any]]:
     """Return the names and documents of server-sent events."""
-    found: list[tuple[str, Any]] = []
+    results: list[tuple[str, Any]] = []
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
         if "data" in fields:
-            found.append((fields["event"], json.loads(fields["data"])))
-    return found
+            results.append((fields["event"], json.loads(fields["data"])))
+    return results
 
 
 @pytest.mark.nightly

@@ -38,10 +38,10 @@ async def test_node_and_server_death_lose_nothing_and_charge_once(tmp_path: Path
             await _ended(first, 60)
         async with running(tmp_path, "ray_child.py", str(home), rays.address) as second:
             await _ended(second, ORDERS)
-            told = json.loads(await heard(second, "{"))
+            response = json.loads(await heard(second, "{"))
             await processes.gone(second)
-    assert told["states"] == {"succeeded": ORDERS}
-    assert told["files"] == ORDERS
-    assert told["again"] > 0
-    assert told["faults"] == []
-    assert (told["posted"], told["held"]) == (CREDIT - told["charged"], 0)
+    assert response["states"] == {"succeeded": ORDERS}
+    assert response["files"] == ORDERS
+    assert response["again"] > 0
+    assert response["faults"] == []
+    assert (response["posted"], response["held"]) == (CREDIT - response["charged"], 0)

@@ -30,8 +30,8 @@ LARGE = [place for place in READING if place.most > UNREAD_BYTES]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeteredServer]:
     """One server for all requests, on the loop that it has in use."""
-    async with server.metered(tmp_path_factory.mktemp("latency"), is_metered=False) as found:
-        yield found
+    async with server.metered(tmp_path_factory.mktemp("latency"), is_metered=False) as result:
+        yield result
 
 
 def latency(metered: MeteredServer, document: Document, places: list[Place]) -> float:
@@ -53,9 +53,9 @@ def latency(metered: MeteredServer, document: Document, places: list[Place]) -> 
 @pytest.mark.parametrize("name", CLASSES)
 async def test_another_client_never_waits_for_a_tenth_of_a_second(metered: MeteredServer, name: str) -> None:
     late: dict[str, float] = {}
-    found = [document for document in DOCUMENTS if document.name.partition(" ")[0] == name]
-    for number, document in enumerate(found):
-        places = LARGE[number % len(found) :: len(found)] or [LARGE[number % len(LARGE)]]
+    results = [document for document in DOCUMENTS if document.name.partition(" ")[0] == name]
+    for number, document in enumerate(results):
+        places = LARGE[number % len(results) :: len(results)] or [LARGE[number % len(LARGE)]]
         waits = [await asyncio.to_thread(latency, metered, document, places[:8]) for _ in range(1)]
         while min(waits) > LATE_MS and len(waits) < TRIES:  # another program's work
             waits.append(await asyncio.to_thread(latency, metered, document, places[:8]))

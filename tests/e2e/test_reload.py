@@ -24,10 +24,12 @@ async def test_sighup_reads_the_file_again_and_ends_nothing(tmp_path: Path) -> N
         (folder / "sixfold.toml").write_text('[prices]\nown_hardware = "free"\n')
         server.process.send_signal(signal.SIGHUP)
         await until_logged(server, "was reloaded: [prices]")
-        made = await server.call(
+        result = await server.call(
             "POST", "/api/ra1", {"api_key": server.key, "prompt": "a fox", "size": "1024x1024"}
         )
-        assert (made.status, made.json["cost"], made.json["list_price"]) == (200, "0.00", "0.04"), made.body
+        assert (result.status, result.json["cost"], result.json["list_price"]) == (200, "0.00", "0.04"), (
+            result.body
+        )
         status, receipt = await server.command("predictions", made_id := await newest(server))
         assert status == 0, receipt
         assert "list price 0.04 USD" in receipt

@@ -73,24 +73,26 @@ async def until(server: Server, sent: bytes, expected: int) -> None:
 
 async def test_each_server_limits_connections_of_an_address(tmp_path: Path) -> None:
     async with both(tmp_path) as (first, second):
-        asked = get("/api/account", first.key)
+        request = get("/api/account", first.key)
         async with AsyncExitStack() as stack:
             for server in (first, second):
-                found = [await status(await connected(stack, server), asked) for _ in range(CONNECTIONS + 1)]
-                assert found == [200] * CONNECTIONS + [429]
+                results = [
+                    await status(await connected(stack, server), request) for _ in range(CONNECTIONS + 1)
+                ]
+                assert results == [200] * CONNECTIONS + [429]
         for server in (first, second):
-            await until(server, asked, 200)
+            await until(server, request, 200)
 
 
 async def test_each_server_limits_incomplete_requests(tmp_path: Path) -> None:
     async with both(tmp_path) as (first, second):
-        asked = get("/api/account", first.key)
+        request = get("/api/account", first.key)
         async with AsyncExitStack() as stack:
             for _ in range(UNFINISHED):
                 (await connected(stack, first))[1].write(b"POST /api/pages HTTP/1.1\r\nContent-Length: 9\r\n")
-            await until(first, asked, 429)
-            assert await status(await connected(stack, second), asked) == 200
-        await until(first, asked, 200)
+            await until(first, request, 429)
+            assert await status(await connected(stack, second), request) == 200
+        await until(first, request, 200)
 
 
 async def test_each_server_limits_websockets(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ async def test_each_server_limits_websockets(tmp_path: Path) -> None:
         )
         async with AsyncExitStack() as stack:
             for server in (first, second):
-                found = [await status(await connected(stack, server), upgrade) for _ in range(SOCKETS + 1)]
-                assert found == [101] * SOCKETS + [503]
+                results = [await status(await connected(stack, server), upgrade) for _ in range(SOCKETS + 1)]
+                assert results == [101] * SOCKETS + [503]
         for server in (first, second):
             await until(server, upgrade, 101)

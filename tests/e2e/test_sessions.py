@@ -38,9 +38,9 @@ async def test_a_session_is_asked_for_shown_and_closed(session_server: SessionSe
     )
     assert (begun["hardware"], begun["idle_seconds"]) == ("gpu-24gb-b", 120)
     assert begun["status"] in {"requested", "starting"}
-    shown = await session_server.told(begun)
-    assert shown["session_id"] == begun["session_id"]
-    assert begun["resume_token"] not in str(shown)
+    visible = await session_server.told(begun)
+    assert visible["session_id"] == begun["session_id"]
+    assert begun["resume_token"] not in str(visible)
     path = f"/api/containers/sessions/{begun['session_id']}"
     stranger = await session_server.app.client.get(path, headers=bearer(session_server.app.other))
     keyless = await session_server.app.client.delete(path)
@@ -274,10 +274,10 @@ async def test_a_killed_server_leaves_no_session_open(tmp_path: Path) -> None:
         await server.kill()
         await server.restart()
         path = f"/api/containers/sessions/{begun['session_id']}"
-        told = (await server.call("GET", path, **key)).json
-        kept = backends.chosen_database() == "postgres"  # for its client, until the lease runs out
-        ended = ("ready", None, "0.00") if kept else ("failed", "lost", "0.00")
-        assert (told["status"], told["reason"], told["cost"]) == ended
+        response = (await server.call("GET", path, **key)).json
+        remaining = backends.chosen_database() == "postgres"  # for its client, until the lease runs out
+        ended = ("ready", None, "0.00") if remaining else ("failed", "lost", "0.00")
+        assert (response["status"], response["reason"], response["cost"]) == ended
         status, faults = await server.command("ledger", "verify")
         assert status == 0, faults
         log = (tmp_path / "home.log").read_text()

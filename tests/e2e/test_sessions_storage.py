@@ -61,9 +61,9 @@ async def test_session_ending_during_an_outage_is_settled_afterwards(
             assert (await opened.told(begun))["status"] in {"ready", "active", "idle"}
             back()
             assert await guest.closed() == 1000
-        told = await opened.told(begun)
-        assert (told["status"], told["reason"]) == ("closed", "closed")
-        assert float(told["cost"]) > 0
+        response = await opened.told(begun)
+        assert (response["status"], response["reason"]) == ("closed", "closed")
+        assert float(response["cost"]) > 0
         assert (await opened.app.balance())[1] == "0.00"
         await _is_over(opened)
 

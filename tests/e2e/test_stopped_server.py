@@ -29,8 +29,8 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
             ended = await other.service.wait(prediction, 60)
             assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
-            said, _ = await processes.told(child)  # it hears of the end that another brought about
-            assert said == b"succeeded 2\n"
+            text, _ = await processes.told(child)  # it hears of the end that another brought about
+            assert text == b"succeeded 2\n"
             after = await other.service.get(ended.id, Tenant.of(ended))
             assert after == ended
             account = await other.account()

@@ -36,8 +36,8 @@ DRAWN = {"service": "custom:glow", "prompt": "a fox", "width": 64, "height": 64,
 @pytest.fixture
 async def bare(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server without weights."""
-    async with running_app(tmp_path / "data", app_catalog.models_document()) as found:
-        yield found
+    async with running_app(tmp_path / "data", app_catalog.models_document()) as result:
+        yield result
 
 
 @pytest.fixture
@@ -51,27 +51,27 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     models, tables = app_catalog.models_document(), {"engines": {**OPTIONS, **LESSON}}
     async with running_app(
         tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60
-    ) as found:
-        yield found
+    ) as result:
+        yield result
 
 
 async def taught(app: AppFixture, **changed: Any) -> Any:
     """A training's prediction at its end."""
     answer = await app.client.post("/api/training", json={**BODY, **changed}, headers=app.bearer)
     assert answer.status_code == 202, answer.text
-    told = answer.json()
-    assert told["service"] == "training"
-    assert told["status_url"].endswith(told["id"])
+    body = answer.json()
+    assert body["service"] == "training"
+    assert body["status_url"].endswith(body["id"])
     pipeline = app.product.predictions
-    return await pipeline.wait(await pipeline.get(told["id"], Tenant(app.account.id)), 60)
+    return await pipeline.wait(await pipeline.get(body["id"], Tenant(app.account.id)), 60)
 
 
 async def picture(app: AppFixture, body: dict[str, Any]) -> bytes:
     """What a service drew, to the byte of its pixels."""
     answer = await app.client.post("/api/service", json=body, headers=app.bearer)
     assert answer.status_code == 200, answer.text
-    found = await app.client.get(answer.json()["image_url"])
-    with Image.open(io.BytesIO(found.content)) as image:
+    response = await app.client.get(answer.json()["image_url"])
+    with Image.open(io.BytesIO(response.content)) as image:
         return image.convert("RGB").tobytes()
 
 
@@ -80,8 +80,8 @@ async def test_what_was_taught_is_a_service_of_its_account_alone(app: AppFixture
     ended = await taught(app)
     assert ended.state is PredictionState.SUCCEEDED, ended.error
     await app.until("4.00", "0.00")
-    shown = await app.client.get(f"/api/containers/predictions/{ended.id}", headers=app.bearer)
-    output = shown.json()["output"]
+    response = await app.client.get(f"/api/containers/predictions/{ended.id}", headers=app.bearer)
+    output = response.json()["output"]
     assert output["name"] == "glow"
     assert output["loss"][-1] < output["loss"][0]
     assert (await app.client.get(output["adapter"]["url"])).status_code == 200

@@ -48,8 +48,8 @@ def said(words: int) -> Order:
 
 def later(words: int) -> Order:
     """The same as a prediction."""
-    asked = {"service": "chat", "model": "small", "max_tokens": 12, "prompt": f"say {words} words"}
-    return "/api/service", {**asked, "async": True}
+    request = {"service": "chat", "model": "small", "max_tokens": 12, "prompt": f"say {words} words"}
+    return "/api/service", {**request, "async": True}
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Shop:
     async def ask(self, key: keys.NewKey, orders: Sequence[Order]) -> list[Reply]:
         """All of it at once, every other order at the other server."""
         bearer = {"Authorization": f"Bearer {key.api_key}"}
-        asked = zip(itertools.cycle(self.servers), orders, strict=False)
-        return await asyncio.gather(*(server.call("POST", *order, **bearer) for server, order in asked))
+        request = zip(itertools.cycle(self.servers), orders, strict=False)
+        return await asyncio.gather(*(server.call("POST", *order, **bearer) for server, order in request))
 
     async def look(self, reply: Reply, method: str = "GET") -> dict[str, Any]:
         """What the second server tells of a prediction, or does to it."""
@@ -82,9 +82,9 @@ class Shop:
         if reply.status == 200:
             return _micros(reply.headers["x-sixfold-cost"])
         async with asyncio.timeout(100):
-            while (told := await self.look(reply))["status"] not in ENDED:  # noqa: ASYNC110 - a poll
+            while (response := await self.look(reply))["status"] not in ENDED:  # noqa: ASYNC110 - a poll
                 await asyncio.sleep(0.05)
-        return _micros(told["cost"])
+        return _micros(response["cost"])
 
     async def spent(self, key: keys.NewKey) -> tuple[int, int]:
         """What is counted against a key, today and this month."""
@@ -110,8 +110,8 @@ def _micros(usd: str) -> int:
 
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path) as found:
-        yield found
+    async with open_shop(tmp_path) as result:
+        yield result
 
 
 @asynccontextmanager
@@ -148,8 +148,8 @@ async def test_two_servers_share_daily_budget_and_rate_limit(
 async def _rates_are_one(shop: Shop) -> None:
     key, began = await shop.limited(Scope(rpm=6)), time.monotonic()
     bearer = {"Authorization": f"Bearer {key.api_key}"}
-    asked = (server.call("GET", "/api/account", **bearer) for server in shop.servers for _ in range(12))
-    answers = [answer.status for answer in await asyncio.gather(*asked)]
+    request = (server.call("GET", "/api/account", **bearer) for server in shop.servers for _ in range(12))
+    answers = [answer.status for answer in await asyncio.gather(*request)]
     earned = int(time.monotonic() - began) // 10 + 1  # one each ten seconds, while they were asked
     assert 6 <= answers.count(200) <= 6 + earned
     assert set(answers) == {200, 429}
@@ -171,7 +171,7 @@ async def test_sync_and_async_images_and_chat_share_a_monthly_budget(shop: Shop)
     while sold:  # what one round refused may fit in the next, which begins when nothing is held
         answers = await shop.ask(key, waiting)
         refused = [answer.json for answer in answers if answer.status >= 400]
-        kinds = {str(told.get("code") or told["error"]["code"]) for told in refused}
+        kinds = {str(response.get("code") or response["error"]["code"]) for response in refused}
         assert kinds <= {"budget_exceeded"}, refused
         taken = [answer for answer in answers if answer.status < 400]
         cost += sum(await asyncio.gather(*map(shop.cost, taken)))

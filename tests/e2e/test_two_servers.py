@@ -43,12 +43,12 @@ async def both(folder: Path, config: str = "", **environ: str) -> AsyncIterator[
 async def test_same_request_to_both_servers_has_one_effect(tmp_path: Path) -> None:
     async with both(tmp_path) as (first, second, key):
         body = {"api_key": key, "prompt": "a hill", "response_mode": "polling", "seed": 1}
-        asked = [
+        requests = [
             server.call("POST", "/api/anime", body, Idempotency_Key="once")
             for _ in range(6)
             for server in (first, second)
         ]
-        answers = await asyncio.gather(*asked)
+        answers = await asyncio.gather(*requests)
         assert {answer.status for answer in answers} == {202}
         assert len({answer.body for answer in answers}) == 1
         ended = await _ended(second, answers[0].json["status_url"])
@@ -119,5 +119,5 @@ async def _ended(server: Server, url: str) -> str:
 async def _balance(server: Server) -> tuple[str, str]:
     status, text = await server.command("account", "show", "local@localhost", "--json")
     assert status == 0, text
-    found = json.loads(text)
-    return found["balance_usd"], found["held_usd"]
+    result = json.loads(text)
+    return result["balance_usd"], result["held_usd"]

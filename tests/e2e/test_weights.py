@@ -42,8 +42,8 @@ async def app(tmp_path: Path, tiny: Path) -> AsyncIterator[AppFixture]:
     tables = {"engines": {"weights-image": options}}
     async with running_app(
         tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60
-    ) as found:
-        yield found
+    ) as result:
+        yield result
 
 
 async def picture(app: AppFixture, url: str) -> np.ndarray[Any, Any]:

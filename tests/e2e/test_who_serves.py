@@ -109,8 +109,8 @@ async def all_found(server: Server, names: Sequence[str]) -> None:
 
 
 async def balance(server: Server) -> float:
-    _, told = await server.command("account", "show", "local@localhost", "--json")
-    return float(json.loads(told)["balance_usd"])
+    _, response = await server.command("account", "show", "local@localhost", "--json")
+    return float(json.loads(response)["balance_usd"])
 
 
 @pytest.mark.parametrize("engine", sorted(SETUPS))
@@ -130,8 +130,8 @@ async def test_the_same_call_is_served_labelled_and_charged_once(engine: str, tm
             shades = image.convert("L").resize((16, 16)).tobytes()
             assert len(set(shades)) > 8, "a picture, not a plane"
         assert await balance(server) == pytest.approx(before - PRICE)
-        _, told = await server.command("ledger", "costs", "--json")
-        (cost,) = json.loads(told)["engines"]
+        _, response = await server.command("ledger", "costs", "--json")
+        (cost,) = json.loads(response)["engines"]
         assert (cost["engine"], cost["runs"]) == (engine, 1)
         assert (float(cost["spent_usd"]) > 0) == (engine.partition("-")[0] in {"fal", "replicate", "openai"})
         assert (await server.command("ledger", "verify"))[0] == 0

@@ -168,16 +168,16 @@ class Bedrock:
             stop, tokens = "tool_use", 5
         else:
             text = " ".join(block["text"] for block in last if "text" in block)
-            found = _WORDS.search(text)
-            said = " ".join(["word"] * int(found[1])) if found else "Hello there"
+            result = _WORDS.search(text)
+            output = " ".join(["word"] * int(result[1])) if result else "Hello there"
             if results:
-                said = f"The tool said {results[0]['content'][0]['text']}"
+                output = f"The tool said {results[0]['content'][0]['text']}"
             if any("image" in block for block in last):
                 assert all(
                     base64.b64decode(block["image"]["source"]["bytes"]) for block in last if "image" in block
                 )
-                said = "I see a picture"
-            words = said.split()
+                output = "I see a picture"
+            words = output.split()
             cut = words[: document.get("inferenceConfig", {}).get("maxTokens", 10_000)]
             blocks.append({"text": " ".join(cut)})
             stop, tokens = "end_turn" if cut == words else "max_tokens", len(cut)
@@ -198,10 +198,10 @@ class Bedrock:
 
 
 def _is_authentic(request: Request, body: bytes) -> bool:
-    given = request.headers.get("authorization", "")
-    if given == f"Bearer {API_KEY}":
+    inputs = request.headers.get("authorization", "")
+    if inputs == f"Bearer {API_KEY}":
         return True
-    matched = _AUTHORIZATION.fullmatch(given)
+    matched = _AUTHORIZATION.fullmatch(inputs)
     if matched is None:
         return False
     access_key, _, region, service, _ = matched[1].split("/")

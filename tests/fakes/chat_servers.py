@@ -100,8 +100,8 @@ class ModelServer:
             if mode == "nousage":
                 del answer["usage"]
             return self._whole(answer, mode)
-        wanted = self.always_usage or (document.get("stream_options") or {}).get("include_usage")
-        chunks = _chat_chunks(shared, reply, usage if wanted and mode != "nousage" else None)
+        expected = self.always_usage or (document.get("stream_options") or {}).get("include_usage")
+        chunks = _chat_chunks(shared, reply, usage if expected and mode != "nousage" else None)
         if self.stored:
             choice = {"index": 0, "delta": self.stored, "finish_reason": None}
             chunks.insert(1, b"data: " + json.dumps({**shared, "choices": [choice]}).encode() + b"\n\n")
@@ -274,8 +274,8 @@ class ModelServer:
 
 
 def _words(text: str) -> str:
-    found = _WORDS.search(text)
-    return " ".join(["word"] * int(found[1])) if found else "Hello there"
+    result = _WORDS.search(text)
+    return " ".join(["word"] * int(result[1])) if result else "Hello there"
 
 
 def _chat_reply(document: dict[str, Any]) -> dict[str, Any]:
@@ -291,10 +291,10 @@ def _chat_reply(document: dict[str, Any]) -> dict[str, Any]:
         return {"text": None, "calls": calls, "stop": "tool_calls", "tokens": 5}
     if document.get("response_format"):
         return {"text": json.dumps({"city": "Oslo"}), "calls": [], "stop": "stop", "tokens": 5}
-    said = f"The tool said {text}" if last["role"] == "tool" else _words(text)
+    message = f"The tool said {text}" if last["role"] == "tool" else _words(text)
     if "<picture>" in text:
-        said = "I see a picture"
-    words = said.split()
+        message = "I see a picture"
+    words = message.split()
     limit = document.get("max_tokens") or document.get("max_completion_tokens") or 10_000
     cut = words[:limit]
     return {

@@ -57,14 +57,14 @@ class FakeCog:
         return JSONResponse({"info": {"title": "Cog"}, "components": {"schemas": schemas}})
 
     async def _predict(self, request: Request) -> Response:
-        name, given = request.path_params["name"], (await request.json())["input"]
+        name, inputs = request.path_params["name"], (await request.json())["input"]
         if self.running:
             return JSONResponse({"detail": "Already running a prediction"}, 409)
-        self.asked[name] = given
-        if given.get("do") == "refuse":
+        self.asked[name] = inputs
+        if inputs.get("do") == "refuse":
             problem = {"loc": ["body", "input", "prompt"], "msg": "field required"}
             return JSONResponse({"detail": [problem]}, 422)
-        return await self._answer(name, given)
+        return await self._answer(name, inputs)
 
     async def _answer(self, name: str, given: dict[str, Any]) -> Response:
         if given.get("do") == "wait":

@@ -224,8 +224,8 @@ class Comfy:
         return JSONResponse(list(getattr(self.installed, folder)))
 
     async def _metadata(self, request: Request) -> Response:
-        found = self.installed.metadata.get(request.query_params["filename"])
-        return Response(status_code=404) if found is None else JSONResponse(dict(found))
+        result = self.installed.metadata.get(request.query_params["filename"])
+        return Response(status_code=404) if result is None else JSONResponse(dict(result))
 
     async def _upload(self, request: Request) -> Response:
         async with request.form() as form:
@@ -241,18 +241,18 @@ class Comfy:
         return Response(status_code=404) if data is None else Response(data, media_type="image/png")
 
     async def _prompt(self, request: Request) -> Response:
-        said = await request.json()
-        if "prompt" not in said:
+        body = await request.json()
+        if "prompt" not in body:
             return JSONResponse({"error": "no prompt", "node_errors": []}, 400)
         known = comfyui_nodes.schemas(self.installed)
-        verdict = comfyui_rules.validate(said["prompt"], known, lambda name: self._path(name) in self.files)
+        verdict = comfyui_rules.validate(body["prompt"], known, lambda name: self._path(name) in self.files)
         if verdict.error is not None:
             return JSONResponse({"error": verdict.error, "node_errors": verdict.nodes}, 400)
-        prompt_id = str(uuid.uuid4() if self.old else said.get("prompt_id") or uuid.uuid4())
+        prompt_id = str(uuid.uuid4() if self.old else body.get("prompt_id") or uuid.uuid4())
         if str(uuid.UUID(prompt_id)) != prompt_id:
             return JSONResponse({"error": {"message": "prompt_id must be a valid UUID"}}, 400)
-        extra = {**said.get("extra_data", {}), "client_id": said.get("client_id")}
-        item = Item(next(self._numbers), prompt_id, said["prompt"], extra, verdict.outputs)
+        extra = {**body.get("extra_data", {}), "client_id": body.get("client_id")}
+        item = Item(next(self._numbers), prompt_id, body["prompt"], extra, verdict.outputs)
         self.pending.append(item)
         self._work.set()
         self.changed.set()
@@ -260,8 +260,8 @@ class Comfy:
 
     async def _queue(self, request: Request) -> Response:
         if request.method == "POST":
-            said = await request.json()
-            gone = {item.prompt_id for item in self.pending} if said.get("clear") else set(said["delete"])
+            body = await request.json()
+            gone = {item.prompt_id for item in self.pending} if body.get("clear") else set(body["delete"])
             self.pending = [item for item in self.pending if item.prompt_id not in gone]
             self.changed.set()
             return Response()
@@ -282,10 +282,10 @@ class Comfy:
         return Response()
 
     async def _history(self, request: Request) -> Response:
-        wanted = request.path_params.get("prompt_id")
-        if wanted is None:
+        expected = request.path_params.get("prompt_id")
+        if expected is None:
             return JSONResponse(self.history)
-        return JSONResponse({wanted: self.history[wanted]} if wanted in self.history else {})
+        return JSONResponse({expected: self.history[expected]} if expected in self.history else {})
 
     async def _socket(self, socket: WebSocket) -> None:
         if not self.sockets:
@@ -295,8 +295,8 @@ class Comfy:
         client = socket.query_params.get("clientId") or uuid.uuid4().hex
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             if client in self._keys and not self.old:  # as of 2026: a client that comes back shows its key
-                said = json.loads(await socket.receive_text())
-                if said != {"type": "credential_auth", "data": {"credential_key": self._keys[client]}}:
+                text = json.loads(await socket.receive_text())
+                if text != {"type": "credential_auth", "data": {"credential_key": self._keys[client]}}:
                     await socket.close(1008, "Invalid client credentials")
                     return
                 self.back.set()
@@ -385,9 +385,9 @@ class _Run:
             await self.tell("execution_interrupted", {"node_id": self._node, "executed": []})
         except _Raised as raised:
             kind, text = raised.args
-            told = {"exception_type": f"torch.{kind}", "exception_message": text, "traceback": ["…"]}
+            response = {"exception_type": f"torch.{kind}", "exception_message": text, "traceback": ["…"]}
             class_type = self.prompt[self._node]["class_type"]
-            await self.tell("execution_error", {"node_id": self._node, "node_type": class_type, **told})
+            await self.tell("execution_error", {"node_id": self._node, "node_type": class_type, **response})
         state = {"status_str": "error" if error else "success", "completed": not error}
         return {
             "prompt": self._item.listed(),
@@ -397,12 +397,12 @@ class _Run:
 
     async def tell(self, kind: str, data: Mapping[str, Any]) -> None:
         """Tell the client, and remember for the history."""
-        told = {**data, "prompt_id": self._item.prompt_id}
+        response = {**data, "prompt_id": self._item.prompt_id}
         if kind.startswith("execution"):
-            self._messages.append([kind, told])
+            self._messages.append([kind, response])
         if self._comfy.old and kind == "progress":
-            told.pop("prompt_id")
-        await self._comfy._tell(self._item.extra["client_id"], kind, told)
+            response.pop("prompt_id")
+        await self._comfy._tell(self._item.extra["client_id"], kind, response)
 
     async def step(self, done: int, of: int) -> None:
         class_type = self.prompt[self._node]["class_type"]
@@ -434,19 +434,19 @@ class _Run:
         if node in self._made:
             return self._made[node]
         spec = self.prompt[node]
-        kept = self._comfy._kept
+        remaining = self._comfy._kept
         signature = self._signature(node)
-        reused = signature in kept
+        reused = signature in remaining
         if not reused:
-            given = {name: await self._input(value) for name, value in spec["inputs"].items()}
-            kept[signature] = await self._run(node, spec["class_type"], given)
+            inputs = {name: await self._input(value) for name, value in spec["inputs"].items()}
+            remaining[signature] = await self._run(node, spec["class_type"], inputs)
             self._comfy.ran.append(spec["class_type"])
-        self._made[node] = made = kept[signature]
-        if isinstance(made, dict):
-            self._outputs[node] = made
+        self._made[node] = result = remaining[signature]
+        if isinstance(result, dict):
+            self._outputs[node] = result
             if not (reused and self._comfy.old):
-                await self.tell("executed", {"node": node, "display_node": node, "output": made})
-        return made
+                await self.tell("executed", {"node": node, "display_node": node, "output": result})
+        return result
 
     async def _run(self, node: str, class_type: str, given: Mapping[str, Any]) -> Any:
         self._node = node

@@ -253,8 +253,8 @@ async def _repeat(_run: Running, samples: Latent, amount: int) -> tuple[Any, ...
 
 
 async def _pick(_run: Running, samples: Latent, batch_index: int, length: int) -> tuple[Any, ...]:
-    kept = slice(batch_index, batch_index + length)
-    return (Latent(samples.pixels[kept], samples.places[kept]),)
+    remaining = slice(batch_index, batch_index + length)
+    return (Latent(samples.pixels[remaining], samples.places[remaining]),)
 
 
 def _latent(pixels: Floats) -> Latent:
@@ -265,9 +265,9 @@ async def _sample(run: Running, **given: Any) -> tuple[Any, ...]:
     latent: Latent = given["latent_image"]
     if isinstance(latent, comfyui_videos.Reel):
         return (await comfyui_videos.sampled(run, latent, int(given["seed"]), int(given["steps"])),)
-    told = [given["model"], given["positive"], given["sampler_name"], given["scheduler"]]
-    told += [given["negative"]] if given["cfg"] > 1 else []
-    key = [int(given["seed"]), zlib.crc32(" ".join(told).encode()), int(given["steps"])]
+    messages = [given["model"], given["positive"], given["sampler_name"], given["scheduler"]]
+    messages += [given["negative"]] if given["cfg"] > 1 else []
+    key = [int(given["seed"]), zlib.crc32(" ".join(messages).encode()), int(given["steps"])]
     if len(latent.places) > run.memory:
         raise MemoryError("Allocation on device 0 would exceed allowed memory. (out of memory)")
     for done in range(given["steps"]):
@@ -350,8 +350,8 @@ async def _tinted(run: Running, image: Floats, strength: float) -> tuple[Any, ..
 
 
 def _each(images: Floats, change: Callable[[Image.Image], Image.Image]) -> Floats:
-    made = [np.asarray(change(Image.fromarray(_bytes(image))), np.float32) / 255 for image in images]
-    return np.stack(made)
+    results = [np.asarray(change(Image.fromarray(_bytes(image))), np.float32) / 255 for image in images]
+    return np.stack(results)
 
 
 def _bytes(image: Floats) -> NDArray[np.uint8]:

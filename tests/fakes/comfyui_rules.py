@@ -69,7 +69,7 @@ class _Check:
         inputs = self._schemas[spec["class_type"]]["input"]
         sound = True
         for part in ("required", "optional"):
-            for name, wanted in inputs.get(part, {}).items():
+            for name, expected in inputs.get(part, {}).items():
                 if name not in spec["inputs"]:
                     if part == "required":
                         text = "Required input is missing"
@@ -77,7 +77,7 @@ class _Check:
                             _problem("required_input_missing", text, name, input_name=name)
                         )
                     continue
-                sound = self._input(node, name, wanted) and sound
+                sound = self._input(node, name, expected) and sound
         return sound and not self.errors[node]
 
     def _input(self, node: str, name: str, wanted: list[Any]) -> bool:
@@ -107,8 +107,8 @@ class _Check:
         if len(value) != 2 or value[0] not in self._prompt:
             return self._add(node, _problem("bad_linked_input", "Bad linked input", name, input_name=name))
         origin, slot = value
-        given = self._schemas[self._prompt[origin]["class_type"]]["output"]
-        if slot >= len(given) or (given[slot] not in kind.split(",") and kind != "*"):
+        inputs = self._schemas[self._prompt[origin]["class_type"]]["output"]
+        if slot >= len(inputs) or (inputs[slot] not in kind.split(",") and kind != "*"):
             text = "Return type mismatch between linked nodes"
             return self._add(node, _problem("return_type_mismatch", text, name, input_name=name))
         return self.holds(origin)

@@ -159,8 +159,8 @@ async def _named(_run: Any, sampler_name: str) -> tuple[Any, ...]:
 
 
 async def _sampled(run: Any, **given: Any) -> tuple[Any, ...]:
-    made = await sampled(run, given["latent_image"], int(given["noise_seed"]), int(given["sigmas"]))
-    return made, made
+    result = await sampled(run, given["latent_image"], int(given["noise_seed"]), int(given["sigmas"]))
+    return result, result
 
 
 async def sampled(run: Any, reel: Reel, seed: int, steps: int) -> Floats:

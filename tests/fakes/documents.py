@@ -19,33 +19,33 @@ def pdf(
     pages: Sequence[str], *, title: str = "", chapters: Mapping[int, str] | None = None, password: str = ""
 ) -> bytes:
     """A PDF of these pages, with an outline of `chapters` by page number."""
-    made = FPDF()
-    made.set_font("Helvetica", size=11)
+    result = FPDF()
+    result.set_font("Helvetica", size=11)
     if title:
-        made.set_title(title)
+        result.set_title(title)
     if password:
-        made.set_encryption(owner_password=password, user_password=password)
+        result.set_encryption(owner_password=password, user_password=password)
     for number, text in enumerate(pages, 1):
-        made.add_page()
+        result.add_page()
         if chapters and number in chapters:
-            made.start_section(chapters[number])
+            result.start_section(chapters[number])
         if text:
-            made.multi_cell(0, 6, text)
-    return bytes(made.output())
+            result.multi_cell(0, 6, text)
+    return bytes(result.output())
 
 
 def word(paragraphs: Sequence[tuple[str, str]], *, title: str = "", rows: int = 0) -> bytes:
     """A DOCX of paragraphs with their styles, and a table of `rows` rows at its end."""
-    made = docx.Document()
-    made.core_properties.title = title
+    result = docx.Document()
+    result.core_properties.title = title
     for style, text in paragraphs:
-        made.add_paragraph(text, style=style)
+        result.add_paragraph(text, style=style)
     if rows:
-        table = made.add_table(rows, 2)
+        table = result.add_table(rows, 2)
         for number, row in enumerate(table.rows):
             row.cells[0].text, row.cells[1].text = f"row {number}", f"value {number}"
     target = io.BytesIO()
-    made.save(target)
+    result.save(target)
     return target.getvalue()
 
 

@@ -170,12 +170,12 @@ class Fal:
         logs = [
             {"message": "drawing", "level": "INFO", "source": "USER", "timestamp": "2026-11-20T00:00:00Z"}
         ]
-        shown: dict[str, Any] = {"request_id": job.id, "response_url": self._at(job)}
+        visible: dict[str, Any] = {"request_id": job.id, "response_url": self._at(job)}
         if job.looks == 1 and self.looks_until_done > 1:
-            return JSONResponse({"status": "IN_QUEUE", "queue_position": 1, **shown}, 202)
+            return JSONResponse({"status": "IN_QUEUE", "queue_position": 1, **visible}, 202)
         if not self.ends or job.looks < self.looks_until_done:
-            return JSONResponse({"status": "IN_PROGRESS", "logs": logs, **shown}, 202)
-        done = {"status": "COMPLETED", "logs": logs, "metrics": {"inference_time": 0.7}, **shown}
+            return JSONResponse({"status": "IN_PROGRESS", "logs": logs, **visible}, 202)
+        done = {"status": "COMPLETED", "logs": logs, "metrics": {"inference_time": 0.7}, **visible}
         if self.failure:
             done["error"], done["error_type"] = "Request failed", "internal_error"
         return JSONResponse(done)
@@ -258,24 +258,24 @@ class Fal:
 
 
 def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[str]) -> list[dict[str, Any]]:
-    found = [
+    results = [
         {"loc": ["body", name], "msg": "Field required", "type": "missing"} for name in needs - set(inputs)
     ]
     for name, value in inputs.items():
         kind = takes.get(name)
         if kind is None:
-            found.append({"loc": ["body", name], "msg": "Extra inputs", "type": "extra_forbidden"})
+            results.append({"loc": ["body", name], "msg": "Extra inputs", "type": "extra_forbidden"})
         elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            found.append({"loc": ["body", name], "msg": "Wrong type", "type": "type_error"})
+            results.append({"loc": ["body", name], "msg": "Wrong type", "type": "type_error"})
     if not 1 <= inputs.get("num_images", 1) <= 4:
-        found.append({"loc": ["body", "num_images"], "msg": "1 to 4", "type": "less_than_equal"})
+        results.append({"loc": ["body", "num_images"], "msg": "1 to 4", "type": "less_than_equal"})
     if inputs.get("output_format", "jpeg") not in ({"url", "hex"} if "text" in takes else {"jpeg", "png"}):
-        found.append({"loc": ["body", "output_format"], "msg": "not one of these", "type": "literal_error"})
+        results.append({"loc": ["body", "output_format"], "msg": "not one of these", "type": "literal_error"})
     if not 0.5 <= inputs.get("voice_setting", {}).get("speed", 1) <= 2:
-        found.append(
+        results.append(
             {"loc": ["body", "voice_setting", "speed"], "msg": "0.5 to 2", "type": "less_than_equal"}
         )
-    return found
+    return results
 
 
 def _ltx(inputs: dict[str, Any]) -> bytes:

@@ -82,8 +82,8 @@ class FaultyProxy:
 @asynccontextmanager
 async def faulty_proxy(port: int, rule: Callable[[int, str], str]) -> AsyncIterator[FaultyProxy]:
     """A stand-in before the server at a port of this machine."""
-    found = FaultyProxy(port, rule)
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0, limit=64 << 20)
-    found.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    result = FaultyProxy(port, rule)
+    server = await asyncio.start_server(result.serve, "127.0.0.1", 0, limit=64 << 20)
+    result.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
-        yield found
+        yield result

@@ -147,17 +147,17 @@ class Gemini:
             tokens, stop = 5, "STOP"
         else:
             text = " ".join(part.get("text", "") for part in last)
-            found = _WORDS.search(text)
-            said = " ".join(["word"] * int(found[1])) if found else "Hello there"
+            result = _WORDS.search(text)
+            message = " ".join(["word"] * int(result[1])) if result else "Hello there"
             if results:
-                said = f"The tool {results[0]['name']} said {results[0]['response']['result']}"
+                message = f"The tool {results[0]['name']} said {results[0]['response']['result']}"
             if generation.get("responseMimeType") == "application/json":
-                said = json.dumps({"city": "Oslo"})
+                message = json.dumps({"city": "Oslo"})
             images = [part["inlineData"] for part in last if "inlineData" in part]
             if images:
                 assert all(base64.b64decode(image["data"], validate=True) for image in images)
-                said = "I see a picture"
-            words = said.split(" ")
+                message = "I see a picture"
+            words = message.split(" ")
             cut = words[: generation.get("maxOutputTokens", 10_000)]
             parts.append({"text": " ".join(cut)})
             tokens, stop = len(cut), "STOP" if cut == words else "MAX_TOKENS"
@@ -185,8 +185,8 @@ class Gemini:
 
     def _refusal(self, request: Request) -> Response | None:
         mode = self.mode
-        given = (request.headers.get("x-goog-api-key"), request.headers.get("authorization"))
-        if given not in ((KEY, None), (None, f"Bearer {TOKEN}")):
+        inputs = (request.headers.get("x-goog-api-key"), request.headers.get("authorization"))
+        if inputs not in ((KEY, None), (None, f"Bearer {TOKEN}")):
             mode = "key"
         if mode not in _ERRORS or (request.method == "GET" and mode != "key"):
             return None

@@ -70,8 +70,8 @@ class GradioServer:
             self.config["components"].append({"id": number, "type": kind, "props": {"label": label}})
         function["outputs"] = list(numbers)
         described = self.info["named_endpoints"]["/generate_image"]
-        shown = [each for each in outputs if each[0] != "state"]
-        described["returns"] = [{"label": label, "component": kind.title()} for kind, label, _ in shown]
+        visible = [each for each in outputs if each[0] != "state"]
+        described["returns"] = [{"label": label, "component": kind.title()} for kind, label, _ in visible]
         [ended] = [each for each in self.runs["a fox"] if each["msg"] == "process_completed"]
         ended["output"]["data"] = [value for _, _, value in outputs]
 
@@ -103,8 +103,8 @@ class GradioServer:
         return StreamingResponse(self.messages(), media_type="text/event-stream")
 
     async def messages(self) -> AsyncIterator[bytes]:
-        told = self.runs.get(self.joined[-1]["data"][0], self.runs["a fox"])
-        for message in told:
+        response = self.runs.get(self.joined[-1]["data"][0], self.runs["a fox"])
+        for message in response:
             yield f"data: {json.dumps(message)}\n\n".encode()
             self.began.set()
             if self.hang:
@@ -123,7 +123,7 @@ class GradioServer:
 @asynccontextmanager
 async def gradio(version: str) -> AsyncGenerator[GradioServer, None]:
     """One application."""
-    found = GradioServer(version)
-    async with fault_server.served(found.routes()) as port:
-        found.port = port
-        yield found
+    result = GradioServer(version)
+    async with fault_server.served(result.routes()) as port:
+        result.port = port
+        yield result

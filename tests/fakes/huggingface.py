@@ -32,24 +32,24 @@ class LoopbackHub:
 
     def asked_for(self, path: str) -> list[str]:
         """The `Range` of each request for a file's bytes, in order."""
-        return [wanted for name, wanted in self.asked if name == path]
+        return [expected for name, expected in self.asked if name == path]
 
     def rows(self, repository: str) -> list[dict[str, Any]]:
         """The tree of a repository, as the Hub describes it."""
         root = self.folder / repository
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for path in sorted(root.rglob("*")):
             name = path.relative_to(root).as_posix()
             if path.is_dir():
-                found.append({"type": "directory", "path": name, "oid": "0" * 40, "size": 0})
+                results.append({"type": "directory", "path": name, "oid": "0" * 40, "size": 0})
                 continue
             data = path.read_bytes()
             row = {"type": "file", "path": name, "oid": _git(data), "size": len(data)}
             if path.suffix in {".safetensors", ".bin"}:
                 oid = hashlib.sha256(data).hexdigest()
                 row |= {"oid": "1" * 40, "lfs": {"oid": oid, "size": len(data), "pointerSize": 130}}
-            found.append({**row, **self.claims.get(name, {})})
-        return found
+            results.append({**row, **self.claims.get(name, {})})
+        return results
 
 
 def _git(data: bytes) -> str:
@@ -124,15 +124,15 @@ def _fault(hub: LoopbackHub, path: str) -> Any:
 
 
 def _send_file(hub: LoopbackHub, request: BaseHTTPRequestHandler, root: Path, path: str) -> None:
-    wanted = request.headers.get("Range", "")
-    hub.asked.append((path, wanted))
+    expected = request.headers.get("Range", "")
+    hub.asked.append((path, expected))
     fault = _fault(hub, path)
     if isinstance(fault, str) and fault.isdigit():
         return _send(request, int(fault), b"no", {"Retry-After": "3"})
     data = (root / path).read_bytes()
     if fault == "wrong":
         data = bytes([data[0] ^ 1]) + data[1:]
-    first = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and fault != "no-range" else 0
+    first = int(expected.removeprefix("bytes=").rstrip("-")) if expected and fault != "no-range" else 0
     body = data[first:]
     headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "Accept-Ranges": "bytes"}
     if first:

@@ -69,24 +69,24 @@ class OpenId:
 
     def grant(self, url: str) -> str:
         """Where the browser is sent back to with a code, as if somebody had said yes."""
-        asked = dict(parse_qsl(urlsplit(url).query))
+        request = dict(parse_qsl(urlsplit(url).query))
         code = f"code-{len(self.codes)}"
-        self.codes[code] = asked
-        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}"
+        self.codes[code] = request
+        return f"{request['redirect_uri']}?{urlencode({'code': code, 'state': request['state']})}"
 
     async def token(self, request: Request) -> Response:
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
-        asked = self.codes.pop(form.get("code", ""), None)
+        requests = self.codes.pop(form.get("code", ""), None)
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         if (
-            asked is None
+            requests is None
             or request.headers.get("authorization") != PROOF
-            or challenge != asked["code_challenge"]
-            or form["redirect_uri"] != asked["redirect_uri"]
+            or challenge != requests["code_challenge"]
+            or form["redirect_uri"] != requests["redirect_uri"]
         ):
             return JSONResponse({"error": "invalid_grant"}, 400)
-        return JSONResponse({"access_token": "at", "token_type": "Bearer", "id_token": self.signed(asked)})
+        return JSONResponse({"access_token": "at", "token_type": "Bearer", "id_token": self.signed(requests)})
 
     def signed(self, asked: Mapping[str, str]) -> str:
         now = int(time.time())
@@ -113,7 +113,7 @@ class OpenId:
 @asynccontextmanager
 async def provider() -> AsyncIterator[OpenId]:
     """It, answering meanwhile."""
-    found = OpenId()
-    async with served(found.routes()) as port:
-        found.issuer = f"http://127.0.0.1:{port}"
-        yield found
+    result = OpenId()
+    async with served(result.routes()) as port:
+        result.issuer = f"http://127.0.0.1:{port}"
+        yield result

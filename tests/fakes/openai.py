@@ -134,13 +134,13 @@ class OpenAI:
         document = json.loads(await request.body())
         if fault := await self.faults.take("describe", request, document):
             return fault
-        said = "A red square on white."
+        text = "A red square on white."
         if request.url.path.endswith("messages"):
             usage = {"input_tokens": 900, "output_tokens": 8}
             return JSONResponse(
-                {"type": "message", "content": [{"type": "text", "text": said}], "usage": usage}
+                {"type": "message", "content": [{"type": "text", "text": text}], "usage": usage}
             )
-        choices = [{"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}]
+        choices = [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]
         return JSONResponse({"choices": choices, "usage": {"prompt_tokens": 900, "completion_tokens": 8}})
 
     async def content(self, request: Request) -> Response:
@@ -184,10 +184,8 @@ class OpenAI:
 def _authorised(request: Request) -> None:
     key = request.headers.get("authorization", "").removeprefix("Bearer ")
     if key != KEY:
-        shown = f"{key[:8]}{'*' * 8}{key[-4:]}"
-        message = (
-            f"Incorrect API key provided: {shown}. You can find your API key at https://platform.openai.com."
-        )
+        visible = f"{key[:8]}{'*' * 8}{key[-4:]}"
+        message = f"Incorrect API key provided: {visible}. You can find your API key at https://platform.openai.com."
         raise Refused(401, message, code="invalid_api_key")
 
 

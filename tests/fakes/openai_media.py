@@ -64,10 +64,10 @@ class MediaEndpoints:
         if fault is not None:
             return fault
         texts = document["input"] if isinstance(document["input"], list) else [document["input"]]
-        found = ["violence" in str(text) for text in texts]
+        matches = ["violence" in str(text) for text in texts]
         results: list[dict[str, Any]] = [
             {"flagged": bad, "categories": {"violence": bad}, "category_scores": {"violence": float(bad)}}
-            for bad in found
+            for bad in matches
         ]
         if document["model"].startswith("mistral"):
             for result in results:
@@ -158,14 +158,14 @@ class MediaEndpoints:
             deltas = [{"type": "transcript.text.delta", "delta": word} for word in ("good", " morning")]
             return _events([*deltas, {"type": "transcript.text.done", "text": text, "usage": usage}])
         if shape == "verbose_json":
-            told = {
+            response = {
                 "task": "transcribe",
                 "language": "english",
                 "duration": 30.0,
                 "text": text,
                 "segments": [],
             }
-            return JSONResponse(told)
+            return JSONResponse(response)
         usage = {"type": "duration", "seconds": 30}
         return JSONResponse({"text": text} if mode == "nousage" else {"text": text, "usage": usage})
 
@@ -179,11 +179,11 @@ async def _fields(request: Request) -> dict[str, Any]:
     """A JSON body, or a form's fields with the sizes of its files."""
     if request.headers["content-type"] == "application/json":
         return json.loads(await request.body())
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     async with request.form() as form:
         for name, value in form.multi_items():
-            found[name] = value if isinstance(value, str) else [value.filename, len(await value.read())]
-    return found
+            result[name] = value if isinstance(value, str) else [value.filename, len(await value.read())]
+    return result
 
 
 def _events(events: list[dict[str, Any]]) -> Response:

@@ -261,9 +261,9 @@ class Replicate:
         job.output = urls[0] if single else urls
 
     def _size(self, job: Job) -> tuple[int, int]:
-        given = job.inputs.get("image") or job.inputs.get("input_image")
-        if given:
-            width, height = self._given_size(given)
+        inputs = job.inputs.get("image") or job.inputs.get("input_image")
+        if inputs:
+            width, height = self._given_size(inputs)
             scale = job.inputs.get("scale", 1)
             return round(width * scale), round(height * scale)
         across, down = (int(part) for part in job.inputs.get("aspect_ratio", "1:1").split(":"))
@@ -307,23 +307,23 @@ def _film(inputs: dict[str, Any]) -> bytes:
 
 
 def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[str]) -> list[dict[str, str]]:
-    found = [{"field": name, "description": f"{name} is required"} for name in needs - set(inputs)]
+    results = [{"field": name, "description": f"{name} is required"} for name in needs - set(inputs)]
     for name, value in inputs.items():
         kind = takes.get(name)
         if kind is None:
-            found.append({"field": name, "description": "Additional property is not allowed"})
+            results.append({"field": name, "description": "Additional property is not allowed"})
         elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            found.append({"field": name, "description": "Invalid type"})
+            results.append({"field": name, "description": "Invalid type"})
     if not 0.5 <= inputs.get("speed", 1) <= 2:
-        found.append({"field": "speed", "description": "Must be within 0.5 and 2"})
+        results.append({"field": "speed", "description": "Must be within 0.5 and 2"})
     ratio = inputs.get("aspect_ratio", "1:1")
     if ratio not in _RATIOS | {"match_input_image"}:
-        found.append({"field": "aspect_ratio", "description": "Must be one of the following"})
+        results.append({"field": "aspect_ratio", "description": "Must be one of the following"})
     if inputs.get("resolution", "720p") not in {"480p", "720p", "1080p"}:
-        found.append({"field": "resolution", "description": "Must be one of the following"})
+        results.append({"field": "resolution", "description": "Must be one of the following"})
     if not 1 <= inputs.get("num_outputs", 1) <= 4:
-        found.append({"field": "num_outputs", "description": "Must be less than or equal to 4"})
-    return found
+        results.append({"field": "num_outputs", "description": "Must be less than or equal to 4"})
+    return results
 
 
 @asynccontextmanager

@@ -58,9 +58,9 @@ class Azure(ThreadingHTTPServer):
 @functools.cache
 def server() -> Azure:
     """This process's account."""
-    found = Azure()
-    threading.Thread(target=found.serve_forever, daemon=True).start()
-    return found
+    result = Azure()
+    threading.Thread(target=result.serve_forever, daemon=True).start()
+    return result
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -130,12 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
             "Content-Type": blob.kind or "application/octet-stream",
             "x-ms-blob-type": "BlockBlob",
         }
-        wanted = _RANGE.fullmatch(self.headers.get("x-ms-range") or self.headers.get("Range") or "")
-        if wanted is None:
+        expected = _RANGE.fullmatch(self.headers.get("x-ms-range") or self.headers.get("Range") or "")
+        if expected is None:
             self._answer(200, blob.data, headers)
             return
         size = len(blob.data)
-        start, end = int(wanted[1]), min(int(wanted[2] or size), size - 1)
+        start, end = int(expected[1]), min(int(expected[2] or size), size - 1)
         if start >= size:
             self._fail(416, "InvalidRange")
             return

@@ -100,8 +100,8 @@ def settings(folder: Path) -> dict[str, Any]:
 
 def environ(folder: Path) -> dict[str, str]:
     """The same for a server in a process of its own."""
-    given = {f"SIXFOLD_{name.upper()}": value for name, value in settings(folder).items()}
-    return given | (s3.environment(s3.server().endpoint) if blob_url(folder) else {})
+    inputs = {f"SIXFOLD_{name.upper()}": value for name, value in settings(folder).items()}
+    return inputs | (s3.environment(s3.server().endpoint) if blob_url(folder) else {})
 
 
 def _laid(note: Path, back: str | None, chosen: str, makers: dict[str, Any]) -> str:

@@ -29,10 +29,10 @@ APPLICATION = Path(__file__).parents[1] / "fakes" / "gradio_space" / "app.py"
 
 def interpreter(version: str) -> Path:
     """The one that has this version; skips the test where there is none."""
-    found = gradios.interpreter(version)
-    if not found.exists():
+    result = gradios.interpreter(version)
+    if not result.exists():
         pytest.skip(f"Gradio {version} is not installed (make spaces)")
-    return found
+    return result
 
 
 @contextmanager
@@ -47,8 +47,8 @@ def served(version: str, folder: Path) -> Iterator[dict[str, int]]:
     )
     assert process.stdout is not None
     try:
-        told, _, _ = select.select([process.stdout], [], [], processes.STORY_SECONDS)
-        yield json.loads((process.stdout.readline() if told else "") or "{}")
+        response, _, _ = select.select([process.stdout], [], [], processes.STORY_SECONDS)
+        yield json.loads((process.stdout.readline() if response else "") or "{}")
     finally:
         processes.kill(process)
 
@@ -74,8 +74,10 @@ def base(version: str) -> str:
 
 
 def _told(version: str) -> list[str]:
-    asked = [interpreter(version), "-c", _FACTS]
-    return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    requests = [interpreter(version), "-c", _FACTS]
+    return subprocess.run(
+        requests, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.splitlines()
 
 
 def _kept(about: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -84,6 +86,8 @@ def _kept(about: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def _libraries(programs: list[Path]) -> list[Path]:
     """What the loader looks for, and the loader itself."""
-    told = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False, timeout=60).stdout
-    found = {Path(path) for path in re.findall(r"(?:=> |^\s)(/\S+) \(0x", told, re.MULTILINE)}
-    return sorted(path for path in found if "site-packages" not in path.parts)
+    response = subprocess.run(
+        ["ldd", *programs], capture_output=True, text=True, check=False, timeout=60
+    ).stdout
+    results = {Path(path) for path in re.findall(r"(?:=> |^\s)(/\S+) \(0x", response, re.MULTILINE)}
+    return sorted(path for path in results if "site-packages" not in path.parts)

@@ -24,8 +24,8 @@ def installed(folder: Path, *packages: str) -> Path:
         home = Path(wheel.submodule_search_locations[0])
         node = home / "bin/node"
         npm = (str(node), str(home / "lib/node_modules/npm/bin/npm-cli.js"))
-    elif found := shutil.which("npm"):
-        node, npm, packages = folder / "node_modules/node/bin/node", (found,), (_NODE, *packages)
+    elif result := shutil.which("npm"):
+        node, npm, packages = folder / "node_modules/node/bin/node", (result,), (_NODE, *packages)
     else:
         pytest.skip(f"{packages[0]} comes with npm, which is not here")
     command = (*npm, "install", "--no-fund", "--no-audit", "--prefix", str(folder), *packages)

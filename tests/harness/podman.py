@@ -94,7 +94,7 @@ def served(prepare: Callable[[Podman], None] = Podman.make) -> Iterator[Podman]:
     if missing or os.getuid() != 0:
         pytest.skip(f"needs {missing[0]}" if missing else "needs root: rootless containers have no address")
     with tempfile.TemporaryDirectory(prefix="pod") as folder:  # Podman's own paths must be short
-        made = Podman(Path(folder))
-        prepare(made)
-        with made.serving():
-            yield made
+        result = Podman(Path(folder))
+        prepare(result)
+        with result.serving():
+            yield result

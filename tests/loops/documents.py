@@ -128,10 +128,10 @@ def part(name: bytes, data: bytes, filename: bytes = b"") -> bytes:
 
 def _part_of(data: Builder, filename: bytes = b"a.png") -> Builder:
     def build(most: int) -> bytes:
-        found = data(most - 1000)
+        result = data(most - 1000)
         names = (b"file", b"image", b"media")
         return (
-            b"".join(part(name, found if name == b"file" else found[:100], filename) for name in names)
+            b"".join(part(name, result if name == b"file" else result[:100], filename) for name in names)
             + b"--b--\r\n"
         )
 
@@ -151,8 +151,8 @@ def _multipart() -> Iterator[Document]:
     )
     yield Document("multipart lines", MULTIPART, _repeated(b"\r\n", part(b"file", b"x", b"a.png")[:-2]))
     yield Document("multipart field", MULTIPART, _repeated(b"x", part(b"text", b"x")[:-2], b"\r\n--b--\r\n"))
-    for found in FILES:
-        yield Document(f"multipart {found.name}", MULTIPART, _part_of(found.build))
+    for result in FILES:
+        yield Document(f"multipart {result.name}", MULTIPART, _part_of(result.build))
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
@@ -206,29 +206,29 @@ def _box(kind: bytes, data: bytes) -> bytes:
 
 
 def _zip(most: int) -> bytes:
-    found = io.BytesIO()
+    result = io.BytesIO()
     count = min(20_000, most // 300)
-    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
         for at in range(count):
             archive.writestr(f"{at}.md", b"[[a]] #b\n" * 8)
-    return found.getvalue()[:most]
+    return result.getvalue()[:most]
 
 
 def _zip_bomb(most: int) -> bytes:
-    found = io.BytesIO()
-    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.md", bytes(min(64 * MIB, 200 * most)))
-    return found.getvalue()
+    return result.getvalue()
 
 
 def _tar(most: int) -> bytes:
-    found = io.BytesIO()
-    with tarfile.open(fileobj=found, mode="w:gz", compresslevel=1) as archive:
+    result = io.BytesIO()
+    with tarfile.open(fileobj=result, mode="w:gz", compresslevel=1) as archive:
         for at in range(min(5_000, most // 300)):
             info = tarfile.TarInfo(f"{at}.md")
             info.size = 8
             archive.addfile(info, io.BytesIO(b"[[a]] #b"))
-    return found.getvalue()[:most]
+    return result.getvalue()[:most]
 
 
 FILES: tuple[Document, ...] = (

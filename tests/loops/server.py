@@ -47,9 +47,9 @@ class MeteredServer:
     async def sign_in(self) -> None:
         """Add a session of the pages to `known`."""
         _, text = await self.server.command("account", "link", "local@localhost")
-        found = re.search(r"/signin\?token=\S+", text)
-        assert found is not None, text
-        answer = await self.server.call("GET", found[0])
+        result = re.search(r"/signin\?token=\S+", text)
+        assert result is not None, text
+        answer = await self.server.call("GET", result[0])
         session = re.search(r"sixfold_session=[^;]+", answer.headers["set-cookie"])
         assert session is not None
         cookie = session[0]
@@ -69,9 +69,9 @@ class MeteredServer:
         return Cost(status, 1000 * LAYOUT.unpack_from(self._meter)[0], grown, text)
 
     def _memory(self, name: str) -> int:
-        found = re.search(rf"{name}:\s+(\d+) kB", (self._process / "status").read_text())
-        assert found is not None
-        return int(found[1]) * _KIB
+        result = re.search(rf"{name}:\s+(\d+) kB", (self._process / "status").read_text())
+        assert result is not None
+        return int(result[1]) * _KIB
 
     def send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, str]:
         """Send one request; returns its status, 0 for a closed connection, and how the response begins."""
@@ -97,9 +97,9 @@ async def metered(folder: Path, *, is_metered: bool = True) -> AsyncIterator[Met
     program = (sys.executable, child.__file__, str(path)) if is_metered else servers.PROGRAM
     async with servers.running(folder / "data", program) as server:
         with path.open("r+b") as file, mmap.mmap(file.fileno(), LAYOUT.size) as meter:
-            found = MeteredServer(server, meter)
+            result = MeteredServer(server, meter)
             try:
-                await found.sign_in()
-                yield found
+                await result.sign_in()
+                yield result
             finally:
-                found.close()
+                result.close()

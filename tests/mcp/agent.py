@@ -44,13 +44,13 @@ class Agent:
 
     async def call(self, tool: str, **arguments: Any) -> Any:
         """One tool that does its work: its values."""
-        found = await self.result("tools/call", {"name": tool, "arguments": arguments})
-        assert found["isError"] is False, found
-        return found["structuredContent"]
+        result = await self.result("tools/call", {"name": tool, "arguments": arguments})
+        assert result["isError"] is False, result
+        return result["structuredContent"]
 
     async def refused(self, tool: str, **arguments: Any) -> str:
         """One tool that refuses: what it says."""
-        found = await self.result("tools/call", {"name": tool, "arguments": arguments})
-        assert found["isError"] is True, found
-        (said,) = found["content"]
-        return said["text"]
+        result = await self.result("tools/call", {"name": tool, "arguments": arguments})
+        assert result["isError"] is True, result
+        (text,) = result["content"]
+        return text["text"]

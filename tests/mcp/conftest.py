@@ -14,8 +14,8 @@ from tests.mcp.agent import Agent
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the painter of dots."""
-    async with running_app(tmp_path) as found:
-        yield found
+    async with running_app(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture

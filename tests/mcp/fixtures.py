@@ -109,12 +109,12 @@ def eliciting(name: str, schema: JsonObject, arguments: JsonObject = NO_ARGUMENT
     """A tool that asks the person."""
 
     async def run(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-        asked = {"message": given.get("message", "Please tell"), "requestedSchema": schema}
-        answer = await call.ask("elicitation/create", asked)
-        said = (
+        request = {"message": given.get("message", "Please tell"), "requestedSchema": schema}
+        answer = await call.ask("elicitation/create", request)
+        message = (
             f"Elicitation completed: action={answer['action']}, content={json.dumps(answer.get('content'))}"
         )
-        return ToolOutcome({}, (text(said),))
+        return ToolOutcome({}, (text(message),))
 
     return McpTool(name, name, "Asks the person.", arguments, run, access=ANY, streams=True)
 
@@ -277,20 +277,20 @@ async def list_prompts(params: JsonObject, call: ToolInvocation) -> JsonObject:
 async def get_prompt(params: JsonObject, call: ToolInvocation) -> JsonObject:
     """One of them, filled in."""
     del call
-    given: Mapping[str, str] = params.get("arguments") or {}
+    inputs: Mapping[str, str] = params.get("arguments") or {}
     match params.get("name"):
         case "test_simple_prompt":
             content = [text("This is a simple prompt for testing.")]
         case "test_prompt_with_arguments":
-            content = [text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'")]
+            content = [text(f"Prompt with arguments: arg1='{inputs['arg1']}', arg2='{inputs['arg2']}'")]
         case "test_prompt_with_embedded_resource":
-            shown = {
-                "uri": given["resourceUri"],
+            visible = {
+                "uri": inputs["resourceUri"],
                 "mimeType": "text/plain",
                 "text": "Embedded resource content for testing.",
             }
             content = [
-                {"type": "resource", "resource": shown},
+                {"type": "resource", "resource": visible},
                 text("Please process the embedded resource above."),
             ]
         case "test_prompt_with_image":

@@ -77,12 +77,12 @@ async def test_an_official_client_does_a_days_work(
         await call(
             client, "write", slug="people/ann", title="Ann Lee", type="person", body="Ann works at Acme."
         )
-        found = await call(client, "search", query="who works at Acme?")
-        assert found["results"][0]["slug"] == "people/ann"
+        result = await call(client, "search", query="who works at Acme?")
+        assert result["results"][0]["slug"] == "people/ann"
         refused = await client.call_tool("read", {"slug": "no/such"})
         assert refused.is_error
-        made = await client.call_tool("run", {"model": "ra1", "input": {"prompt": "ein Bär"}})
-        assert made.content[0].type == "image"
+        output = await client.call_tool("run", {"model": "ra1", "input": {"prompt": "ein Bär"}})
+        assert output.content[0].type == "image"
         uris = [str(row.uri) for row in (await client.list_resources()).resources]
         assert uris == ["memory://companies/acme", "memory://people/ann"]
         (page,) = (await client.read_resource("memory://people/ann")).contents
@@ -93,25 +93,25 @@ async def test_an_official_client_does_a_days_work(
 
 async def call(client: Client, tool: str, **arguments: Any) -> Any:
     """One tool that does its work: its values."""
-    found = await client.call_tool(tool, arguments)
-    assert not found.is_error, found.content
-    return found.structured_content
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return result.structured_content
 
 
 async def test_a_client_is_told_how_far_a_run_is(place: tuple[AppFixture, str]) -> None:
     app, origin = place
-    told: list[float] = []
+    messages: list[float] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         del total, message
-        told.append(progress)
+        messages.append(progress)
 
     async with over_http(origin, app.key, "auto") as client:
         arguments = {"model": "ra1", "input": {"prompt": "a cat"}}
-        made = await client.call_tool("run", arguments, progress_callback=hear)
-    assert not made.is_error
-    assert told
-    assert told == sorted(told)
+        result = await client.call_tool("run", arguments, progress_callback=hear)
+    assert not result.is_error
+    assert messages
+    assert messages == sorted(messages)
 
 
 async def test_the_proxy_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ async def test_stdio_proxy_writes_only_protocol_and_ends_with_input(
         b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]',
         '{"jsonrpc":"2.0","id":"ü","method":"nope"}'.encode(),
     ]
-    status, said, _ = await spoken(origin, app.key, b"\n".join(lines) + b"\n")
-    answers = {json.dumps(answer[0]["id"] if isinstance(answer, list) else answer["id"]) for answer in said}
+    status, text, _ = await spoken(origin, app.key, b"\n".join(lines) + b"\n")
+    answers = {json.dumps(answer[0]["id"] if isinstance(answer, list) else answer["id"]) for answer in text}
     assert status == 0
-    assert len(said) == 5
+    assert len(text) == 5
     assert answers == {"1", "2", '"\\u00fc"', "null"}
 
 

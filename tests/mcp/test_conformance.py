@@ -52,8 +52,8 @@ async def test_no_scenario_of_the_official_suite_fails(
             *map(str, suite), *arguments, cwd=tmp_path, env=settings.worker_environment(),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        said, _ = await processes.told(child, RUN_SECONDS)
-    text = said.decode()
+        message, _ = await processes.told(child, RUN_SECONDS)
+    text = message.decode()
     total = _TOTAL.search(text)
     assert total is not None, text[-2000:]
     passed, failed = map(int, total.groups())

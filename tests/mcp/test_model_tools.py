@@ -25,16 +25,16 @@ async def test_a_run_shows_its_picture_and_costs_what_was_quoted(app: AppFixture
     quote = await agent.call("quote", model="ra1", input={"prompt": "a cat"})
     assert (quote["cost_usd"], quote["credits"]) == ("0.04", 4)
     assert await app.balance() == ("5.00", "0.00")
-    found = await agent.result(
+    result = await agent.result(
         "tools/call", {"name": "run", "arguments": {"model": "ra1", "input": {"prompt": "a"}}}
     )
-    image, link, text = found["content"]
+    image, link, text = result["content"]
     assert (image["type"], link["type"], text["type"]) == ("image", "resource_link", "text")
     with Image.open(BytesIO(base64.b64decode(image["data"]))) as picture:
         assert Image.MIME[picture.format or ""] == image["mimeType"]
     fetched = await app.client.get(link["uri"])
     assert fetched.content == base64.b64decode(image["data"])
-    values = found["structuredContent"]
+    values = result["structuredContent"]
     assert (values["status"], values["cost_usd"]) == ("succeeded", "0.04")
     assert await app.balance() == ("4.96", "0.00")
     again = await agent.call("prediction", id=values["id"])
@@ -73,22 +73,22 @@ async def test_after_a_kill_a_calls_key_finds_the_run_that_was_begun(app: AppFix
 async def test_a_call_that_was_refused_is_not_kept_for_its_key(app: AppFixture) -> None:
     poor = Agent(app, app.poor)
     answers = [await poor.post(ONCE, Idempotency_Key="k") for _ in range(2)]
-    told = [answer.json()["result"]["structuredContent"]["status"] for answer in answers]
-    assert told == [402, 402]
+    messages = [answer.json()["result"]["structuredContent"]["status"] for answer in answers]
+    assert messages == [402, 402]
     assert "Idempotent-Replayed" not in answers[1].headers
 
 
 async def test_what_has_ended_well_is_whole_though_it_made_no_file(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
-        made = await Agent(app).call("run_space", slug="api-contract", input={"text": "hi"})
-    assert (made["output"], made["data"], made["progress"]) == ([], {"value": "hi"}, 1.0)
+        result = await Agent(app).call("run_space", slug="api-contract", input={"text": "hi"})
+    assert (result["output"], result["data"], result["progress"]) == ([], {"value": "hi"}, 1.0)
 
 
 async def test_another_accounts_prediction_is_not_there(app: AppFixture, agent: Agent) -> None:
-    made = await agent.call("run", model="ra1", input={"prompt": "a cat"})
+    result = await agent.call("run", model="ra1", input={"prompt": "a cat"})
     stranger = Agent(app, app.other)
     unknown = await stranger.refused("prediction", id="pred_nope")
-    assert await stranger.refused("prediction", id=made["id"]) == unknown.replace("pred_nope", made["id"])
+    assert await stranger.refused("prediction", id=result["id"]) == unknown.replace("pred_nope", result["id"])
     assert (await stranger.call("prediction"))["predictions"] == []
 
 
@@ -106,9 +106,9 @@ async def test_what_is_not_there_is_told_with_where_to_look(agent: Agent) -> Non
 
 async def test_without_credit_nothing_runs_and_the_refusal_says_so(app: AppFixture) -> None:
     poor = Agent(app, app.poor)
-    said = await poor.refused("run", model="ra1", input={"prompt": "a cat"})
-    assert "Insufficient credits" in said
-    assert "credit" in said
+    text = await poor.refused("run", model="ra1", input={"prompt": "a cat"})
+    assert "Insufficient credits" in text
+    assert "credit" in text
 
 
 async def test_a_models_inputs_are_told_as_json_schema(agent: Agent) -> None:
@@ -129,11 +129,11 @@ async def test_a_run_with_a_progress_token_is_told_as_a_stream(agent: Agent) -> 
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     answer = await agent.post(body, Accept="application/json, text/event-stream")
     assert answer.headers["content-type"].startswith("text/event-stream")
-    told = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
-    assert all(message["method"] == "notifications/progress" for message in told[:-1])
-    assert {message["params"]["progressToken"] for message in told[:-1]} == {"t1"}
-    assert told[-1]["result"]["structuredContent"]["status"] == "succeeded"
-    assert len(told) > 1
+    messages = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert all(message["method"] == "notifications/progress" for message in messages[:-1])
+    assert {message["params"]["progressToken"] for message in messages[:-1]} == {"t1"}
+    assert messages[-1]["result"]["structuredContent"]["status"] == "succeeded"
+    assert len(messages) > 1
 
 
 async def test_templates_are_hired_by_the_hour_and_on_other_hardware(app: AppFixture, agent: Agent) -> None:
@@ -145,8 +145,8 @@ async def test_templates_are_hired_by_the_hour_and_on_other_hardware(app: AppFix
         app.product.templates["upscaler"].hardware,
     )
     assert float(other["cost_usd"]) > float(quote["cost_usd"])
-    made = await agent.call("run", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
-    assert (made["status"], made["hardware"]) == ("succeeded", "gpu-48gb-b")
+    result = await agent.call("run", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
+    assert (result["status"], result["hardware"]) == ("succeeded", "gpu-48gb-b")
     assert "hardware" in await agent.refused(
         "quote", model="upscaler", input={"image": PIXEL}, hardware="none"
     )
@@ -176,13 +176,13 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFi
 async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         agent = Agent(gateway.app)
-        asked = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
-        quote = await agent.call("quote", model="chat", input=asked)
+        request = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
+        quote = await agent.call("quote", model="chat", input=request)
         assert "tokens" in quote["price"]
-        said = await agent.call("run", model="chat", input=asked)
-        assert (said["data"], said["engine"]) == ({"value": "word word word"}, "relay")
-        assert 0 < float(said["cost_usd"]) <= float(quote["cost_usd"])
-        seen = await agent.call("run", model="vision", input={**asked, "image_url": PIXEL})
+        text = await agent.call("run", model="chat", input=request)
+        assert (text["data"], text["engine"]) == ({"value": "word word word"}, "relay")
+        assert 0 < float(text["cost_usd"]) <= float(quote["cost_usd"])
+        seen = await agent.call("run", model="vision", input={**request, "image_url": PIXEL})
         assert seen["status"] == "succeeded"
         assert "image" in str(gateway.acme.seen[-1])
         assert "prompt" in await agent.refused("run", model="chat", input={})

@@ -71,27 +71,29 @@ class Person:
 
     async def comes_back(self) -> AuthorizationCodeResult:
         """What the browser brought to the program."""
-        told = {name: values[0] for name, values in self._answer.items()}
-        return AuthorizationCodeResult(code=told["code"], state=told.get("state"), iss=told.get("iss"))
+        response = {name: values[0] for name, values in self._answer.items()}
+        return AuthorizationCodeResult(
+            code=response["code"], state=response.get("state"), iss=response.get("iss")
+        )
 
 
 async def test_official_client_authorizes_and_reuses_its_token(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
-    kept = Kept()
+    remaining = Kept()
     async with running_app(tmp_path, port=port) as app, served(app.asgi, port) as origin:
         person = Person(app, origin)
         about = OAuthClientMetadata(
             client_name="An assistant", redirect_uris=[AnyUrl(BACK)], token_endpoint_auth_method="none"
         )
-        auth = OAuthClientProvider(f"{origin}/mcp", about, kept, person.opens, person.comes_back)
+        auth = OAuthClientProvider(f"{origin}/mcp", about, remaining, person.opens, person.comes_back)
         async with (
             httpx2.AsyncClient(auth=auth) as http,
             Client(streamable_http_client(f"{origin}/mcp", http_client=http)) as client,
         ):
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert {"search", "write"} <= names
-        first = kept.tokens
+        first = remaining.tokens
         assert first is not None
         auth.context.token_expiry_time = 1  # long ago
         async with (
@@ -99,6 +101,6 @@ async def test_official_client_authorizes_and_reuses_its_token(tmp_path: Path) -
             Client(streamable_http_client(f"{origin}/mcp", http_client=http)) as client,
         ):
             assert (await client.list_tools()).tools
-        assert kept.tokens is not None
-        assert kept.tokens.access_token != first.access_token
+        assert remaining.tokens is not None
+        assert remaining.tokens.access_token != first.access_token
         assert person.asked == 1, "the refresh token was enough"

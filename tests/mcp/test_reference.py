@@ -35,10 +35,10 @@ def _kind(schema: dict[str, Any]) -> str:
         "" if low is None and high is None else f", {low} and more" if high is None else f", {low} to {high}"
     )
     default = schema.get("default")
-    told = (
+    response = (
         "" if default in (None, "") else f"; {str(default).lower() if isinstance(default, bool) else default}"
     )
-    return f"{kind}{span}{told}"
+    return f"{kind}{span}{response}"
 
 
 async def test_every_tool_stands_in_the_reference_as_it_is_listed(app: AppFixture) -> None:

@@ -67,8 +67,8 @@ async def test_silent_tool_sends_pings_and_then_its_answer(app: AppFixture) -> N
         lines = answer.aiter_lines()
         assert await anext(lines) == ": still at work"
         go_on.set()
-        said = [line async for line in lines if line.startswith("data: ")]
-    assert data(said[-1])["result"]["structuredContent"] == {"done": True}
+        messages = [line async for line in lines if line.startswith("data: ")]
+    assert data(messages[-1])["result"]["structuredContent"] == {"done": True}
 
 
 async def test_what_is_told_comes_in_its_order_and_before_the_answer(app: AppFixture) -> None:
@@ -84,9 +84,9 @@ async def test_what_is_told_comes_in_its_order_and_before_the_answer(app: AppFix
     ):
         answer = await client.post(url, json=asking("tell"))
         plain = await client.post(url, json=asking("tell"), headers={"Accept": "application/json"})
-    said = [data(line) for line in answer.text.splitlines() if line.startswith("data: ")]
-    assert [message["params"]["data"] for message in said[:-1]] == list(range(100))
-    assert said[-1]["id"] == 1
+    messages = [data(line) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert [message["params"]["data"] for message in messages[:-1]] == list(range(100))
+    assert messages[-1]["id"] == 1
     assert plain.json()["result"]["structuredContent"] == {"done": True}
 
 
@@ -106,8 +106,8 @@ async def test_only_whoever_was_asked_can_answer(app: AppFixture) -> None:
         assert (await client.post(url, json=reply, headers=bearer(app.other))).status_code == 202
         reply["result"] = "by the one who was asked"
         assert (await client.post(url, json=reply, headers=app.bearer)).status_code == 202
-        found = await anext(lines)
-    assert found["result"]["structuredContent"] == {"answer": "by the one who was asked"}
+        result = await anext(lines)
+    assert result["result"]["structuredContent"] == {"answer": "by the one who was asked"}
 
 
 async def test_client_without_streams_gets_an_elicitation_error(app: AppFixture) -> None:

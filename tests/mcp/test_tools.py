@@ -38,17 +38,17 @@ async def test_a_handshake_keeps_the_version_that_it_knows(agent: Agent) -> None
     for version in jsonrpc.HANDSHAKE:
         client = {"name": "t", "version": "1"}
         hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
-        found = await agent.result("initialize", hello)
-        assert found["protocolVersion"] == version
-        assert found["serverInfo"]["name"] == "sixfold"
-        assert found["capabilities"].keys() >= {"tools", "resources", "prompts"}
-        assert "search" in found["instructions"]
-        assert len(found["instructions"]) < 2_000  # it stands in every conversation
+        result = await agent.result("initialize", hello)
+        assert result["protocolVersion"] == version
+        assert result["serverInfo"]["name"] == "sixfold"
+        assert result["capabilities"].keys() >= {"tools", "resources", "prompts"}
+        assert "search" in result["instructions"]
+        assert len(result["instructions"]) < 2_000  # it stands in every conversation
 
 
 async def test_handshake_with_unknown_version_offers_its_own(agent: Agent) -> None:
-    found = await agent.result("initialize", {"protocolVersion": "1999-01-01", "capabilities": {}})
-    assert found["protocolVersion"] == jsonrpc.HANDSHAKE[-1]
+    result = await agent.result("initialize", {"protocolVersion": "1999-01-01", "capabilities": {}})
+    assert result["protocolVersion"] == jsonrpc.HANDSHAKE[-1]
 
 
 async def test_a_version_header_that_nobody_knows_is_refused(agent: Agent) -> None:
@@ -63,10 +63,10 @@ async def test_the_revision_without_a_handshake_is_spoken(agent: Agent) -> None:
     meta = {jsonrpc.VERSION_META: jsonrpc.LATEST, jsonrpc.CAPABILITIES_META: {}}
     headers = {"MCP_Protocol_Version": jsonrpc.LATEST, "Mcp_Method": "tools/list"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
-    found = (await agent.post(body, **headers)).json()["result"]
-    assert found["resultType"] == "complete"
-    assert found["cacheScope"] == "private"
-    assert found["_meta"][jsonrpc.SERVER_META]["name"] == "sixfold"
+    result = (await agent.post(body, **headers)).json()["result"]
+    assert result["resultType"] == "complete"
+    assert result["cacheScope"] == "private"
+    assert result["_meta"][jsonrpc.SERVER_META]["name"] == "sixfold"
     for wrong, code in (
         ({**body, "params": {}}, jsonrpc.INVALID_PARAMS),
         ({**body, "method": "ping"}, jsonrpc.HEADER_MISMATCH),
@@ -90,9 +90,9 @@ async def test_batch_is_answered_in_order_without_notifications(agent: Agent) ->
         return {"jsonrpc": "2.0", "id": number, "method": method}
 
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    found = (await agent.post([one(1), note, one(2, "nope"), 5, one(3)])).json()
-    assert [answer["id"] for answer in found] == [1, 2, None, 3]
-    assert found[1]["error"]["code"] == jsonrpc.METHOD_NOT_FOUND
+    body = (await agent.post([one(1), note, one(2, "nope"), 5, one(3)])).json()
+    assert [answer["id"] for answer in body] == [1, 2, None, 3]
+    assert body[1]["error"]["code"] == jsonrpc.METHOD_NOT_FOUND
     assert (await agent.post([note])).status_code == 202
     assert (await agent.post([])).status_code == 400
     assert (await agent.post([one(1)] * 51)).status_code == 400
@@ -101,9 +101,9 @@ async def test_batch_is_answered_in_order_without_notifications(agent: Agent) ->
 async def test_each_batch_request_counts_against_the_rate_limit(tmp_path: Path) -> None:
     async with running_app(tmp_path, requests_per_second_per_account=1) as app:
         batch = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(12)]
-        found = (await Agent(app).post(batch)).json()
-        assert ["result" in answer for answer in found] == [True] * 10 + [False] * 2
-        assert found[-1]["error"]["data"] == {"code": "rate_limited", "status": 429}
+        body = (await Agent(app).post(batch)).json()
+        assert ["result" in answer for answer in body] == [True] * 10 + [False] * 2
+        assert body[-1]["error"]["data"] == {"code": "rate_limited", "status": 429}
 
 
 async def test_a_batch_lets_other_tasks_run_between_its_messages(agent: Agent) -> None:
@@ -272,10 +272,10 @@ async def test_a_key_of_some_services_runs_those_and_remembers_nothing(app: AppF
 
 
 async def test_a_revoked_key_ends_at_once(app: AppFixture) -> None:
-    made = await app.product.database.write(keys.create(app.account.id))
-    agent = Agent(app, made.api_key)
+    row = await app.product.database.write(keys.create(app.account.id))
+    agent = Agent(app, row.api_key)
     assert await agent.result("ping") == {}
-    await app.product.database.write(keys.revoke(made.id))
+    await app.product.database.write(keys.revoke(row.id))
     assert (await agent.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 401
 
 
@@ -284,10 +284,10 @@ async def test_a_revoked_key_ends_at_once(app: AppFixture) -> None:
 
 async def test_an_agent_writes_links_tags_searches_reads_and_goes_back(agent: Agent) -> None:
     await agent.call("write", slug="companies/acme", title="Acme", type="company", body="Makes anvils.")
-    made = await agent.call(
+    result = await agent.call(
         "write", slug="people/ann", title="Ann Lee", type="person", body="Ann works at Acme."
     )
-    assert (made["version"], made["created"]) == (1, True)
+    assert (result["version"], result["created"]) == (1, True)
     await agent.call("link", slug="people/ann", to="companies/acme", type="founded", context="In 2020.")
     await agent.call("tag", slug="people/ann", tags=["friend"])
     await agent.call("timeline", slug="people/ann", date="2026-05", summary="Moved to Oslo")
@@ -315,20 +315,20 @@ async def test_an_agent_writes_links_tags_searches_reads_and_goes_back(agent: Ag
 async def test_a_lost_update_is_refused_with_the_way_to_merge(agent: Agent) -> None:
     first = await agent.call("write", slug="plan", body="One.")
     await agent.call("edit", slug="plan", operation="append", content="Two.", if_version=first["version"])
-    said = await agent.refused("write", slug="plan", body="Three.", if_version=first["version"])
-    assert "is at version 2, not 1" in said
-    assert "read it again" in said
+    text = await agent.refused("write", slug="plan", body="Three.", if_version=first["version"])
+    assert "is at version 2, not 1" in text
+    assert "read it again" in text
     assert "overwrite: true" in await agent.refused("write", slug="plan", body="Three.")
 
 
 async def test_the_text_of_a_page_is_read_as_it_stands(agent: Agent) -> None:
     body = 'He said: "no".\n\n\tA tab, and a \\ backslash.'
     await agent.call("write", slug="quoted", body=body)
-    found = await agent.result("tools/call", {"name": "read", "arguments": {"slug": "quoted"}})
-    text, rest = found["content"]
+    result = await agent.result("tools/call", {"name": "read", "arguments": {"slug": "quoted"}})
+    text, rest = result["content"]
     assert text == {"type": "text", "text": body}
     assert "body" not in json.loads(rest["text"])
-    assert found["structuredContent"]["body"] == body
+    assert result["structuredContent"]["body"] == body
 
 
 async def test_a_long_page_is_read_in_parts_that_fit(agent: Agent) -> None:
@@ -346,9 +346,9 @@ async def test_a_long_page_is_read_in_parts_that_fit(agent: Agent) -> None:
 
 
 async def test_unknown_tool_argument_is_reported(agent: Agent) -> None:
-    said = await agent.refused("write", slug="a", content="x")
-    assert "write has no argument content" in said
-    assert "body" in said
+    text = await agent.refused("write", slug="a", content="x")
+    assert "write has no argument content" in text
+    assert "body" in text
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
@@ -387,9 +387,9 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 async def test_a_refusal_is_an_answer_of_one_readable_text(agent: Agent) -> None:
     for tool, arguments in REFUSED:
-        said = await agent.refused(tool, **arguments)
-        assert 10 < len(said) < 600, (tool, arguments)
-        assert "Traceback" not in said
+        text = await agent.refused(tool, **arguments)
+        assert 10 < len(text) < 600, (tool, arguments)
+        assert "Traceback" not in text
 
 
 # -- resources and prompts -------------------------------------------------------------------------
@@ -407,14 +407,14 @@ async def test_pages_are_resources_and_slugs_complete_themselves(agent: Agent) -
     (template,) = (await agent.result("resources/templates/list"))["resourceTemplates"]
     assert template["uriTemplate"] == "memory://{slug}"
     ref = {"ref": {"type": "ref/resource", "uri": "memory://{slug}"}}
-    found = await agent.result("completion/complete", {**ref, "argument": {"name": "slug", "value": "peo"}})
-    assert found["completion"]["values"] == ["people/josé"]
-    found = await agent.result("completion/complete", {**ref, "argument": {"name": "slug", "value": "…"}})
-    assert found["completion"]["values"] == []
+    result = await agent.result("completion/complete", {**ref, "argument": {"name": "slug", "value": "peo"}})
+    assert result["completion"]["values"] == ["people/josé"]
+    result = await agent.result("completion/complete", {**ref, "argument": {"name": "slug", "value": "…"}})
+    assert result["completion"]["values"] == []
 
 
 async def test_prompts_take_their_topic(agent: Agent) -> None:
     names = [prompt["name"] for prompt in (await agent.result("prompts/list"))["prompts"]]
     assert names == ["recall", "remember"]
-    found = await agent.result("prompts/get", {"name": "recall", "arguments": {"topic": "{x} Acme"}})
-    assert "{x} Acme" in found["messages"][0]["content"]["text"]
+    result = await agent.result("prompts/get", {"name": "recall", "arguments": {"topic": "{x} Acme"}})
+    assert "{x} Acme" in result["messages"][0]["content"]["text"]

@@ -25,10 +25,10 @@ def test_a_moment_is_written_as_rfc_3339_in_utc() -> None:
 
 
 def test_ids_sort_by_the_time_they_were_made_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
+    results: list[str] = []
     for second in range(5):
         monkeypatch.setattr(ids, "_now", lambda second=second: second * clock.SECOND_US)
-        made.append(ids.new("pred"))
-    assert made == sorted(made)
-    assert len(set(made)) == 5
-    assert all(len(name) == len("pred_") + 36 for name in made)
+        results.append(ids.new("pred"))
+    assert results == sorted(results)
+    assert len(set(results)) == 5
+    assert all(len(name) == len("pred_") + 36 for name in results)

@@ -14,24 +14,24 @@ def _made(count: int) -> list[str]:
 
 def test_no_two_ids_are_the_same_whichever_threads_make_them() -> None:
     with ThreadPoolExecutor(4) as pool:
-        made = [made for some in pool.map(_made, [2_000] * 4) for made in some]
-    assert len({made[-25:] for made in made}) == len(made) == 8_000
-    assert {len(made) for made in made} == {40}
+        results = [results for some in pool.map(_made, [2_000] * 4) for results in some]
+    assert len({results[-25:] for results in results}) == len(results) == 8_000
+    assert {len(results) for results in results} == {40}
 
 
 def test_a_forked_process_draws_its_own() -> None:
     # Draws a batch.
     ids.new("req")
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        theirs = [made for some in pool.map(_made, [100, 100], chunksize=1) for made in some]
+        theirs = [result for some in pool.map(_made, [100, 100], chunksize=1) for result in some]
     ours = _made(100)
-    assert len({made[-25:] for made in [*theirs, *ours]}) == 300
+    assert len({result[-25:] for result in [*theirs, *ours]}) == 300
 
 
 def test_ids_sort_by_the_moment_they_were_made_in() -> None:
-    made = _made(500)
-    assert [each[:13] for each in made] == sorted(each[:13] for each in made)
-    assert ids.earliest("req", 0) < made[0]
+    result = _made(500)
+    assert [each[:13] for each in result] == sorted(each[:13] for each in result)
+    assert ids.earliest("req", 0) < result[0]
 
 
 def test_draw_is_random_without_a_key_and_fixed_with_one() -> None:

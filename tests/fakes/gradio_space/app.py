@@ -57,19 +57,19 @@ def turn(sound: str, backwards: bool) -> str:
     """A sound, from its end to its beginning."""
     with wave.open(sound) as file:
         about, samples = file.getparams(), np.frombuffer(file.readframes(file.getnframes()), np.int16)
-    made = Path(sound).with_name("turned.wav")
-    with wave.open(str(made), "wb") as file:
+    result = Path(sound).with_name("turned.wav")
+    with wave.open(str(result), "wb") as file:
         file.setparams(about)
         file.writeframes((samples[::-1] if backwards else samples).tobytes())
-    return str(made)
+    return str(result)
 
 
 def read(paper: Any, pictures: list[Any] | None) -> tuple[str, list[Any]]:
     """A file in capitals, and pictures turned on their side."""
     text = Path(getattr(paper, "name", paper)).read_text("utf-8")
-    made = Path(getattr(paper, "name", paper)).with_name("loud.txt")
-    made.write_text(text.upper(), "utf-8")
-    return str(made), [Image.open(picture).rotate(90, expand=True) for picture, _ in pictures or []]
+    result = Path(getattr(paper, "name", paper)).with_name("loud.txt")
+    result.write_text(text.upper(), "utf-8")
+    return str(result), [Image.open(picture).rotate(90, expand=True) for picture, _ in pictures or []]
 
 
 def show(pictures: list[Any] | None, times: float) -> list[Any]:
@@ -88,7 +88,7 @@ def wait(words: str, progress: Any = gr.Progress()) -> Iterator[str]:  # noqa: B
 
 def painting() -> Any:
     with gr.Blocks(title="Everything") as app:
-        given = [
+        inputs = [
             gr.Textbox(label="Words"),
             gr.Number(label="Count", value=3, precision=0, minimum=0, maximum=9),
             gr.Slider(32, 256, value=64, step=16, label="Width"),
@@ -99,11 +99,11 @@ def painting() -> Any:
             gr.Image(type="filepath", label="Picture"),
         ]
         seen = gr.State(0)
-        made = gr.Image(label="Result", format="png")
+        result = gr.Image(label="Result", format="png")
         count = gr.Number(label="Seen", precision=0)
         button = gr.Button()
-        button.click(paint, [*given, seen], [made, count, seen], api_name="paint")
-        gr.Button().click(lambda words: words, given[:1], gr.Textbox(), api_name="echo")
+        button.click(paint, [*inputs, seen], [result, count, seen], api_name="paint")
+        gr.Button().click(lambda words: words, inputs[:1], gr.Textbox(), api_name="echo")
     return app.queue()
 
 

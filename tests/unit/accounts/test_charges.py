@@ -37,9 +37,9 @@ def test_charge_is_the_line_sum_rounded_up_once_and_capped(lines: list[LineItem]
     charge = charges.calculate(lines, most)
     assert charge.amount == min(math.ceil(exact), math.inf if most is None else most)
     assert charges.decode(charges.encode(charge)) == charge
-    shown = charges.to_json(charge)
-    assert shown is not None
-    assert recomputed(shown) == micros(shown["amount_usd"]) == charge.amount
+    visible = charges.to_json(charge)
+    assert visible is not None
+    assert recomputed(visible) == micros(visible["amount_usd"]) == charge.amount
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_many_runs_are_stored_in_a_bounded_number_of_lines() -> None:
 
 @pytest.mark.parametrize("stored", [None, charges.NOTHING])
 def test_row_without_lines_shows_no_sum_or_zero(stored: str | None) -> None:
-    shown: Any = charges.to_json(charges.decode(stored))
-    assert shown == (None if stored is None else {"amount_usd": "0.00", "sum": "0.00 USD", "lines": []})
+    visible: Any = charges.to_json(charges.decode(stored))
+    assert visible == (None if stored is None else {"amount_usd": "0.00", "sum": "0.00 USD", "lines": []})

@@ -65,10 +65,10 @@ def _code(account_id: str) -> Transaction[Given]:
 
 
 def _refresh(account_id: str) -> Transaction[Given]:
-    given = yield from _code(account_id)
-    tokens = yield from oauth.exchange(*given)
+    inputs = yield from _code(account_id)
+    tokens = yield from oauth.exchange(*inputs)
     assert tokens is not None
-    return tokens.refresh_token, given[1]
+    return tokens.refresh_token, inputs[1]
 
 
 def _take_link(token: str) -> Transaction[str]:

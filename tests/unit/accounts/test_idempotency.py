@@ -78,6 +78,8 @@ async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
 
 
 def test_a_key_is_of_one_account_one_method_and_one_path() -> None:
-    asked = ("acct_1", "POST", "/api/ra1", "key")
-    others = [(*asked[:place], f"{asked[place]}2", *asked[place + 1 :]) for place in range(len(asked))]
-    assert len({idempotency.scope_id(*each) for each in (asked, *others)}) == 5
+    requests = ("acct_1", "POST", "/api/ra1", "key")
+    others = [
+        (*requests[:place], f"{requests[place]}2", *requests[place + 1 :]) for place in range(len(requests))
+    ]
+    assert len({idempotency.scope_id(*each) for each in (requests, *others)}) == 5

@@ -142,17 +142,19 @@ class SeveralMachine(LedgerMachine):
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4))
     def hold_several(self, whose: list[tuple[int, int]]) -> None:
         accounts = list(self.posted)
-        wanted = [
+        expected = [
             ledger_batches.HoldRequest(accounts[which], f"hold{next(self.names)}", amount)
             for which, amount in whose
         ]
-        asked = {name: sum(each.amount for each in wanted if each.account_id == name) for name in self.posted}
-        if any(amount > self.available(name) for name, amount in asked.items()):
+        request = {
+            name: sum(each.amount for each in expected if each.account_id == name) for name in self.posted
+        }
+        if any(amount > self.available(name) for name, amount in request.items()):
             with pytest.raises(errors.InsufficientCredits):
-                self.write(ledger_batches.hold_all(wanted))
+                self.write(ledger_batches.hold_all(expected))
         else:
-            self.write(ledger_batches.hold_all(wanted))
-            self.pending |= {each.hold_id: (each.account_id, each.amount) for each in wanted}
+            self.write(ledger_batches.hold_all(expected))
+            self.pending |= {each.hold_id: (each.account_id, each.amount) for each in expected}
 
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4), share=SHARES)
     def charge_several(self, whose: list[tuple[int, int]], share: float) -> None:
@@ -163,16 +165,18 @@ class SeveralMachine(LedgerMachine):
             )
             for which, most in whose
         ]
-        asked = {name: sum(each.amount for each in bought if each.account_id == name) for name in self.posted}
+        request = {
+            name: sum(each.amount for each in bought if each.account_id == name) for name in self.posted
+        }
         if any(each.amount > each.max_amount for each in bought):
             with pytest.raises(ledger.LedgerError):
                 self.write(ledger_batches.charge_all(bought))
-        elif any(amount > self.available(name) for name, amount in asked.items()):
+        elif any(amount > self.available(name) for name, amount in request.items()):
             with pytest.raises(errors.InsufficientCredits):
                 self.write(ledger_batches.charge_all(bought))
         else:
             self.write(ledger_batches.charge_all(bought))
-            self.posted = {name: posted - asked[name] for name, posted in self.posted.items()}
+            self.posted = {name: posted - request[name] for name, posted in self.posted.items()}
 
     @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4), again=st.booleans())
     def capture_several(self, shares: list[float], again: bool) -> None:
@@ -239,10 +243,10 @@ class RefundMachine(LedgerMachine):
         lease = RunLease("boot", 60_000_000)
         (claimed,) = self.write(claims.claim("dot", lease, 1, warm=True))
         file = OutputFile(f"{name}.png", name, "image/png", 1)
-        made = SuccessRecord(
+        result = SuccessRecord(
             Output((file,)), "full", "1", Trace(), (record(file, account_id, "output", prediction_id=name),)
         )
-        self.write(predictions.succeed(claimed.id, claimed.attempt, made))
+        self.write(predictions.succeed(claimed.id, claimed.attempt, result))
         self.posted[account_id] -= amount
         self.paid[name] = (account_id, amount)
         return name
@@ -256,15 +260,15 @@ class RefundMachine(LedgerMachine):
         if owner:
             self.posted[owner] += amount
         assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
-        found = self.loop.run_until_complete(self.database.read(many("media_by_name", name=f"{name}.png")))
-        assert not found
+        result = self.loop.run_until_complete(self.database.read(many("media_by_name", name=f"{name}.png")))
+        assert not result
 
     @invariant()
     def what_is_paid_for_is_there(self) -> None:
         for name in self.paid:
-            kept = self.loop.run_until_complete(self.database.read(predictions.get_any(name)))
-            assert kept.state is PredictionState.SUCCEEDED
-            assert kept.output is not None
+            remaining = self.loop.run_until_complete(self.database.read(predictions.get_any(name)))
+            assert remaining.state is PredictionState.SUCCEEDED
+            assert remaining.output is not None
 
 
 class PartsMachine(LedgerMachine):
@@ -330,19 +334,19 @@ class PartsMachine(LedgerMachine):
     def parts_are_readable_once_they_are_paid(self) -> None:
         for whole, parts in self.parts.items():
             for part in parts:
-                kept = self.loop.run_until_complete(self.database.read(predictions.get_any(part)))
+                remaining = self.loop.run_until_complete(self.database.read(predictions.get_any(part)))
                 named = self.loop.run_until_complete(
                     self.database.read(many("media_by_name", name=f"{part}.png"))
                 )
-                assert (kept.output is not None) == bool(named) == (whole in self.paid)
+                assert (remaining.output is not None) == bool(named) == (whole in self.paid)
 
 
 def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...], list[Account]]]:
     faults = yield from ledger_queries.verify()
-    found: list[Account] = []
+    results: list[Account] = []
     for account_id in account_ids:
-        found.append((yield from accounts.by_id(account_id)))
-    return faults, found
+        results.append((yield from accounts.by_id(account_id)))
+    return faults, results
 
 
 def _play(

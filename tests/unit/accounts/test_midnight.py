@@ -29,11 +29,11 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 
 def _spent() -> Transaction[list[int]]:
-    found: list[int] = []
+    results: list[int] = []
     for period in PERIODS:
         row = yield from one("key_spent", key_id="key_1", period=period)
-        found.append(int(row["amount"]) if row is not None else 0)
-    return found
+        results.append(int(row["amount"]) if row is not None else 0)
+    return results
 
 
 async def test_hold_across_midnight_refunds_the_day_it_counted_in(
@@ -48,8 +48,8 @@ async def test_hold_across_midnight_refunds_the_day_it_counted_in(
 
 async def test_holds_made_together_across_midnight_do_so_too(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
-    wanted = [ledger_batches.HoldRequest(account.id, name, 20, PAYER) for name in ("h1", "h2")]
-    moment = await database.write(ledger_batches.hold_all(wanted))
+    expected = [ledger_batches.HoldRequest(account.id, name, 20, PAYER) for name in ("h1", "h2")]
+    moment = await database.write(ledger_batches.hold_all(expected))
     assert await database.read(_spent()) == [40, 40, 0, 0]
     charge = ledger_batches.Capture(account.id, "h1", 20, 5, ENTRY, "key_1", moment)
     await database.write(ledger_batches.capture_all([charge]))

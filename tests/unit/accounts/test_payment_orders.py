@@ -195,9 +195,9 @@ async def tell(database: Database, events: Sequence[Mapping[str, Any]], pages: P
         processor = StripeClient(visitor, configured)
         for each in events:
             body, signature = signed(each)
-            told = processor.read(body, signature, NOW)
-            if told is not None:
-                await payments.receive(told, processor, database)
+            content = processor.read(body, signature, NOW)
+            if content is not None:
+                await payments.receive(content, processor, database)
 
 
 async def customer(database: Database) -> str:
@@ -223,14 +223,14 @@ def ledger_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize("story", STORIES)
 def test_payments_leave_the_same_in_every_order(ledger_of: Play, story: str) -> None:
-    told, cents = STORIES[story]
+    response, cents = STORIES[story]
 
     @settings(max_examples=12, deadline=None, derandomize=True)
     @given(data=st.data())
     def each(data: st.DataObject) -> None:
         async def play(database: Database) -> None:
             account_id, intent = await customer(database), f"pi_{next(_numbers)}"
-            once = [paid(account_id, intent), *told(intent)]
+            once = [paid(account_id, intent), *response(intent)]
             again = data.draw(st.lists(st.sampled_from(once), max_size=4))
             await tell(database, data.draw(st.permutations([*once, *again])))
             assert await left(database, account_id) == cents
@@ -247,8 +247,8 @@ def test_plans_are_the_same_in_every_order(ledger_of: Play, story: str) -> None:
     async def play(database: Database) -> None:
         for order in itertools.permutations(steps):
             account_id, name = await customer(database), f"sub_{next(_numbers)}"
-            told = [plan_event(account_id, name, *step) for step in order]
-            await tell(database, [*told, *told])
+            messages = [plan_event(account_id, name, *step) for step in order]
+            await tell(database, [*messages, *messages])
             assert (await database.read(accounts.by_id(account_id))).plan == plan, order
 
     ledger_of(play)
@@ -308,7 +308,7 @@ REVERSED: Mapping[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("story", REVERSED)
 def test_a_reversed_payment_of_a_plan_ends_it(ledger_of: Play, story: str) -> None:
-    told, plan = REVERSED[story]
+    response, plan = REVERSED[story]
 
     async def play(database: Database) -> None:
         for order in range(4):
@@ -316,7 +316,7 @@ def test_a_reversed_payment_of_a_plan_ends_it(ledger_of: Play, story: str) -> No
             created = event("customer.subscription.created", 1, **bought(account_id, name))
             again = event("customer.subscription.updated", 9, **bought(account_id, name))
             pages = origin_of_plan(account_id, name)
-            reversal = told(f"pi_{name}")
+            reversal = response(f"pi_{name}")
             orders = ([created, *reversal], [*reversal, created], [created, *reversal, again], reversal)
             await tell(database, orders[order], pages)
             assert (await database.read(accounts.by_id(account_id))).plan == plan, order

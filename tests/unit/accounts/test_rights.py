@@ -53,10 +53,10 @@ OLD_KEYS = {
 
 def old_rows(prefix: str, blob: Callable[[bytes], str]) -> list[str]:
     """Return statements of the previous version that insert the keys above and OAuth grants."""
-    found: list[str] = []
+    results: list[str] = []
     for name, (whose, scope, _) in OLD_KEYS.items():
         named = prefix + name
-        found.append(
+        results.append(
             f"INSERT INTO api_key (id, account_id, hash, hint, scope, created_at) "  # noqa: S608 - of this file
             f"VALUES ('{named}', '{whose}', {blob(keys.hash_of(named))}, 'hint', '{scope}', 1)"
         )
@@ -64,8 +64,8 @@ def old_rows(prefix: str, blob: Callable[[bytes], str]) -> list[str]:
             scopes = name.removeprefix("program-")
             code = blob(keys.hash_of(f"code {named}"))
             values = f"'{named}', 'client', '{whose}', '{scopes}', 'u', 'c', {code}, '{named}', {2**60}, 1"
-            found.append(f"INSERT INTO oauth_grant ({_GRANT}) VALUES ({values})")  # noqa: S608 - of this file
-    return found
+            results.append(f"INSERT INTO oauth_grant ({_GRANT}) VALUES ({values})")  # noqa: S608 - of this file
+    return results
 
 
 PEOPLE = [
@@ -113,10 +113,10 @@ async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, back: 
     await upgraded(tmp_path, back)
     async with databases.on(back, tmp_path) as database:
         for prefix in ("old-", "new-"):
-            for name, (_, _, wanted) in OLD_KEYS.items():
-                found = await database.read(keys.authenticate(prefix + name))
-                assert (prefix + name, found.rights) == (prefix + name, wanted)
-                assert found.authentication == ("oauth" if name.startswith("program-") else "key")
+            for name, (_, _, expected) in OLD_KEYS.items():
+                result = await database.read(keys.authenticate(prefix + name))
+                assert (prefix + name, result.rights) == (prefix + name, expected)
+                assert result.authentication == ("oauth" if name.startswith("program-") else "key")
         listed = {row["id"]: keys.rights_of(row) for row in await database.read(keys.of_account("customer"))}
         assert listed["old-service"] == listed["new-service"] == Rights.RUN
         assert listed["new-program-memory.read"] == Rights.MEMORY_READ
@@ -131,13 +131,13 @@ async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, 
         assert await secrets.encrypt_all() == 2
         assert await secrets.encrypt_all() == 0
         assert await secrets.of("customer") == await secrets.of("operator") == SECRET
-        made = (await database.write(accounts.create("new@example.com"))).id
-        first = await secrets.of(made)
+        result = (await database.write(accounts.create("new@example.com"))).id
+        first = await secrets.of(result)
         assert first.startswith("whsec_")
-        assert await secrets.of(made) == first != SECRET
+        assert await secrets.of(result) == first != SECRET
         with pytest.raises(errors.NotConfigured, match=r"another server\.key"):
             await WebhookSecrets(database, b"o" * 32).of("customer")
-        for account_id in ("customer", "operator", made):
+        for account_id in ("customer", "operator", result):
             row = await database.read(one("account_by_id", id=account_id))
             assert row is not None
             assert row["webhook_secret"] is None
@@ -160,10 +160,10 @@ async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
             with pytest.raises(errors.BadRequest, match=named):
                 await database.write(keys.create(ada, scope, granted=granted))
         assert await database.read(keys.of_account(ada)) == ()
-        made = await database.write(keys.create(ada, granted=Rights.MEMORY_READ))
-        found = await database.read(keys.authenticate(made.api_key))
-        assert found.rights == Rights.MEMORY_READ
-        assert found.scope.read_only, "a server of the version before narrows it too"
+        result = await database.write(keys.create(ada, granted=Rights.MEMORY_READ))
+        row = await database.read(keys.authenticate(result.api_key))
+        assert row.rights == Rights.MEMORY_READ
+        assert row.scope.read_only, "a server of the version before narrows it too"
 
 
 def test_names_of_rights_are_read_as_they_are_written() -> None:
@@ -191,12 +191,12 @@ async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, back: str) -> 
         token = await database.write(login_sessions.new_session(ada, BEGAN, LoginSession("password")))
         for age, fresh in ((0, True), (10 * MINUTE_US - 1, True), (10 * MINUTE_US, False)):
             moment = BEGAN + age
-            found = await database.read(login_sessions.session(token))
-            assert found is not None
-            assert (found.principal.is_fresh, found.principal.signed_in_at) == (fresh, BEGAN)
-            found.principal.require(rights.ACCOUNT_READ)
+            row = await database.read(login_sessions.session(token))
+            assert row is not None
+            assert (row.principal.is_fresh, row.principal.signed_in_at) == (fresh, BEGAN)
+            row.principal.require(rights.ACCOUNT_READ)
             if not fresh:
                 with pytest.raises(errors.SignInAgain):
-                    found.principal.require(rights.ACCOUNT_MANAGE)
+                    row.principal.require(rights.ACCOUNT_MANAGE)
             with pytest.raises(errors.Forbidden, match="needs the right operate, which this account"):
-                found.principal.require(rights.OPERATE)
+                row.principal.require(rights.OPERATE)

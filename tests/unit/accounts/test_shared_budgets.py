@@ -49,16 +49,16 @@ class Lab:
         return await self.database.read(keys.authenticate(key))
 
     async def payer(self, key: str) -> limits.Payer:
-        found = limits.payer_of(await self.principal(key))
-        assert found is not None
-        return found
+        result = limits.payer_of(await self.principal(key))
+        assert result is not None
+        return result
 
     async def spent(self) -> list[int]:
         """What the member, the team and the organization have spent this month."""
         ids = [self.member_id, self.team_id, self.account_id]
-        found = await self.database.read(limits.spent_now(ids))
-        assert all(day == month for day, month in found.values())
-        return [found[each][1] for each in ids]
+        row = await self.database.read(limits.spent_now(ids))
+        assert all(day == month for day, month in row.values())
+        return [row[each][1] for each in ids]
 
 
 @pytest.fixture(params=databases.BACKS)

@@ -25,8 +25,8 @@ async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
 
 
 def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
-    made = models({"mine": attribute})
-    return {"engines": made["engines"], "models": {"mine": made["models"]["mine"] | row}}
+    result = models({"mine": attribute})
+    return {"engines": result["engines"], "models": {"mine": result["models"]["mine"] | row}}
 
 
 async def test_custom_model_runs_on_its_own_engine_and_is_charged(line: PipelineFixture) -> None:
@@ -59,9 +59,9 @@ async def test_the_large_documents_in_memory_are_bounded(line: PipelineFixture) 
     own, size = line.service.custom_models, 3 * 2**20
     texts = [f"{number}" + "x" * size for number in range(7)]
     for number, text in enumerate(texts):
-        made = document(description=text)
-        made["models"] = {f"mine-{number}": made["models"]["mine"]}
-        await own.put(line.payer.id, "model", f"mine-{number}", made)
+        result = document(description=text)
+        result["models"] = {f"mine-{number}": result["models"]["mine"]}
+        await own.put(line.payer.id, "model", f"mine-{number}", result)
     assert size < own.kept_size <= 16 * 2**20
     met = [own.known(f"mine-{number}", line.payer.id) for number in range(7)]
     assert [model is not None for model in met] == [False, False, True, True, True, True, True]
@@ -78,8 +78,8 @@ async def test_many_small_documents_in_memory_are_bounded(line: PipelineFixture)
     for number in range(300):
         await own.put(line.payer.id, "model", "mine", document(description=f"{number}" + "x" * 60_000))
     assert own.kept_size <= 16 * 2**20
-    found = await own.find("mine", line.payer.id)
-    assert (found.version, found.model.description[:3]) == (300, "299")
+    result = await own.find("mine", line.payer.id)
+    assert (result.version, result.model.description[:3]) == (300, "299")
 
 
 async def test_version_limit_counts_removed_models(line: PipelineFixture) -> None:
@@ -96,17 +96,17 @@ async def test_version_limit_counts_removed_models(line: PipelineFixture) -> Non
 async def test_a_page_ends_by_its_number_or_by_its_bytes(line: PipelineFixture) -> None:
     own = line.service.custom_models
     for number in range(5):
-        made = document(description="x" * (3 * 2**20 if number < 3 else 1))
-        made["models"] = {f"mine-{number}": made["models"]["mine"]}
-        await own.put(line.payer.id, "model", f"mine-{number}", made)
+        output = document(description="x" * (3 * 2**20 if number < 3 else 1))
+        output["models"] = {f"mine-{number}": output["models"]["mine"]}
+        await own.put(line.payer.id, "model", f"mine-{number}", output)
     pages: list[list[str]] = []
     cursor: str | None = ""
     while cursor is not None:
-        found, cursor = await own.page(line.payer.id, "", 2, cursor)
-        pages.append([one.name for one in found])
+        result, cursor = await own.page(line.payer.id, "", 2, cursor)
+        pages.append([one.name for one in result])
     assert pages == [["mine-0", "mine-1"], ["mine-2", "mine-3"], ["mine-4"]]
-    found, cursor = await own.page(line.payer.id)
-    assert ([one.name for one in found], cursor) == (["mine-0", "mine-1"], "after:mine-1")
+    result, cursor = await own.page(line.payer.id)
+    assert ([one.name for one in result], cursor) == (["mine-0", "mine-1"], "after:mine-1")
     again = CustomModels(line.database, line.service.catalog)
     await again.load()
     assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5
@@ -114,16 +114,16 @@ async def test_a_page_ends_by_its_number_or_by_its_bytes(line: PipelineFixture) 
 
 async def test_many_models_are_read_and_hashed_one_by_one(line: PipelineFixture) -> None:
     for number in range(100):
-        made = document()
-        row = made["models"].pop("mine")
+        output = document()
+        row = output["models"].pop("mine")
         fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_500)}}
-        made["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
-        await line.service.custom_models.put(line.payer.id, "model", f"mine-{number:02}", made)
+        output["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
+        await line.service.custom_models.put(line.payer.id, "model", f"mine-{number:02}", output)
     own = CustomModels(line.database, line.service.catalog)
     async with loop_time.watched() as seen:
-        found, _ = await own.page(line.payer.id)
+        result, _ = await own.page(line.payer.id)
         hashed = {schemas.version_of(one.model) async for one in own.each(line.payer.id)}
-    assert (len(found), len(hashed)) == (100, 100)
+    assert (len(result), len(hashed)) == (100, 100)
     assert seen.longest < 0.06
 
 

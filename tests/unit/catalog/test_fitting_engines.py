@@ -45,10 +45,15 @@ def test_weights_serve_their_own_name_alone() -> None:
 
 
 def test_engines_are_told_inputs_by_their_own_names() -> None:
-    given = model("anime-image").check({"prompt": "x", "width": 519})
-    told = model("anime-image").for_engine(given)
-    assert (told["format"], told["steps"], told["guidance"], told["width"]) == ("webp", 28, 4, 512)
-    assert not told.keys() & {"output_format", "num_inference_steps", "guidance_scale"}
+    inputs = model("anime-image").check({"prompt": "x", "width": 519})
+    response = model("anime-image").for_engine(inputs)
+    assert (response["format"], response["steps"], response["guidance"], response["width"]) == (
+        "webp",
+        28,
+        4,
+        512,
+    )
+    assert not response.keys() & {"output_format", "num_inference_steps", "guidance_scale"}
 
 
 @pytest.mark.parametrize(("value", "taken"), [(2, 2), ("4", 4), (4.0, 4)])
@@ -111,6 +116,6 @@ CONTRACT: dict[str, dict[str, tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", sorted(CONTRACT))
 def test_inputs_are_the_contracts(name: str) -> None:
     known = {one.name: one for one in model(name).inputs}
-    for given, (default, least, most, *choices) in CONTRACT[name].items():
-        found = (known[given].default, known[given].min, known[given].max, *known[given].choices)
-        assert found == (default, least, most, *choices), given
+    for inputs, (default, least, most, *choices) in CONTRACT[name].items():
+        results = (known[inputs].default, known[inputs].min, known[inputs].max, *known[inputs].choices)
+        assert results == (default, least, most, *choices), inputs

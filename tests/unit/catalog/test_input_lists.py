@@ -106,10 +106,10 @@ _JSON = st.recursive(
 @given(st.sampled_from([TEXTS, LEVELS, SERIES]), _JSON)
 def test_any_json_is_a_list_or_refused(descriptor: Descriptor, value: Any) -> None:
     try:
-        found = inputs.check((descriptor,), {descriptor.name: value}).get(descriptor.name)
+        result = inputs.check((descriptor,), {descriptor.name: value}).get(descriptor.name)
     except InvalidInput:
         return
-    assert found is None or (isinstance(found, list) and found)
+    assert result is None or (isinstance(result, list) and result)
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "nan", "1e999"])

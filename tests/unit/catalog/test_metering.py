@@ -58,8 +58,8 @@ async def spent(line: PipelineFixture) -> int:
 
 def itemized(prediction: Prediction) -> int | None:
     """The cost as it follows from what the receipt shows."""
-    shown = receipt.to_json(prediction)[-1].get("charge")
-    return None if shown is None else recomputed(shown)
+    visible = receipt.to_json(prediction)[-1].get("charge")
+    return None if visible is None else recomputed(visible)
 
 
 async def test_hold_covers_the_longest_run_and_charge_the_real_time(line: PipelineFixture) -> None:
@@ -75,10 +75,10 @@ async def test_hold_covers_the_longest_run_and_charge_the_real_time(line: Pipeli
 
 
 async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: PipelineFixture) -> None:
-    told = await line.run("metered", extras={"billed": 2.5})
-    assert (told.price, told.cost, told.credits) == (10 * PRICE, 17_500, 2)
-    assert itemized(told) == 17_500
-    assert told.charge == charges.calculate((LineItem("request", 2_500_000, PRICE, 10**6),))
+    response = await line.run("metered", extras={"billed": 2.5})
+    assert (response.price, response.cost, response.credits) == (10 * PRICE, 17_500, 2)
+    assert itemized(response) == 17_500
+    assert response.charge == charges.calculate((LineItem("request", 2_500_000, PRICE, 10**6),))
     untold = await line.run("metered")
     assert (untold.cost, itemized(untold)) == (10 * PRICE, 10 * PRICE)
     assert await spent(line) == 17_500 + 10 * PRICE
@@ -86,8 +86,8 @@ async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Pipeli
 
 async def test_a_part_of_a_unit_is_paid_to_the_micro_dollar(line: PipelineFixture) -> None:
     """Two seconds of a recording are 0.0333… minutes."""
-    told = await line.run("metered", extras={"billed": 2 / 60})
-    assert told.cost == math.ceil(PRICE * 2 / 60) == 234 == itemized(told)
+    response = await line.run("metered", extras={"billed": 2 / 60})
+    assert response.cost == math.ceil(PRICE * 2 / 60) == 234 == itemized(response)
 
 
 async def test_no_run_costs_more_than_was_held_for_it(line: PipelineFixture) -> None:
@@ -112,7 +112,7 @@ async def test_engine_lines_count_only_if_they_sum_to_its_amount(
 ) -> None:
     ended = dataclasses.replace(await line.run("metered"), meter="children", rate=0, charge=None)
     right = (LineItem("ra1", 2, 3000), LineItem("tts", 1, 500))
-    for lines, shown in (
+    for lines, visible in (
         (right, right),
         ((), (LineItem("run", 1, 6500),)),
         (right[:1], (LineItem("run", 1, 6500),)),
@@ -122,7 +122,7 @@ async def test_engine_lines_count_only_if_they_sum_to_its_amount(
     ):
         charge = pricing.final_charge(ended, 0, 6500.0, lines)
         assert charge is not None
-        assert (charge.micros, charge.breakdown.lines) == (6500, shown)
+        assert (charge.micros, charge.breakdown.lines) == (6500, visible)
 
 
 async def test_free_run_is_not_charged_for_its_lines(line: PipelineFixture) -> None:

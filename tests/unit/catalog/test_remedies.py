@@ -70,7 +70,7 @@ def test_refusal_without_engines_names_a_command_or_variable(model: Model) -> No
 def test_every_extra_that_a_remedy_installs_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     named = [re.findall(r"sixfold\[([a-z]+)\]", one) for engine in ENGINES for one in clauses(engine)]
-    assert {extra for found in named for extra in found} <= extras.keys()
+    assert {extra for result in named for extra in result} <= extras.keys()
     assert any(named)
 
 

@@ -28,14 +28,14 @@ SECOND = 1_000_000
 
 
 def test_each_hardware_costs_what_its_template_says() -> None:
-    found = app_catalog.templates()
-    assert found.hardware_rate("piano", None) == HardwareRate("gpu-24gb-a", 420_000)
-    assert found.hardware_rate("piano", "gpu-24gb-a") == HardwareRate("gpu-24gb-a", 420_000)
-    assert found.hardware_rate("piano", "gpu-16gb-a") == HardwareRate("gpu-16gb-a", 300_000)
-    assert found.hardware_rate("text-to-3d", None) == HardwareRate("gpu-24gb-b", 540_000)
+    result = app_catalog.templates()
+    assert result.hardware_rate("piano", None) == HardwareRate("gpu-24gb-a", 420_000)
+    assert result.hardware_rate("piano", "gpu-24gb-a") == HardwareRate("gpu-24gb-a", 420_000)
+    assert result.hardware_rate("piano", "gpu-16gb-a") == HardwareRate("gpu-16gb-a", 300_000)
+    assert result.hardware_rate("text-to-3d", None) == HardwareRate("gpu-24gb-b", 540_000)
     for hardware in ("gpu-16gb-a", "gpu-9000"):
         with pytest.raises(errors.InvalidInput) as caught:
-            found.hardware_rate("video-t2v", hardware)
+            result.hardware_rate("video-t2v", hardware)
         assert caught.value.problems[0].input == "hardware"
 
 
@@ -49,31 +49,31 @@ def test_idle_time_follows_last_template_unless_configured() -> None:
     engine = app_catalog.catalog(Settings(), app_catalog.price_table(Settings())).engines()
     pool, now = WorkerPool(engine["scene-painter"]), time.monotonic()
     pool.slots = [WorkerSlot(since=now, idle_seconds=3600.0), WorkerSlot(since=now, idle_seconds=0.0)]
-    kept = pool.slots[0]
+    remaining = pool.slots[0]
     list(pool.pop_idle(None))
-    assert pool.slots == [kept]
+    assert pool.slots == [remaining]
     list(pool.pop_idle(0.0))
     assert pool.slots == []
 
 
 async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options()) as built:
-        made = await built.run()
+        result = await built.run()
     clock = iter(range(SECOND, 100 * SECOND, SECOND))
     times = DurationEstimator(lambda: next(clock))
-    guess = times.until_end(made.model, made.engine, 0, cold=True)
-    assert not times.has_sample(made.model, made.engine)
+    guess = times.until_end(result.model, result.engine, 0, cold=True)
+    assert not times.has_sample(result.model, result.engine)
     stations = ReceiptStations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
-    done = dataclasses.replace(made, stations=stations)
+    done = dataclasses.replace(result, stations=stations)
     times.on_event(done.id, StateChanged(done))
     assert guess == 6.0
-    assert times.has_sample(made.model, made.engine)
-    assert times.until_end(made.model, made.engine, 0, cold=True) == 12.0
-    assert times.until_end(made.model, made.engine, 2, cold=False) == 30.0
+    assert times.has_sample(result.model, result.engine)
+    assert times.until_end(result.model, result.engine, 0, cold=True) == 12.0
+    assert times.until_end(result.model, result.engine, 2, cold=False) == 30.0
     quick = dataclasses.replace(done, stations=dataclasses.replace(stations, run=0, cold_start=0))
     times.on_event(quick.id, StateChanged(quick))
-    assert times.average(made.model, made.engine).run == pytest.approx(7.0)
-    assert times.average(made.model, made.engine).start == pytest.approx(2.0)
+    assert times.average(result.model, result.engine).run == pytest.approx(7.0)
+    assert times.average(result.model, result.engine).start == pytest.approx(2.0)
     running = dataclasses.replace(done, state=PredictionState.RUNNING, started_at=SECOND)
     assert times.remaining(running, 0.5) == 0.0  # nothing has passed yet
     assert times.remaining(running, 0.5) == 1.0

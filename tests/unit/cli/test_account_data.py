@@ -9,13 +9,13 @@ from tests.unit.cli.conftest import Commands
 
 
 def test_all_of_an_account_is_written_into_one_zip(sixfold: Commands) -> None:
-    made = sixfold.ok("account", "create", "a@b.c", "--credit", "5")
+    output = sixfold.ok("account", "create", "a@b.c", "--credit", "5")
     path = sixfold.folder.parent / "a.zip"
-    told = sixfold.ok("account", "export", "a@b.c", str(path))
-    assert (told["account_id"], told["bytes"]) == (made["account_id"], path.stat().st_size)
-    with zipfile.ZipFile(path) as found:
-        account = json.loads(found.read("account.json"))
-        assert made["api_key"].encode() not in b"".join(found.read(name) for name in found.namelist())
+    response = sixfold.ok("account", "export", "a@b.c", str(path))
+    assert (response["account_id"], response["bytes"]) == (output["account_id"], path.stat().st_size)
+    with zipfile.ZipFile(path) as result:
+        account = json.loads(result.read("account.json"))
+        assert output["api_key"].encode() not in b"".join(result.read(name) for name in result.namelist())
     assert (account["email"], account["balance_usd"]) == ("a@b.c", "5.00")
     assert path.stat().st_mode & 0o077 == 0
     assert "does not exist" in sixfold.refused("account", "export", "a@b.c", str(path / "x" / "y.zip"))

@@ -21,19 +21,19 @@ SUM = "1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD"
 
 def rows(folder: Path, query: str, *values: object) -> list[tuple[object, ...]]:
     with sqlite3.connect(folder / "sixfold.db") as connection:
-        found = connection.execute(query, values).fetchall()
+        result = connection.execute(query, values).fetchall()
     connection.close()
-    return found
+    return result
 
 
 def test_a_new_account_gets_an_id_and_a_key_that_works(sixfold: Commands) -> None:
-    made = sixfold.ok("account", "create", "Ann@Example.com", "--credit", "12.5")
-    assert set(made) == {"account_id", "api_key"}
-    assert len(made["api_key"]) == len("sf_") + 43
+    result = sixfold.ok("account", "create", "Ann@Example.com", "--credit", "12.5")
+    assert set(result) == {"account_id", "api_key"}
+    assert len(result["api_key"]) == len("sf_") + 43
     query = "SELECT account_id FROM api_key WHERE hash = ?"
-    assert rows(sixfold.folder, query, keys.hash_of(made["api_key"])) == [(made["account_id"],)]
+    assert rows(sixfold.folder, query, keys.hash_of(result["api_key"])) == [(result["account_id"],)]
     assert sixfold.ok("account", "show", "ann@example.com") == {
-        "account_id": made["account_id"],
+        "account_id": result["account_id"],
         "email": "ann@example.com",
         "balance_usd": "12.50",
         "held_usd": "0.00",
@@ -115,16 +115,16 @@ def test_password_is_read_from_stdin_and_stored_hashed(
         with typed.open() as stream:
             monkeypatch.setattr("sys.stdin", stream)
             assert sixfold("account", "password", "a@b.c", "--stdin").status == status
-    ((kept,),) = rows(sixfold.folder, "SELECT password_hash FROM account WHERE email = 'a@b.c'")
-    assert PasswordHash.recommended().verify("correct horse", str(kept))
+    ((remaining,),) = rows(sixfold.folder, "SELECT password_hash FROM account WHERE email = 'a@b.c'")
+    assert PasswordHash.recommended().verify("correct horse", str(remaining))
 
 
 def test_sign_in_link_token_is_stored_as_a_hash(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
-    made = sixfold.ok("account", "link", "a@b.c")
-    url, _, token = made["url"].partition("?token=")
+    result = sixfold.ok("account", "link", "a@b.c")
+    url, _, token = result["url"].partition("?token=")
     assert url == "http://127.0.0.1:8600/signin"
-    assert made["expires_in_seconds"] == 3600
+    assert result["expires_in_seconds"] == 3600
     assert rows(sixfold.folder, "SELECT token_hash, kind FROM signin") == [(keys.hash_of(token), "link")]
 
 
@@ -132,17 +132,17 @@ def test_a_key_has_every_limit_that_it_was_given(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     limits = ["--read-only", "--collections", "notes,work", "--services", "ra1,anime", "--rpm", "60"]
     limits += ["--tpm", "5000", "--budget-day", "1.50", "--budget-month", "20", "--expires", "2999-01-31"]
-    made = sixfold.ok("key", "create", "a@b.c", *limits)
-    assert set(made) == {"id", "api_key"}
+    result = sixfold.ok("key", "create", "a@b.c", *limits)
+    assert set(result) == {"id", "api_key"}
     newest, first = sixfold.ok("key", "list", "a@b.c")["keys"]
     assert newest == {
-        "id": made["id"],
+        "id": result["id"],
         "name": "",
         "created_at": newest["created_at"],
         "used_at": None,
         "expires_at": "2999-02-01T00:00:00.000Z",
         "revoked_at": None,
-        "hint": made["api_key"][-4:],
+        "hint": result["api_key"][-4:],
         "rights": ["memory.read"],
         "read_only": True,
         "collections": ["notes", "work"],
@@ -153,7 +153,7 @@ def test_a_key_has_every_limit_that_it_was_given(sixfold: Commands) -> None:
         "budget_month_usd": "20.00",
     }
     assert first["read_only"] is False
-    assert made["api_key"] not in sixfold("key", "list", "a@b.c").out
+    assert result["api_key"] not in sixfold("key", "list", "a@b.c").out
 
 
 def test_a_server_has_one_operator(sixfold: Commands) -> None:
@@ -207,8 +207,8 @@ def test_key_has_named_rights_or_all_but_operate(sixfold: Commands) -> None:
         ("--rights", "account.manage", "--services", "ra1"): "cannot have account.manage",
         ("--rights", ","): "--rights is empty",
     }
-    for options, said in refused.items():
-        assert said in sixfold.refused("key", "create", "a@b.c", *options)
+    for options, text in refused.items():
+        assert text in sixfold.refused("key", "create", "a@b.c", *options)
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 5
 
 
@@ -252,10 +252,10 @@ def test_the_entries_of_a_ledger_have_the_sum_behind_each_charge(sixfold: Comman
     database_access.write(
         database_access.settings_of(argparse.Namespace(data_dir=str(sixfold.folder))), paid()
     )
-    told = sixfold.ok("ledger", "entries", "a@b.c", "--limit", "1")
-    [entry] = told["entries"]
+    response = sixfold.ok("ledger", "entries", "a@b.c", "--limit", "1")
+    [entry] = response["entries"]
     assert (entry["amount_usd"], entry["charge"]["sum"]) == ("-0.00024", SUM)
-    older = sixfold.ok("ledger", "entries", "a@b.c", "--cursor", told["next_cursor"])["entries"]
+    older = sixfold.ok("ledger", "entries", "a@b.c", "--cursor", response["next_cursor"])["entries"]
     assert [(entry["kind"], entry["charge"]) for entry in older] == [("credit", None)]
     assert SUM in sixfold("ledger", "entries", "a@b.c").out
     assert "--limit must be from 1 to 1000 (got 0)" in sixfold.refused(

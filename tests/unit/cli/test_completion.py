@@ -25,9 +25,9 @@ def script(sixfold: Commands, shell: str) -> str:
 
 def ended(text: str, folder: Path, *words: str) -> list[str]:
     """What bash would end the last of these words with."""
-    asked = " ".join(shlex.quote(word) for word in ("sixfold", *words))
-    shown = """printf '%s\\n' "${COMPREPLY[@]}" """
-    lines = [text, f"COMP_WORDS=({asked})", f"COMP_CWORD={len(words)}", "_sixfold", shown]
+    request = " ".join(shlex.quote(word) for word in ("sixfold", *words))
+    visible = """printf '%s\\n' "${COMPREPLY[@]}" """
+    lines = [text, f"COMP_WORDS=({request})", f"COMP_CWORD={len(words)}", "_sixfold", visible]
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
         cwd=folder,

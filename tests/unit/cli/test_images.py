@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.nightly, pytest.mark.slow]  # each test starts program
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
-    with podmans.served() as made:
-        yield made
+    with podmans.served() as result:
+        yield result
 
 
 def test_an_image_is_added_runs_is_missed_and_goes(podman: Podman, start: Starter, tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_a_folder_is_built_runs_shut_in_and_goes(podman: Podman, start: Starter,
     assert (added.json["name"], list(added.json["inputs"])) == ("local-probe-space", ["words"])
     ran = program(folder, "run", "local-probe-space", "words=hello", "--json").json
     assert (ran["status"], ran["output"]) == ("succeeded", "net no, root no"), ran
-    (kept,) = (folder / "spaces").iterdir()
-    assert kept.name in podman.said("images")
+    (remaining,) = (folder / "spaces").iterdir()
+    assert remaining.name in podman.said("images")
     (space / "Dockerfile").write_text("FROM scratch\nCOPY nothing /nothing\n")
     refused = program(folder, "space", "import", str(space))
     assert refused.status == 1

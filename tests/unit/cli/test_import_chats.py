@@ -94,12 +94,12 @@ def stored(sixfold: Commands, email: str) -> dict[str, list[tuple[str, str]]]:
 
     def read() -> Transaction[dict[str, list[tuple[str, str]]]]:
         tenant = Tenant((yield from accounts.by_email(email)).id)
-        found: dict[str, list[tuple[str, str]]] = {}
+        result: dict[str, list[tuple[str, str]]] = {}
         for chat in (yield from many("chat_list", **tenant.row, before=2**62, limit=100)):
             own = {"account_id": tenant.account_id, "conversation_id": chat["id"], "last": 2**62}
             items = [json.loads(str(row["item"])) for row in (yield from many("conversation_items", **own))]
-            found[str(chat["title"])] = [(item["role"], item["content"][0]["text"]) for item in items]
-        return found
+            result[str(chat["title"])] = [(item["role"], item["content"][0]["text"]) for item in items]
+        return result
 
     return database_access.read(load({}, data_dir=sixfold.folder), read())
 

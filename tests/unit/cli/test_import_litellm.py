@@ -84,8 +84,8 @@ def test_models_become_servers_aliases_and_prices(sixfold: Commands) -> None:
 
 
 def test_everything_else_is_listed_with_a_reason(sixfold: Commands) -> None:
-    found = reasons(import_(sixfold, CONFIG))
-    assert found.keys() == {
+    result = reasons(import_(sixfold, CONFIG))
+    assert result.keys() == {
         "model_list[2].litellm_params",
         "model_list[7]",
         "model_list[8]",
@@ -94,9 +94,9 @@ def test_everything_else_is_listed_with_a_reason(sixfold: Commands) -> None:
         "general_settings.master_key",
         "environment_variables",
     }
-    assert "temperature" in found["model_list[2].litellm_params"]
-    assert "LAB_URL" in found["model_list[9]"]
-    assert "REDIS_HOST" in found["environment_variables"]
+    assert "temperature" in result["model_list[2].litellm_params"]
+    assert "LAB_URL" in result["model_list[9]"]
+    assert "REDIS_HOST" in result["environment_variables"]
     assert not (sixfold.folder / "sixfold.toml").exists()
 
 
@@ -108,14 +108,14 @@ def test_a_file_keeps_its_text_and_its_settings(sixfold: Commands) -> None:
         'base_url = "http://10.0.0.5:4000/v1"\n'
     )
     (sixfold.folder / "sixfold.toml").write_text(before)
-    found = reasons(import_(sixfold, CONFIG, "--write"))
+    result = reasons(import_(sixfold, CONFIG, "--write"))
     text, gateway = (sixfold.folder / "sixfold.toml").read_text(), table(sixfold)
     for line in before.splitlines():
         assert line in text
     assert (gateway["retries"], gateway["timeout_seconds"]) == (1, 30)
     assert gateway["aliases"]["small"] == ["ollama/qwen3"]
     assert gateway["aliases"]["lab"] == ["mine/org/opt"]
-    assert {"[gateway] retries", "[gateway.aliases] small"} <= found.keys()
+    assert {"[gateway] retries", "[gateway.aliases] small"} <= result.keys()
     again = reasons(import_(sixfold, CONFIG, "--write"))
     assert (sixfold.folder / "sixfold.toml").read_text() == text
     assert "[gateway.aliases] lab" in again
@@ -266,6 +266,6 @@ async def test_a_server_answers_at_an_imported_alias(tmp_path: Path, start: Star
             )
         assert response.status_code == 200, response.text
         usage = response.json()["usage"]
-        shown = await asyncio.to_thread(inside, folder, "account", "show", "a@b.c", "--json")
+        visible = await asyncio.to_thread(inside, folder, "account", "show", "a@b.c", "--json")
         cost = usage["prompt_tokens"] + 2 * usage["completion_tokens"]
-        assert money.parse_usd(shown.json["balance_usd"]) == money.MICROS_PER_USD - cost
+        assert money.parse_usd(visible.json["balance_usd"]) == money.MICROS_PER_USD - cost

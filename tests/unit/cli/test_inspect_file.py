@@ -97,12 +97,12 @@ def test_without_its_parent_a_file_says_which_it_needs(made: Mapping[str, Path],
 
 
 def test_inspecting_shows_the_manifest_and_whose_it_is(server: Server, made: Mapping[str, Path]) -> None:
-    found = inside(server.folder, "inspect", str(made["photo"]), "--json").json
-    assert found["signature"] == "ours"
-    assert found["signed_by"].startswith("ed25519:")
-    assert found["manifest"]["model"] == "ra1"
-    assert found["manifest"]["seed"] == 7
-    assert found["manifest"]["inputs"]["prompt"] == PROMPT.removeprefix("prompt=")
+    result = inside(server.folder, "inspect", str(made["photo"]), "--json").json
+    assert result["signature"] == "ours"
+    assert result["signed_by"].startswith("ed25519:")
+    assert result["manifest"]["model"] == "ra1"
+    assert result["manifest"]["seed"] == 7
+    assert result["manifest"]["inputs"]["prompt"] == PROMPT.removeprefix("prompt=")
     parents = inside(server.folder, "inspect", str(made["style"]), "--json").json["manifest"]["parents"]
     assert len(parents) == 1
     assert "valid, signed by this server" in inside(server.folder, "inspect", str(made["photo"])).out

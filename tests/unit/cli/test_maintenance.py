@@ -92,7 +92,7 @@ def test_the_doctor_names_what_is_wrong(sixfold: Commands, statement: str, probl
     change(sixfold.folder, statement)
     done = sixfold("doctor", "--json")
     assert done.status == 1
-    assert any(problem in found for found in done.json["problems"])
+    assert any(problem in result for result in done.json["problems"])
     assert problem in done.err
 
 
@@ -105,8 +105,8 @@ def test_a_file_that_is_no_database_is_one_sentence(sixfold: Commands) -> None:
 
 def test_the_engines_are_listed_with_what_they_serve(sixfold: Commands) -> None:
     engines = {row["engine"]: row for row in sixfold.ok("engines", "list")["engines"]}
-    told = {"engine", "version", "kind", "quality", "models", "ready", "detail", "unlock"}
-    assert set(engines["scene-painter"]) == told
+    messages = {"engine", "version", "kind", "quality", "models", "ready", "detail", "unlock"}
+    assert set(engines["scene-painter"]) == messages
     assert engines["scene-painter"]["ready"]
     assert "ra1" in engines["scene-painter"]["models"]
     assert "style-transfer" in engines["style-painter"]["models"]

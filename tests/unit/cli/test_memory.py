@@ -120,8 +120,8 @@ def test_a_folder_goes_in_and_comes_out_as_it_was(server: Server, tmp_path: Path
     (folder / "elsewhere.md").symlink_to(folder / "Plan A.md")
     (folder / ".draft.md").write_bytes(b"mine")
     Path(os.fsdecode(bytes(folder) + b"/\xff.md")).write_bytes(b"a name of another coding")
-    told = memory(server, "import", str(folder), "--json")
-    assert (told.status, {row["path"] for row in told.json["errors"]}) == (
+    response = memory(server, "import", str(folder), "--json")
+    assert (response.status, {row["path"] for row in response.json["errors"]}) == (
         1,
         {".draft.md", "elsewhere.md", "\ufffd.md"},
     )
@@ -198,8 +198,8 @@ def test_watch_runs_until_interrupted_and_locks_the_folder(server: Server, tmp_p
 def test_sync_with_a_collection_key_writes_only_there(server: Server, tmp_path: Path) -> None:
     said(server, "mine", "write", "ours", "--collection", "team")
     said(server, "not yours", "write", "theirs", "--collection", "other")
-    made = program(server.folder, "key", "create", "local@localhost", "--collections", "team", "--json")
-    key = {"SIXFOLD_API_KEY": made.json["api_key"]}
+    result = program(server.folder, "key", "create", "local@localhost", "--collections", "team", "--json")
+    key = {"SIXFOLD_API_KEY": result.json["api_key"]}
     folder = tmp_path / "vault"
     folder.mkdir()
     (folder / "new.md").write_text("A new page.", "utf-8")

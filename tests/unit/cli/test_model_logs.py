@@ -39,9 +39,9 @@ def test_author_sees_prints_exceptions_and_file_errors(start: Starter, tmp_path:
     assert program(folder, "run", "speaker", "word=duck").status == 0
     assert program(folder, "run", "speaker", "word=swan").status == 1
 
-    told = program(folder, "model", "logs", "speaker", "--json").json
-    assert (told["model"], told["fault"]) == ("speaker", None)
-    duck, swan = told["runs"]
+    response = program(folder, "model", "logs", "speaker", "--json").json
+    assert (response["model"], response["fault"]) == ("speaker", None)
+    duck, swan = response["runs"]
     assert (duck["status"], duck["error"], duck["logs"]) == ("succeeded", None, ["asked for duck"])
     assert (swan["status"], swan["error"]) == ("failed", "ValueError: no swans here")
     assert swan["logs"][0] == "asked for swan"
@@ -62,7 +62,7 @@ def test_author_sees_prints_exceptions_and_file_errors(start: Starter, tmp_path:
     assert program(folder, "run", "speaker", "word=goose").status == 0
     assert json.loads(following.stdout.readline())["logs"] == ["asked for goose"]
     (folder / "models" / "speaker.py").write_text("def (\n")
-    said = json.loads(following.stdout.readline())
-    assert said == {"model": "speaker", "fault": "line 1: invalid syntax"}
+    text = json.loads(following.stdout.readline())
+    assert text == {"model": "speaker", "fault": "line 1: invalid syntax"}
     assert processes.ended(following, signal.SIGINT) == 130
     assert "speaker: line 1: invalid syntax" in program(folder, "model", "logs", "speaker").out

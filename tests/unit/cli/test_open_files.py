@@ -46,9 +46,9 @@ def limited(tmp_path: Path) -> Iterator[Limited]:
             line = process.stdout.readline()
             assert line, (tmp_path / "log").read_text()
             banner += line
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", banner)
-        assert found is not None
-        return process, int(found[1])
+        result = re.search(r"http://127\.0\.0\.1:(\d+)", banner)
+        assert result is not None
+        return process, int(result[1])
 
     yield start
     for process in started:
@@ -59,16 +59,16 @@ def limited(tmp_path: Path) -> Iterator[Limited]:
 def soft_limit(pid: int | str) -> int:
     """The soft limit of a process, as the kernel tells it."""
     text = Path(f"/proc/{pid}/limits").read_text()
-    found = re.search(r"Max open files\s+(\d+)", text)
-    assert found is not None
-    return int(found[1])
+    result = re.search(r"Max open files\s+(\d+)", text)
+    assert result is not None
+    return int(result[1])
 
 
 def descendants(pid: int) -> list[int]:
     """The processes below a process."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     children = [int(child) for task in tasks for child in task.read_text().split()]
-    return children + [found for child in children for found in descendants(child)]
+    return children + [result for child in children for result in descendants(child)]
 
 
 def ask(port: int, path: str = "/livez", **headers: str) -> tuple[int, str | None]:
@@ -118,20 +118,20 @@ def test_serve_answers_more_connections_than_descriptors(
 ) -> None:
     _, port = limited(200, 200)
     with contextlib.ExitStack() as stack:
-        asked: dict[int, socket.socket] = {}
+        request: dict[int, socket.socket] = {}
         for _ in range(400):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            asked[connection.fileno()] = connection
+            request[connection.fileno()] = connection
         statuses: dict[bytes, int] = {}
         poll = select.poll()
-        for descriptor in asked:
+        for descriptor in request:
             poll.register(descriptor, select.POLLIN)
-        while asked:
-            found = poll.poll(START_SECONDS * 1000)
-            assert found, f"{len(asked)} connections got no answer"
-            for descriptor, _ in found:
-                line = asked.pop(descriptor).recv(4096).partition(b"\r\n")[0]
+        while request:
+            result = poll.poll(START_SECONDS * 1000)
+            assert result, f"{len(request)} connections got no answer"
+            for descriptor, _ in result:
+                line = request.pop(descriptor).recv(4096).partition(b"\r\n")[0]
                 statuses[line] = statuses.get(line, 0) + 1
                 poll.unregister(descriptor)
     assert statuses.keys() == {b"HTTP/1.1 200 OK", b"HTTP/1.1 503 Service Unavailable"}, statuses

@@ -135,6 +135,6 @@ async def test_a_provider_is_asked_whether_it_takes_the_key(
     row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}[name]
     assert row["checked_at"] == done["checked_at"]
     async with key_server(path, header, "another") as url:
-        said = await asyncio.to_thread(sixfold.refused, "provider", "check", name, "--base-url", url)
-    assert "key was refused" in said
-    assert KEY not in said
+        text = await asyncio.to_thread(sixfold.refused, "provider", "check", name, "--base-url", url)
+    assert "key was refused" in text
+    assert KEY not in text

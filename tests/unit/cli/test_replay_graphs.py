@@ -27,12 +27,12 @@ ORDERS = {
 def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """One file of each space."""
     folder = tmp_path_factory.mktemp("made")
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for slug, (name, *words) in ORDERS.items():
-        found[slug] = folder / name
-        done = inside(server.folder, "run", f"space:{slug}", *words, "-o", str(found[slug]))
+        result[slug] = folder / name
+        done = inside(server.folder, "run", f"space:{slug}", *words, "-o", str(result[slug]))
         assert done.status == 0, done.err
-    return found
+    return result
 
 
 @pytest.mark.parametrize("slug", ORDERS)

@@ -57,11 +57,11 @@ def test_several_output_files_are_numbered(server: Server, tmp_path: Path) -> No
 
 def test_non_file_output_is_saved_to_the_named_path(server: Server, tmp_path: Path) -> None:
     order = ("motion-model", "prompt=walk", "steps=2")
-    shown = run(server, *order)
-    assert '"pelvis"' in shown.out
-    kept = run(server, *order, "-o", str(tmp_path / "poses"))
-    assert '"pelvis"' not in kept.out
-    assert str(tmp_path / "poses.json") in kept.out
+    visible = run(server, *order)
+    assert '"pelvis"' in visible.out
+    remaining = run(server, *order, "-o", str(tmp_path / "poses"))
+    assert '"pelvis"' not in remaining.out
+    assert str(tmp_path / "poses.json") in remaining.out
     assert [pose["t"] for pose in json.loads((tmp_path / "poses.json").read_text())] == [50, 100]
 
 
@@ -137,13 +137,13 @@ def test_every_model_is_listed_with_its_inputs(server: Server) -> None:
 
 def test_predictions_are_listed_newest_first_with_receipts(server: Server) -> None:
     target = str(server.folder.parent / "p.png")
-    made = [run(server, "ra2", "prompt=x", *SMALL, "-o", target, "--json").json["id"] for _ in range(2)]
+    results = [run(server, "ra2", "prompt=x", *SMALL, "-o", target, "--json").json["id"] for _ in range(2)]
     listed = program(server.folder, "predictions", "--limit", "2", "--json").json["predictions"]
-    assert [row["id"] for row in listed] == made[::-1]
-    assert made[0] in program(server.folder, "predictions").out
-    shown = program(server.folder, "predictions", made[0])
-    assert "captured" in shown.out
-    assert shown.status == 0
+    assert [row["id"] for row in listed] == results[::-1]
+    assert results[0] in program(server.folder, "predictions").out
+    visible = program(server.folder, "predictions", results[0])
+    assert "captured" in visible.out
+    assert visible.status == 0
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_a_run_is_canceled_and_costs_nothing(start: Starter, tmp_path: Path) -> 
     out, _ = client.communicate(timeout=60)
     assert client.returncode == 1
     assert "canceled: nothing was charged" in out
-    shown = program(server.folder, "account", "show", "local@localhost", "--json").json
-    assert (shown["balance_usd"], shown["held_usd"]) == ("10.00", "0.00")
+    visible = program(server.folder, "account", "show", "local@localhost", "--json").json
+    assert (visible["balance_usd"], visible["held_usd"]) == ("10.00", "0.00")
     assert program(server.folder, "predictions", rows[0]["id"]).status == 1
 
 
@@ -192,15 +192,15 @@ def test_whoever_interrupts_a_run_is_told_how_to_find_it(start: Starter, tmp_pat
     words = [sys.executable, "-m", "sixfold.cli.main", "run", "ra2", "prompt=x", *SMALL]
     client = processes.began(words, env=minimal(server.folder), stderr=theirs)
     os.close(theirs)
-    said = os.read(ours, 4096)  # its bar: it has been told which prediction is its own
+    content = os.read(ours, 4096)  # its bar: it has been told which prediction is its own
     client.send_signal(signal.SIGINT)
     assert client.wait(processes.PATIENCE_SECONDS) == 130
     with contextlib.suppress(OSError):  # a terminal whose other end is gone
         while more := os.read(ours, 4096):
-            said += more
+            content += more
     os.close(ours)
     (row,) = program(server.folder, "predictions", "--json").json["predictions"]
-    assert f"sixfold predictions cancel {row['id']}" in said.decode()
+    assert f"sixfold predictions cancel {row['id']}" in content.decode()
 
 
 def test_a_failed_run_says_why_and_is_status_1(start: Starter, tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_a_quote_runs_nothing(server: Server, tmp_path: Path) -> None:
     done = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-24gb-b")
     assert (done.status, done.err) == (0, "")
     assert "0.09 USD" in done.out  # 0.54 USD an hour for 600 s
-    told = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--json").json
-    assert set(told) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
+    response = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--json").json
+    assert set(response) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
     refused = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-9000")
     assert (refused.status, "got gpu-9000" in refused.err) == (1, True)
 

@@ -111,13 +111,13 @@ def test_the_local_account_is_nobody_that_others_could_be(start: Starter, tmp_pa
 
 def test_with_both_it_starts_and_makes_no_local_account(start: Starter, tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    made = json.loads(program(folder, "account", "create", "a@b.c", "--json").out)
+    result = json.loads(program(folder, "account", "create", "a@b.c", "--json").out)
     port = free_port()
     server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC)
     assert "https://six.example" in server.banner
     assert not (folder / "local.key").exists()
     assert "curl" not in server.banner
-    assert ask(f"http://127.0.0.1:{port}/api/account", made["api_key"]) == 200
+    assert ask(f"http://127.0.0.1:{port}/api/account", result["api_key"]) == 200
     assert server.stop() == 0
 
 
@@ -130,17 +130,17 @@ def test_open_imagekit_charges_the_operator(start: Starter, tmp_path: Path) -> N
     with urllib.request.urlopen(picture, timeout=60) as answer:
         assert answer.headers["Content-Type"] == "image/webp"
     assert server.stop() == 0
-    shown = json.loads(program(folder, "account", "show", "local@localhost", "--json").out)
-    assert (shown["balance_usd"], shown["held_usd"]) == ("0.00", "0.00")
+    visible = json.loads(program(folder, "account", "show", "local@localhost", "--json").out)
+    assert (visible["balance_usd"], visible["held_usd"]) == ("0.00", "0.00")
     assert not (folder / "local.key").exists()
 
 
 def test_administration_works_while_the_server_runs(server: Server) -> None:
-    made = json.loads(program(server.folder, "account", "create", "b@b.c", "--credit", "1", "--json").out)
-    assert ask(f"{server.url}/api/account", made["api_key"]) == 200
+    result = json.loads(program(server.folder, "account", "create", "b@b.c", "--credit", "1", "--json").out)
+    assert ask(f"{server.url}/api/account", result["api_key"]) == 200
     keys = json.loads(program(server.folder, "key", "list", "b@b.c", "--json").out)["keys"]
     assert program(server.folder, "key", "revoke", keys[0]["id"]).status == 0
-    assert ask(f"{server.url}/api/account", made["api_key"]) == 401
+    assert ask(f"{server.url}/api/account", result["api_key"]) == 401
     assert program(server.folder, "ledger", "verify").status == 0
     link = json.loads(program(server.folder, "account", "link", "b@b.c", "--json").out)
     assert link["url"].startswith(f"{server.url}/signin?token=")
@@ -165,8 +165,8 @@ def test_unserved_areas_are_not_there(start: Starter, tmp_path: Path) -> None:
     server = start(tmp_path / "data", "--areas", "imagekit")
     assert ask(f"{server.url}/api/containers/predictions", local_key(server)) == 404
     (line,) = [line for line in server.banner.splitlines() if line.startswith("curl ")]
-    shown = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
-    assert json.loads(shown.stdout)["email"] == "local@localhost"
+    visible = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(visible.stdout)["email"] == "local@localhost"
     assert server.stop(signal.SIGINT) == 0
 
 
@@ -209,8 +209,8 @@ def test_a_caller_who_waits_is_answered_202_when_the_server_ends(start: Starter,
     prediction = json.loads(answer.read())
     waiting.close()
     again = start(tmp_path / "data")
-    shown = program(tmp_path / "data", "predictions", prediction["id"], "--json")
-    assert json.loads(shown.out)["status"] in {"queued", "starting", "running", "succeeded"}
+    visible = program(tmp_path / "data", "predictions", prediction["id"], "--json")
+    assert json.loads(visible.out)["status"] in {"queued", "starting", "running", "succeeded"}
     assert again.stop() == 0
 
 

@@ -62,8 +62,8 @@ def test_gradio_folder_runs_in_a_container_with_files(
     assert ran.status == 0, ran.err
     assert ran.json["status"] == "succeeded", ran.json
     assert ran.json["logs"].splitlines()[-2:] == ["mixing", "painting"]
-    with Image.open(tmp_path / "made.png") as made:
-        assert np.asarray(made.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
+    with Image.open(tmp_path / "made.png") as result:
+        assert np.asarray(result.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
     assert podman.said("ps", "-q"), "it stays until it has been idle"
     assert server.stop() == 0
     assert podman.said("ps", "-aq") == "", "no container is left"

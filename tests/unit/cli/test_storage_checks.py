@@ -40,8 +40,8 @@ def test_a_file_where_a_folder_should_be_is_a_problem(tmp_path: Path) -> None:
 @needed
 def test_a_bucket_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
     name = s3.server().new_bucket()
-    found = look(tmp_path, blob_url=f"s3://{name}/store", upload_url=f"s3://{name}/uploads")
-    assert [place.record()["writable"] for place in found] == [True, True]
+    result = look(tmp_path, blob_url=f"s3://{name}/store", upload_url=f"s3://{name}/uploads")
+    assert [place.record()["writable"] for place in result] == [True, True]
     assert b"<Key>" not in s3.server().request("GET", f"/{name}?list-type=2")
 
 

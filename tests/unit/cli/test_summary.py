@@ -112,13 +112,13 @@ COMFYUI = "start ComfyUI with Wan 2.1 (SIXFOLD_COMFYUI_URL)"
 def test_a_way_to_unlock_more_is_a_command_and_its_tasks(
     row: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    found = summary.unlocking_commands([row], MODELS, [])
-    assert found == {command: [summary.task_of(name)] for command, name in expected.items()}
+    result = summary.unlocking_commands([row], MODELS, [])
+    assert result == {command: [summary.task_of(name)] for command, name in expected.items()}
 
 
 def test_a_comfyui_that_runs_is_not_started_but_given_a_model() -> None:
-    found = [{"kind": "comfyui", "found": "0.8.0 at http://127.0.0.1:8188"}]
-    assert list(summary.unlocking_commands([engine("comfyui", COMFYUI, "video-a")], MODELS, found)) == [
+    results = [{"kind": "comfyui", "found": "0.8.0 at http://127.0.0.1:8188"}]
+    assert list(summary.unlocking_commands([engine("comfyui", COMFYUI, "video-a")], MODELS, results)) == [
         "add Wan 2.1 to ComfyUI"
     ]
 
@@ -135,8 +135,8 @@ def test_an_ollama_that_runs_is_not_started_but_given_a_model(
 ) -> None:
     configured = settings.load({}, data_dir=tmp_path)
     spec = app_catalog.catalog(configured, app_catalog.price_table(configured)).engines()[name]
-    found = [{"name": "Ollama", "kind": "chat", "found": "at http://127.0.0.1:11434"}]
-    ways = summary.unlocking_commands([engine("relay", spec.unlock, "chat")], MODELS, found)
+    results = [{"name": "Ollama", "kind": "chat", "found": "at http://127.0.0.1:11434"}]
+    ways = summary.unlocking_commands([engine("relay", spec.unlock, "chat")], MODELS, results)
     assert list(ways) == [*commands, "sixfold provider set openai|anthropic|azure|…"]
 
 

@@ -60,8 +60,8 @@ class Memory:
 
     def fetch(self, slug: str) -> RemoteFile | None:
         self.step()
-        found = self.pages.get(slug)
-        return RemoteFile(*found, self.paths.get(slug, "")) if found is not None else None
+        result = self.pages.get(slug)
+        return RemoteFile(*result, self.paths.get(slug, "")) if result is not None else None
 
     def version(self, slug: str, number: int) -> bytes | None:
         self.step()
@@ -69,8 +69,8 @@ class Memory:
 
     def _check(self, slug: str, version: int | None) -> None:
         self.step()
-        found = self.pages.get(slug)
-        if (found[0] if found is not None else None) != version:
+        result = self.pages.get(slug)
+        if (result[0] if result is not None else None) != version:
             raise SyncConflict
 
     def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
@@ -150,8 +150,8 @@ class SyncFixture:
 
     def missing_no_more(self, path: Path) -> None:
         """What a file says is the person's to throw away."""
-        said = path.read_bytes()
-        self.missed = {line for line in self.missed if line not in said}
+        data = path.read_bytes()
+        self.missed = {line for line in self.missed if line not in data}
 
     def edit(self, slug: str) -> None:
         """The person saves a file anew."""
@@ -216,16 +216,16 @@ class SyncFixture:
             self.memory.step = lambda: None
 
     def files(self) -> dict[str, bytes]:
-        found = self.folder.rglob("*.md")
+        result = self.folder.rglob("*.md")
         return {
             path.relative_to(self.folder).as_posix(): path.read_bytes()
-            for path in found
+            for path in result
             if ".sixfold" not in path.parts
         }
 
     def nothing_is_lost(self) -> None:
-        kept = b"".join({*self.files().values(), *self.memory.history})
-        assert not [line for line in self.missed if line not in kept]
+        remaining = b"".join({*self.files().values(), *self.memory.history})
+        assert not [line for line in self.missed if line not in remaining]
 
     def both_sides_agree(self) -> None:
         for _ in range(4):
@@ -253,8 +253,8 @@ ROUNDS = st.lists(st.tuples(st.lists(ACTIONS, max_size=4), MIDST), min_size=1, m
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ROUNDS)
 def test_nothing_is_lost_and_both_sides_come_to_agree(rounds: list[Any]) -> None:
-    with tempfile.TemporaryDirectory() as made:
-        fixture = SyncFixture(Path(made))
+    with tempfile.TemporaryDirectory() as result:
+        fixture = SyncFixture(Path(result))
         for actions, midst in rounds:
             for name, slug in actions:
                 getattr(fixture, name)(slug)
@@ -433,8 +433,11 @@ def test_no_path_of_the_memory_leads_out_of_the_folder(fixture: SyncFixture, tmp
     (inside.folder / "out").symlink_to(tmp_path)
     inside.memory.put("out/stolen", b"x")
     for path in ("../up.md", "/tmp/up.md", "a/../../up.md", "A.md"):
-        found = RemoteFile(1, b"y", path)
-        assert FolderSync(inside.folder, inside.memory, "test")._path_for("a", found.path) in {"a.md", "A.md"}
+        result = RemoteFile(1, b"y", path)
+        assert FolderSync(inside.folder, inside.memory, "test")._path_for("a", result.path) in {
+            "a.md",
+            "A.md",
+        }
     assert FolderSync(inside.folder, inside.memory, "test").run().problems
     assert not (tmp_path / "stolen.md").exists()
 
@@ -454,16 +457,16 @@ def test_every_ending_of_a_page_is_one_and_its_file_keeps_it(fixture: SyncFixtur
     for slug in ("long", "upper"):
         fixture.memory.put(slug, b"2")
     FolderSync(fixture.folder, fixture.memory, "test").run()
-    found = {path.name: path.read_bytes() for path in fixture.folder.iterdir() if path.is_file()}
-    assert found == {"Upper.MD": b"2", "long.markdown": b"2"}
+    result = {path.name: path.read_bytes() for path in fixture.folder.iterdir() if path.is_file()}
+    assert result == {"Upper.MD": b"2", "long.markdown": b"2"}
 
 
 def test_a_watch_says_once_what_it_cannot_take(fixture: SyncFixture) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     fixture.memory.put(".hidden", b"x")
-    watch = FolderSync(fixture.folder, fixture.memory, "test", lambda _verb, what: said.append(what))
+    watch = FolderSync(fixture.folder, fixture.memory, "test", lambda _verb, what: messages.append(what))
     assert [bool(watch.run().problems) for _ in range(3)] == [True, True, True]
-    assert len(said) == 1
+    assert len(messages) == 1
     assert not watch.news()
 
 

@@ -103,8 +103,8 @@ def test_a_download_that_broke_off_goes_on(sixfold: Commands, hub: LoopbackHub) 
     before = len(hub.asked)
     hub.faults[UNET] = [50_000]
     sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--no-check")
-    asked = [path for path, _ in hub.asked[before:]]
-    assert "text_encoder/model.safetensors" not in asked  # it was there
+    requests = [path for path, _ in hub.asked[before:]]
+    assert "text_encoder/model.safetensors" not in requests  # it was there
     assert hub.asked_for(UNET)[-1] == "bytes=50000-"
 
 
@@ -118,8 +118,8 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(sixfold: Commands, hub:
 
 def test_a_repository_with_pickles_only_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:
     (hub.folder / TURBO / UNET).unlink()
-    said = sixfold.refused(*TURBO_QUIETLY)
-    assert said == "unet has no safetensors; pickles can run code and are not downloaded."
+    text = sixfold.refused(*TURBO_QUIETLY)
+    assert text == "unet has no safetensors; pickles can run code and are not downloaded."
 
 
 def test_a_disk_that_is_too_small_is_told_before_the_download(sixfold: Commands, hub: LoopbackHub) -> None:
@@ -132,8 +132,8 @@ def test_weights_that_give_noise_are_not_added(sixfold: Commands, hub: LoopbackH
     from tests.unit.engines.diffusers import tiny as pipelines  # noqa: PLC0415 - it needs torch
 
     pipelines.scrambled(hub.folder / TURBO)
-    said = sixfold.refused(*TURBO_QUIETLY)
-    assert said == "Self-check failed: the weights produce noise; their components do not match."
+    text = sixfold.refused(*TURBO_QUIETLY)
+    assert text == "Self-check failed: the weights produce noise; their components do not match."
     assert sixfold.ok("engines", "list")["weights"] == []
 
 

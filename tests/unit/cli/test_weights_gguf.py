@@ -28,9 +28,9 @@ def test_a_model_comes_from_the_hub_as_one_file_of_many(sixfold: Commands, tmp_p
         (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{hub.url}"\n')
         added = sixfold.ok("engines", "add", "chat", "--no-check")
     assert (added["name"], added["repository"], added["role"]) == ("qwen2.5-1.5b", REPOSITORY, "gguf")
-    found = sixfold.folder / "weights" / "chat" / "qwen2.5-1.5b"
-    assert set(json.loads((found / "sixfold.json").read_text())["files"]) == {FILE, "README.md"}
-    assert list(files.added_models(found.parent)) == ["qwen2.5-1.5b"]
+    result = sixfold.folder / "weights" / "chat" / "qwen2.5-1.5b"
+    assert set(json.loads((result / "sixfold.json").read_text())["files"]) == {FILE, "README.md"}
+    assert list(files.added_models(result.parent)) == ["qwen2.5-1.5b"]
 
 
 def test_what_says_nothing_that_can_be_read_is_not_added(sixfold: Commands, tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_files_beside_a_model_are_told_from_models(tmp_path: Path) -> None:
     for name in ("big-00001-of-00002", "big-00002-of-00002", "mmproj-f16", "small"):
         tiny_gguf.write(tmp_path / f"{name}.gguf")
     (tmp_path / "broken.gguf").write_bytes(b"half")
-    found = files.models_at(tmp_path)
-    assert list(found) == ["big", "small"]
-    assert {model.projector for model in found.values()} == {tmp_path / "mmproj-f16.gguf"}
+    result = files.models_at(tmp_path)
+    assert list(result) == ["big", "small"]
+    assert {model.projector for model in result.values()} == {tmp_path / "mmproj-f16.gguf"}
     assert files.models_at(tmp_path / "broken.gguf") == {}
     assert files.models_at(tmp_path / "none.gguf") == {}

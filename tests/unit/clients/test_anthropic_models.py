@@ -15,10 +15,10 @@ EFFORT = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"
 
 
 def sent(model: str, effort: str = "") -> dict[str, Any]:
-    asked = ChatRequest(
+    request = ChatRequest(
         (ChatMessage("user", (TextPart("Hello"),)),), max_tokens=100, temperature=0.5, effort=effort
     )
-    return json.loads(Messages().build_request(asked, model, stream=False))
+    return json.loads(Messages().build_request(request, model, stream=False))
 
 
 @pytest.mark.parametrize(

@@ -146,17 +146,17 @@ async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: asyn
 
 
 async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: asyncio_http.Client) -> None:
-    asked, gone = asyncio.Event(), asyncio.Event()
+    request, gone = asyncio.Event(), asyncio.Event()
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
-        asked.set()
+        request.set()
         await reader.read()
         gone.set()
 
     async with serving(talk) as url, asyncio.timeout(60):
         asking = asyncio.create_task(_asked(client, url))
-        await asked.wait()
+        await request.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

@@ -131,28 +131,28 @@ def test_forced_tool_call_has_the_tool_finish_reason() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_is_sent_back_only_to_its_kind_of_server(field: str) -> None:
     wire = Completions()
-    said = wire.parse_response(
+    text = wire.parse_response(
         b'{"choices":[{"message":{"content":"x","%s":"hm"}}]}' % field.encode(), ChatRequest(())
     )
-    assert said.parts[0] == ReasoningPart("hm", field)
+    assert text.parts[0] == ReasoningPart("hm", field)
     listening = wire.stream_parser(ChatRequest(()))
     thought = b'data: {"choices":[{"delta":{"%s":"hm"}}]}\n\n' % field.encode()
     events = list(listening.events(thought + CHUNK % b"x" + CHUNK % b"y"))
     assert events == [ReasoningDelta("hm"), ReasoningDelta("", field), TextDelta("x"), TextDelta("y")]
-    chat = ChatRequest((ChatMessage("assistant", (*said.parts, ToolCall("c", "f", "{}"))),), effort="low")
-    asked = json.loads(wire.build_request(chat, "m", stream=False))
-    assert asked["messages"][0][field] == "hm"
+    chat = ChatRequest((ChatMessage("assistant", (*text.parts, ToolCall("c", "f", "{}"))),), effort="low")
+    request = json.loads(wire.build_request(chat, "m", stream=False))
+    assert request["messages"][0][field] == "hm"
     other = json.loads(Messages().build_request(chat, "m", stream=False))
     assert [block["type"] for block in other["messages"][0]["content"]] == ["text", "tool_use"]
     assert "thinking" not in other
 
 
 def test_a_long_name_of_a_user_is_told_as_its_hash() -> None:
-    told = [
+    messages = [
         json.loads(Completions().build_request(ChatRequest((), user=name), "m", stream=False))
         for name in ("ada", "a" * 65)
     ]
-    assert (told[0]["user"], len(told[1]["user"])) == ("ada", 64)
+    assert (messages[0]["user"], len(messages[1]["user"])) == ("ada", 64)
 
 
 def test_a_last_event_without_its_end_is_heard() -> None:

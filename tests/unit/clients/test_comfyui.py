@@ -102,8 +102,8 @@ async def picture(place: Place, outputs: dict[str, Any]) -> Image.Image:
 
 async def test_a_prompt_is_run_watched_and_fetched(place: Place) -> None:
     outputs = await place.run(graph())
-    made = await picture(place, outputs)
-    assert (made.format, made.size) == ("PNG", (64, 64))
+    result = await picture(place, outputs)
+    assert (result.format, result.size) == ("PNG", (64, 64))
     assert [event for event in place.events if isinstance(event, NodeProgress)][-1] == NodeProgress("5", 3, 3)
     assert NodeStarted("5") in place.events
     assert any(isinstance(event, NodeFinished) and event.node == "7" for event in place.events)

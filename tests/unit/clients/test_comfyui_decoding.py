@@ -14,9 +14,9 @@ from sixfold.clients.comfyui import decoding
 
 @pytest.mark.parametrize("padding", [0, 100_000])
 async def test_nan_is_read(padding: int) -> None:
-    found = await decoding.decode(json.dumps({"a": math.nan, "b": "x" * padding}).encode())
-    assert math.isnan(found["a"])
-    assert len(found["b"]) == padding
+    text = await decoding.decode(json.dumps({"a": math.nan, "b": "x" * padding}).encode())
+    assert math.isnan(text["a"])
+    assert len(text["b"]) == padding
 
 
 async def test_a_large_document_is_decoded_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

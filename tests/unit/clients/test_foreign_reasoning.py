@@ -31,9 +31,9 @@ def passed(*messages: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seal", ["", "reasoning", "reasoning_content"])
 def test_a_foreign_thought_is_left_out_and_its_own_stays(seal: str) -> None:
-    found = passed(ASKED, said(thought(seal), thought("EqRk"), TEXT), ASKED)
-    assert found["messages"] == [ASKED, said(thought("EqRk"), TEXT), ASKED]
-    assert (found["model"], found["thinking"]["type"]) == ("small", "enabled")
+    result = passed(ASKED, said(thought(seal), thought("EqRk"), TEXT), ASKED)
+    assert result["messages"] == [ASKED, said(thought("EqRk"), TEXT), ASKED]
+    assert (result["model"], result["thinking"]["type"]) == ("small", "enabled")
 
 
 def test_a_turn_of_nothing_but_foreign_thoughts_goes_with_them() -> None:
@@ -41,9 +41,9 @@ def test_a_turn_of_nothing_but_foreign_thoughts_goes_with_them() -> None:
 
 
 def test_tool_turn_keeps_thinking_only_with_its_own_reasoning() -> None:
-    found = passed(ASKED, said(thought("reasoning"), CALL), TOLD)
-    assert found["messages"] == [ASKED, said(CALL), TOLD]
-    assert "thinking" not in found
+    result = passed(ASKED, said(thought("reasoning"), CALL), TOLD)
+    assert result["messages"] == [ASKED, said(CALL), TOLD]
+    assert "thinking" not in result
     assert "thinking" in passed(ASKED, said(thought("EqRk"), thought(""), CALL), TOLD)
     assert "thinking" in passed(ASKED, said(thought(""), CALL), TOLD, said(TEXT), ASKED)
 

@@ -35,10 +35,10 @@ def painter(folder: Path) -> Path:
 
 
 def test_a_folder_says_what_starts_it_and_what_it_needs(tmp_path: Path) -> None:
-    found = folders.read(painter(tmp_path))
-    assert (found.app, found.built, found.title) == ("src/main.py", False, "Painter")
-    assert found.requirements == ("gradio==5.50.0", "-r", "requirements.txt")
-    with tarfile.open(fileobj=io.BytesIO(found.context("python:3.11-slim"))) as tar:
+    content = folders.read(painter(tmp_path))
+    assert (content.app, content.built, content.title) == ("src/main.py", False, "Painter")
+    assert content.requirements == ("gradio==5.50.0", "-r", "requirements.txt")
+    with tarfile.open(fileobj=io.BytesIO(content.context("python:3.11-slim"))) as tar:
         names = tar.getnames()
         dockerfile = tar.extractfile("Dockerfile")
         assert dockerfile is not None

@@ -59,9 +59,9 @@ def test_a_description_with_too_many_arguments_is_refused(functions: list[Any]) 
 
 def test_many_outputs_within_the_limit_are_named_in_little_time() -> None:
     started = time.thread_time()
-    found = described(([1], [2] * 40_000))
+    result = described(([1], [2] * 40_000))
     assert time.thread_time() - started < 1
-    assert len(set(found.returns)) == 40_000
+    assert len(set(result.returns)) == 40_000
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_many_colliding_output_labels_are_named_fast() -> None:
     }
     endpoint = {"parameters": [{"label": "x"}], "returns": [{"label": label} for label in labels]}
     started = time.thread_time()
-    found = gradio_schema.best_function(config, {"named_endpoints": {"/run": endpoint}})
+    result = gradio_schema.best_function(config, {"named_endpoints": {"/run": endpoint}})
     assert time.thread_time() - started < 3
-    assert len(set(found.returns)) == len(labels)
+    assert len(set(result.returns)) == len(labels)
 
 
 def test_a_function_with_too_many_choices_is_left_out() -> None:
@@ -106,10 +106,10 @@ def test_a_function_with_too_many_choices_is_left_out() -> None:
 
 
 def test_an_input_whose_choices_are_long_takes_any_text() -> None:
-    found = described(([4], [2]))
-    assert [(each["type"], each.get("choices")) for each in found.inputs.values()] == [("string", None)]
+    result = described(([4], [2]))
+    assert [(each["type"], each.get("choices")) for each in result.inputs.values()] == [("string", None)]
 
 
 def test_numbers_that_are_no_numbers_name_no_component() -> None:
-    found = described(([1, [3], {}], [2, [3]]))
-    assert (len(found.inputs), found.output_kind) == (3, "image")
+    result = described(([1, [3], {}], [2, [3]]))
+    assert (len(result.inputs), result.output_kind) == (3, "image")

@@ -32,10 +32,10 @@ class Names:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    found = Names("gpu-box")
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", found)
+    result = Names("gpu-box")
+    monkeypatch.setattr(hosts.socket, "getaddrinfo", result)
     monkeypatch.setattr(hosts, "in_container", lambda: False)
-    return found
+    return result
 
 
 def test_hosts_are_local_container_and_configured_once_each() -> None:
@@ -50,9 +50,9 @@ def test_hosts_are_local_container_and_configured_once_each() -> None:
 
 
 async def test_a_name_is_looked_up_once_a_minute_and_an_address_never(names: Names) -> None:
-    found = ProbeHosts(["gpu-box", "10.0.0.5", "fd00::5", "gone"])
+    result = ProbeHosts(["gpu-box", "10.0.0.5", "fd00::5", "gone"])
     for _ in range(2):
-        assert await found.reachable() == (LOOPBACK, "gpu-box", "10.0.0.5", "fd00::5")
+        assert await result.reachable() == (LOOPBACK, "gpu-box", "10.0.0.5", "fd00::5")
     assert sorted(names.asked) == ["gone", "gpu-box", CONTAINER_HOST]
 
 
@@ -60,9 +60,9 @@ async def test_container_host_is_resolved_again_only_in_a_container(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "_CACHE_SECONDS", 0.0)
-    found = ProbeHosts()
-    await found.reachable()
-    await found.reachable()
+    result = ProbeHosts()
+    await result.reachable()
+    await result.reachable()
     assert names.asked == [CONTAINER_HOST]
     monkeypatch.setattr(hosts, "in_container", lambda: True)
     inside = ProbeHosts()

@@ -77,12 +77,12 @@ async def test_replicate_client_runs_model_version_and_stores_files(
     monkeypatch.setenv("REPLICATE_POLL_INTERVAL", "0.01")
     async with replicate_fake.running(replicate_fake.Replicate(quick=quick)) as fake:
         client = client_of.Client(api_token=replicate_fake.KEY, base_url=fake.url.removesuffix("/v1"))
-        made = await client.async_run(
+        result = await client.async_run(
             "black-forest-labs/flux-schnell", {"prompt": "a fox", "num_outputs": 2, "aspect_ratio": "16:9"}
         )
-        content, _ = fake.files[made[0].rpartition("/")[2]]  # it opens https:// addresses by itself
+        content, _ = fake.files[result[0].rpartition("/")[2]]  # it opens https:// addresses by itself
         with Image.open(io.BytesIO(content)) as image:
-            assert (len(made), image.size) == (2, (1360, 768))
+            assert (len(result), image.size) == (2, (1360, 768))
         path = tmp_path / "source.png"
         path.write_bytes(fault_server.picture(64, 48))
         prediction = await client.predictions.async_create(

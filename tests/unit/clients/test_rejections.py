@@ -25,9 +25,9 @@ EXCESSES = {
 
 @pytest.mark.parametrize("told", EXCESSES.values(), ids=EXCESSES)
 def test_context_overflow_is_recognised_for_every_server(told: dict[str, str]) -> None:
-    found = parse_rejection(json.dumps({"error": told}).encode())
-    assert found.message == told["message"]
-    assert isinstance(found.error(400), TooLong)
+    result = parse_rejection(json.dumps({"error": told}).encode())
+    assert result.message == told["message"]
+    assert isinstance(result.error(400), TooLong)
 
 
 @pytest.mark.parametrize("text", ["temperature is too long a word", "context must be a text", "Not found"])

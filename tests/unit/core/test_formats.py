@@ -40,9 +40,9 @@ CUT = sorted((IMAGES.keys() | SECONDS.keys()) - {"several pictures in a jpeg", "
 
 
 def format_of(data: bytes) -> media_types.FileFormat:
-    found = media_types.find(data)
-    assert found is not None
-    return found
+    result = media_types.find(data)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -45,11 +45,11 @@ def test_a_signed_manifest_reads_back_as_ours_and_equal() -> None:
 
 def test_the_text_is_canonical_and_the_same_every_time() -> None:
     text = SIGNER.sign(MANIFEST)
-    found = msgspec.json.decode(text)
+    result = msgspec.json.decode(text)
     assert text == signing.Signer(bytes(range(32))).sign(MANIFEST)
-    assert list(found) == sorted(found)
+    assert list(result) == sorted(result)
     assert text.startswith('{"engine":"scene","engine_version":"3","format":"sixfold-manifest/1","index":1,')
-    assert (found["format"], found["key"]) == ("sixfold-manifest/1", SIGNER.key)
+    assert (result["format"], result["key"]) == ("sixfold-manifest/1", SIGNER.key)
     assert "Löwe 🦁" in text
 
 
@@ -156,9 +156,9 @@ def test_a_manifest_over_256_kib_is_refused() -> None:
 
 def test_unknown_later_field_keeps_the_signature_valid() -> None:
     document = {**provenance_manifest.document(MANIFEST), "key": "ed25519:x", "later": [1]}
-    manifest, found = provenance_manifest.parse(provenance_manifest.canonical(document))
+    manifest, result = provenance_manifest.parse(provenance_manifest.canonical(document))
     assert manifest == MANIFEST
-    assert found["later"] == [1]
+    assert result["later"] == [1]
 
 
 @given(st.text())

@@ -436,8 +436,8 @@ def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> Non
         near = draw.draw(st.sampled_from(around))
         at = min(near + draw.draw(st.integers(0, 160)), len(data) - 1)
         data[at : at + draw.draw(st.integers(0, 4))] = draw.draw(st.binary(max_size=6))
-    found = embed.extract(bytes(data))
-    assert found is None or len(found) <= manifest.MAX_TEXT_BYTES
+    result = embed.extract(bytes(data))
+    assert result is None or len(result) <= manifest.MAX_TEXT_BYTES
     embed.embed(bytes(data), content_type, TEXT)
 
 

@@ -26,9 +26,9 @@ LIMIT = 512 * 2**20
 
 @pytest.fixture
 async def workers(tmp_path: Path) -> AsyncIterator[NodeWorkers]:
-    made = NodeWorkers(ProcessDriver(), tmp_path / "workers", LIMIT, owned=True)
-    yield made
-    await made.close()
+    result = NodeWorkers(ProcessDriver(), tmp_path / "workers", LIMIT, owned=True)
+    yield result
+    await result.close()
     assert list((tmp_path / "workers").glob("*")) == []
 
 

@@ -50,13 +50,13 @@ def test_a_room_is_its_makers_alone_and_goes_when_he_leaves(tmp_path: Path) -> N
 
 
 def test_temp_dir_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
-    with _factory(tmp_path) as (living, kept), _factory(tmp_path) as (killed, left):
+    with _factory(tmp_path) as (living, remaining), _factory(tmp_path) as (killed, left):
         killed.kill()
         killed.wait()
         assert left.is_dir(), "nobody has cleared it yet"
         room = OwnedTempDir()
-        assert sorted(tmp_path.iterdir()) == sorted([kept, room.path])
-        assert (kept / "file").read_text() == "mine"
+        assert sorted(tmp_path.iterdir()) == sorted([remaining, room.path])
+        assert (remaining / "file").read_text() == "mine"
         room.leave()
         assert living.poll() is None
 

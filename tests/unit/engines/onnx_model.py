@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def _varint(value: int) -> bytes:
-    found = b""
+    result = b""
     while value > 127:
-        found += bytes([value & 127 | 128])
+        result += bytes([value & 127 | 128])
         value >>= 7
-    return found + bytes([value])
+    return result + bytes([value])
 
 
 def _field(number: int, value: bytes | int | str) -> bytes:

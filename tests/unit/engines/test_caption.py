@@ -46,21 +46,21 @@ def scene(seed: int = 1) -> NDArray[Any]:
 
 @pytest.mark.parametrize(("name", "rgb"), COLOURS.items())
 def test_a_colour_has_its_name(tmp_path: Path, name: str, rgb: tuple[int, int, int]) -> None:
-    told = described(tmp_path, np.full((64, 64, 3), rgb))
-    assert told["palette"][0]["name"] == name
-    assert f"in {name}." in told["text"]
-    assert told["kind"] == "an empty plane of one colour"
+    response = described(tmp_path, np.full((64, 64, 3), rgb))
+    assert response["palette"][0]["name"] == name
+    assert f"in {name}." in response["text"]
+    assert response["kind"] == "an empty plane of one colour"
 
 
 def test_shares_are_shares_and_sizes_are_sizes(tmp_path: Path) -> None:
     pixels = np.zeros((100, 300, 3))
     pixels[:, 200:] = (210, 30, 40)
-    told = described(tmp_path, pixels)
-    assert {colour["name"]: colour["share"] for colour in told["palette"]} == pytest.approx(
+    response = described(tmp_path, pixels)
+    assert {colour["name"]: colour["share"] for colour in response["palette"]} == pytest.approx(
         {"black": 0.667, "red": 0.333}, abs=0.02
     )
-    assert (told["width"], told["height"]) == (300, 100)
-    assert "wide" in told["text"]
+    assert (response["width"], response["height"]) == (300, 100)
+    assert "wide" in response["text"]
 
 
 def test_a_meadow_under_the_sky_is_a_landscape(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_a_meadow_under_the_sky_is_a_landscape(tmp_path: Path) -> None:
 
 def test_a_blurred_picture_is_less_sharp(tmp_path: Path) -> None:
     sharp = scene().astype(np.uint8)
-    told = [
+    messages = [
         described(tmp_path, picture)["sharpness"] for picture in (sharp, cv2.GaussianBlur(sharp, (0, 0), 3))
     ]
-    assert told[1] < told[0] / 2
+    assert messages[1] < messages[0] / 2
 
 
 def test_light_and_dark_are_told_apart(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_lines_of_lettering_are_seen(tmp_path: Path) -> None:
     pen = ImageDraw.Draw(page)
     for row in range(8):
         pen.text((20, 16 + row * 34), "The quick brown fox jumps over a dog", fill="black", font_size=17)
-    told = described(tmp_path, np.asarray(page))
-    assert 6 <= told["lettering"] <= 10
-    assert told["kind"] == "a page of text"
+    response = described(tmp_path, np.asarray(page))
+    assert 6 <= response["lettering"] <= 10
+    assert response["kind"] == "a page of text"
     assert described(tmp_path, scene())["lettering"] == 0
 
 

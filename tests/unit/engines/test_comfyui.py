@@ -120,8 +120,8 @@ async def test_a_picture_has_exactly_the_size_that_was_asked_for(
     setup: ComfySetup, size: tuple[int, int]
 ) -> None:
     result = await setup.run(prompt="a lake", width=size[0], height=size[1], seed=1, format="png")
-    made = opened(result)
-    assert (made.format, made.size) == ("PNG", size)
+    output = opened(result)
+    assert (output.format, output.size) == ("PNG", size)
     assert result.artifacts[0].info == {"width": size[0], "height": size[1]}
     assert result.quality == "full"
 
@@ -207,8 +207,8 @@ async def test_a_picture_carries_nothing_of_the_server_that_made_it(setup: Comfy
     for format_ in ("png", "webp", "jpeg"):
         result = await setup.run(prompt="a lake", width=256, height=256, seed=1, format=format_)
         assert b"sd_xl_base" not in result.artifacts[0].data
-    kept = [data for (folder, _), data in setup.comfy.files.items() if folder == "temp"]
-    assert all(b"sd_xl_base" in data for data in kept)  # it was there
+    remaining = [data for (folder, _), data in setup.comfy.files.items() if folder == "temp"]
+    assert all(b"sd_xl_base" in data for data in remaining)  # it was there
 
 
 async def test_progress_goes_up_to_its_end_and_the_log_names_the_model(setup: ComfySetup) -> None:
@@ -245,9 +245,9 @@ def sides(image: Image.Image) -> tuple[float, float]:
 async def test_a_repainted_picture_keeps_size_and_places(setup: ComfySetup) -> None:
     files = setup.file(halves())
     result = await setup.run("style-transfer", files, style_prompt="oil", strength=0.3, seed=1, format="webp")
-    made = opened(result)
-    assert (made.format, made.size) == ("WEBP", (600, 400))
-    left, right = sides(made)
+    output = opened(result)
+    assert (output.format, output.size) == ("WEBP", (600, 400))
+    left, right = sides(output)
     assert left > 60
     assert right < -60
 
@@ -272,9 +272,9 @@ async def test_transparency_stays_where_it_was(setup: ComfySetup) -> None:
     image = halves().convert("RGBA")
     image.putalpha(Image.linear_gradient("L").resize(image.size))
     result = await setup.run("style-transfer", setup.file(image), style_prompt="oil", seed=1, format="png")
-    made = opened(result)
-    assert made.mode == "RGBA"
-    alpha = np.asarray(made)[..., 3].astype(int)
+    output = opened(result)
+    assert output.mode == "RGBA"
+    alpha = np.asarray(output)[..., 3].astype(int)
     assert abs(alpha - np.asarray(image)[..., 3]).max() <= 3
 
 
@@ -376,10 +376,10 @@ async def test_a_file_is_believed_what_it_states_of_itself(tmp_path: Path) -> No
 
 
 async def test_a_probe_tells_what_a_server_could_serve(setup: ComfySetup) -> None:
-    found = await probe(setup.client, setup.comfy.url)
-    assert (found.problem, found.version, found.device) == ("", "0.8.0", "cuda:0 Fake GPU")
-    assert found.memory_free_bytes == 20 * 2**30
-    assert found.serves == {
+    result = await probe(setup.client, setup.comfy.url)
+    assert (result.problem, result.version, result.device) == ("", "0.8.0", "cuda:0 Fake GPU")
+    assert result.memory_free_bytes == 20 * 2**30
+    assert result.serves == {
         "text-to-image": "sd_xl_base_1.0.safetensors",
         "image-to-image": "sd_xl_base_1.0.safetensors",
         "upscale": "RealESRGAN_x4plus.safetensors",
@@ -388,9 +388,9 @@ async def test_a_probe_tells_what_a_server_could_serve(setup: ComfySetup) -> Non
 
 async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, EMPTY) as built:
-        found = await probe(built.client, built.comfy.url)
-    assert found.serves == {}
-    assert set(found.missing) == {
+        result = await probe(built.client, built.comfy.url)
+    assert result.serves == {}
+    assert set(result.missing) == {
         "text-to-image",
         "image-to-image",
         "upscale",
@@ -446,9 +446,9 @@ async def test_an_answer_that_is_no_picture_is_no_result(setup: ComfySetup, answ
 
 async def test_fewer_pictures_than_asked_are_no_result(setup: ComfySetup) -> None:
     await setup.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
-    for made in setup.comfy._kept.values():
-        if isinstance(made, dict):
-            made["images"].pop()
+    for result in setup.comfy._kept.values():
+        if isinstance(result, dict):
+            result["images"].pop()
     with pytest.raises(EngineError, match="ComfyUI returned 1 of 2 images"):
         await setup.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
 

@@ -47,24 +47,24 @@ async def test_busy_server_stays_ready_and_missing_one_does_not(
     monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))
-        asked = spec("text-to-image", comfy.url)
+        request = spec("text-to-image", comfy.url)
         comfy.silent.add("/system_stats")
-        assert not (await ask(asked)).ready  # never heard of
+        assert not (await ask(request)).ready  # never heard of
         comfy.silent.clear()
         monkeypatch.setattr(
             comfyui_availability, "PROBE_SECONDS", 10.0
         )  # time enough for an answer under load
-        assert (await ask(asked)).ready
+        assert (await ask(request)).ready
         comfy.silent.add("/system_stats")
         monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
-        assert (await ask(asked)).ready
+        assert (await ask(request)).ready
         monkeypatch.setattr(comfyui_availability, "BUSY_SECONDS", 0.0)
-        assert not (await ask(asked)).ready
+        assert not (await ask(request)).ready
         monkeypatch.undo()
         comfy.silent.clear()
-        assert (await ask(asked)).ready
+        assert (await ask(request)).ready
         await comfy.stop()
-        assert (await ask(asked)).detail == "ComfyUI cannot be reached."
+        assert (await ask(request)).detail == "ComfyUI cannot be reached."
 
 
 async def test_a_server_that_is_slow_with_each_answer_is_ready() -> None:

@@ -66,9 +66,9 @@ FILES = {
     ],
 )
 def test_a_files_name_tells_how_its_model_is_run(file: str, family: str, steps: int) -> None:
-    found = capabilities.family_of(file)
-    assert found is not None
-    assert (found.name, found.steps) == (family, steps)
+    result = capabilities.family_of(file)
+    assert result is not None
+    assert (result.name, result.steps) == (family, steps)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_a_model_that_makes_no_picture_of_a_text_is_left_alone(file: str) -> Non
 
 
 def test_file_with_unknown_name_is_identified_by_metadata() -> None:
-    found = capabilities.family_of("mysteryMix_v3.safetensors", "stable-diffusion-xl-v1-base")
-    assert found is not None
-    assert found.name == "SDXL"
+    result = capabilities.family_of("mysteryMix_v3.safetensors", "stable-diffusion-xl-v1-base")
+    assert result is not None
+    assert result.name == "SDXL"
 
 
 @pytest.mark.parametrize("width", [64, 512, 1024, 1360, 2048])
@@ -104,8 +104,8 @@ def test_the_size_of_sampling_is_near_what_the_model_knows(width: int, height: i
         across, down = graphs.work_size(width, height, family)
         assert across % family.multiple == down % family.multiple == 0
         assert 0.6 < across * down / family.side**2 < 1.7
-        asked = min(max(width / height, 1 / 3), 3)
-        assert across / down == pytest.approx(asked, rel=0.08)
+        request = min(max(width / height, 1 / 3), 3)
+        assert across / down == pytest.approx(request, rel=0.08)
 
 
 def test_an_asked_size_that_the_model_knows_is_sampled_as_it_is() -> None:
@@ -130,15 +130,15 @@ def real(path: Path) -> dict[str, Any]:
 
 
 def stocked(schemas: dict[str, Any], file: str = "") -> InstalledModels:
-    kept = {name: schemas[name] for name in CLASSES if name in schemas}
+    remaining = {name: schemas[name] for name in CLASSES if name in schemas}
     whole = [
         CapabilityChoice(name, family)
-        for name in capabilities.options(kept, "CheckpointLoaderSimple", "ckpt_name")
+        for name in capabilities.options(remaining, "CheckpointLoaderSimple", "ckpt_name")
         if (family := capabilities.family_of(name))
     ]
-    split, problem = capabilities._split_models(kept)
+    split, problem = capabilities._split_models(remaining)
     assert problem == ""
-    stock = InstalledModels(STATS, kept, (*split, *whole), FILES["UpscaleModelLoader", "model_name"][0])
+    stock = InstalledModels(STATS, remaining, (*split, *whole), FILES["UpscaleModelLoader", "model_name"][0])
     return stock.pinned(file) if file else stock
 
 

@@ -86,9 +86,9 @@ async def test_a_film_from_words_has_its_frames_its_size_and_its_sound(tmp_path:
     (artifact,) = result.artifacts
     assert artifact.content_type == "video/mp4"
     assert artifact.info == {"width": 64, "height": 36, "duration": pytest.approx(1, abs=0.03), "fps": 24}
-    shown = levels(result)
-    assert len(shown) == 24
-    assert np.all(np.diff(shown[::4]) > 2), "in their order"
+    visible = levels(result)
+    assert len(visible) == 24
+    assert np.all(np.diff(visible[::4]) > 2), "in their order"
     assert artifact.path is not None
     with closing(AudioTrack(artifact.path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.02
@@ -98,8 +98,8 @@ async def test_a_film_from_words_has_its_frames_its_size_and_its_sound(tmp_path:
 
 async def test_graph_fits_the_model_and_has_the_inputs(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path) as setup:
-        asked = {"num_frames": 81, "frames_per_second": 16, "num_inference_steps": 9, "guidance_scale": 4.5}
-        await setup.run("video-a", picture=True, negative_prompt="people", seed=5, **asked)
+        request = {"num_frames": 81, "frames_per_second": 16, "num_inference_steps": 9, "guidance_scale": 4.5}
+        await setup.run("video-a", picture=True, negative_prompt="people", seed=5, **request)
         (latent,) = setup.nodes("Wan22ImageToVideoLatent")
         assert (latent["width"], latent["height"], latent["length"]) == (1280, 704, 81)
         (sampler,) = setup.nodes("KSampler")
@@ -119,10 +119,10 @@ async def test_a_film_by_number_shows_every_frame_and_those_between(tmp_path: Pa
             interpolator_model="film",
             num_interpolated_frames=1,
         )
-    shown = levels(result)
-    assert (len(shown), result.artifacts[0].info["fps"]) == (161, 32)
-    assert shown[0] == pytest.approx(100, abs=3), "it begins with the picture"
-    assert np.all(np.diff(shown[:60:4]) > 1)
+    visible = levels(result)
+    assert (len(visible), result.artifacts[0].info["fps"]) == (161, 32)
+    assert visible[0] == pytest.approx(100, abs=3), "it begins with the picture"
+    assert np.all(np.diff(visible[:60:4]) > 1)
 
 
 async def test_long_video_chunks_start_from_the_last_frame(
@@ -133,9 +133,9 @@ async def test_long_video_chunks_start_from_the_last_frame(
         lengths = [one["length"] for one in setup.nodes("Wan22ImageToVideoLatent")]
         seeds = [one["seed"] for one in setup.nodes("KSampler")]
     assert (lengths, seeds) == ([121, 49], [0, 1])
-    shown = levels(result)
-    assert len(shown) == 168
-    assert max(abs(step) for step in np.diff(shown)) < 6, "no jump where two pieces meet"
+    visible = levels(result)
+    assert len(visible) == 168
+    assert max(abs(step) for step in np.diff(visible)) < 6, "no jump where two pieces meet"
     assert sorted(setup.context.shown) == setup.context.shown
 
 
@@ -175,18 +175,18 @@ async def test_a_film_is_saved_by_whatever_the_server_has_for_it(
 
 async def test_a_server_says_what_it_can_film_with_and_what_it_lacks(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, WORDS) as setup:
-        found = await probe(setup.client, setup.comfy.url)
-        assert found.serves["text-to-film"] == "wan2.1_t2v_1.3B_fp16.safetensors"
-        assert "text only" in found.missing["image-to-film"]
+        result = await probe(setup.client, setup.comfy.url)
+        assert result.serves["text-to-film"] == "wan2.1_t2v_1.3B_fp16.safetensors"
+        assert "text only" in result.missing["image-to-film"]
         setup.comfy.installed = dataclasses.replace(WAN, vae=())
-        found = await probe(setup.client, setup.comfy.url)
-        assert "its other files are missing: models/text_encoders" in found.missing["text-to-film"]
+        result = await probe(setup.client, setup.comfy.url)
+        assert "its other files are missing: models/text_encoders" in result.missing["text-to-film"]
         with pytest.raises(EngineError, match="its other files are missing"):
             await setup.run()
         savers = frozenset({"SaveVideo", "SaveWEBM", "VHS_VideoCombine"})
         setup.comfy.installed = dataclasses.replace(WAN, lacking=savers)
-        found = await probe(setup.client, setup.comfy.url)
-        assert "cannot save videos" in found.missing["image-to-film"]
+        result = await probe(setup.client, setup.comfy.url)
+        assert "cannot save videos" in result.missing["image-to-film"]
 
 
 async def test_text_to_video_without_image_model_is_length_limited(tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_every_film_graph_is_accepted_by_a_real_servers_schemas(
     }
     for (class_type, name), listed in files.items():
         schemas[class_type]["input"]["required"][name][0] = list(listed)
-    found = video_graphs.read(schemas, capabilities.document()["films"])
-    (choice,) = found.choices
+    content = video_graphs.read(schemas, capabilities.document()["films"])
+    (choice,) = content.choices
     wish = VideoSpec("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
     pictured = dataclasses.replace(wish, image="a.png [temp]")
     for one in (wish, pictured) if choice.family.pictured else (dataclasses.replace(wish, frames=40),):
@@ -248,6 +248,6 @@ def test_pieces_are_whole_groups_and_cover_the_film() -> None:
     row = capabilities.document()["films"][0]
     wan = video_graphs.VideoFamily(**{**row, "get": tuple(row["get"])})
     for frames in (2, 81, 121, 122, 480, 481):
-        made = wan.segments(frames)
-        assert all((count - 1) % 4 == 0 and count <= 121 for count in made)
-        assert 0 <= sum(made) - len(made) + 1 - frames < 5
+        result = wan.segments(frames)
+        assert all((count - 1) % 4 == 0 and count <= 121 for count in result)
+        assert 0 <= sum(result) - len(result) + 1 - frames < 5

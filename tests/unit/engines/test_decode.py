@@ -71,27 +71,27 @@ LOSSY: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 @pytest.mark.parametrize("name", LOSSLESS)
 def test_a_lossless_file_gives_its_pixels_back(name: str) -> None:
-    format_, made = LOSSLESS[name]
-    read = decode.decode(made())
+    format_, result = LOSSLESS[name]
+    read = decode.decode(result())
     assert (read.format, read.alpha) == (format_, None)
     assert np.array_equal(read.rgb, scene())
 
 
 @pytest.mark.parametrize("name", LOSSY)
 def test_a_lossy_file_comes_out_close_to_what_went_in(name: str) -> None:
-    format_, made = LOSSY[name]
-    read = decode.decode(made())
+    format_, result = LOSSY[name]
+    read = decode.decode(result())
     assert read.format == format_
     assert apart(read.rgb, scene()) < 9
 
 
 @pytest.mark.parametrize("name", [*LOSSLESS, *LOSSY])
 def test_a_probe_tells_format_and_size(name: str, tmp_path: Path) -> None:
-    format_, made = {**LOSSLESS, **LOSSY}[name]
+    format_, result = {**LOSSLESS, **LOSSY}[name]
     file = tmp_path / "picture"
-    file.write_bytes(made())
+    file.write_bytes(result())
     assert headers.probe(file) == (format_, 96, 64)
-    assert decode.probe(made()) == (format_, 96, 64)
+    assert decode.probe(result()) == (format_, 96, 64)
 
 
 def test_a_probe_imports_neither_numpy_nor_opencv_nor_pillow() -> None:
@@ -315,21 +315,21 @@ def test_a_bomb_is_refused_in_one_sentence_and_little_memory(name: str, tmp_path
     ran = subprocess.run(
         [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True, timeout=60
     )
-    rise, said = ran.stdout.strip().split("|")
+    rise, text = ran.stdout.strip().split("|")
     assert int(rise) < 300 * 1024, f"{int(rise) / 1024:.0f} MiB"
-    assert said.endswith(".")
-    assert "\n" not in said
-    assert said != "decoded"
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert text != "decoded"
 
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_a_trick_file_is_refused_in_one_sentence(name: str) -> None:
     with pytest.raises(UnreadableImage) as refusal:
         decode.decode(TRICKS[name]())
-    said = str(refusal.value)
+    text = str(refusal.value)
     assert isinstance(refusal.value, EngineError)
-    assert said.endswith(".")
-    assert "/" not in said
+    assert text.endswith(".")
+    assert "/" not in text
 
 
 @pytest.mark.parametrize("name", [*LOSSLESS, *LOSSY])

@@ -117,9 +117,9 @@ def pdf_bomb() -> bytes:
     stream._data = packed
     stream[pypdf.generic.NameObject("/Filter")] = pypdf.generic.NameObject("/FlateDecode")
     page[pypdf.generic.NameObject("/Contents")] = writer._add_object(stream)
-    made = io.BytesIO()
-    writer.write(made)
-    return made.getvalue()
+    result = io.BytesIO()
+    writer.write(result)
+    return result.getvalue()
 
 
 LAUGHS = (

@@ -55,42 +55,42 @@ def photograph(tmp_path: Path) -> Path:
 
 def encoded(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Path]:
     """Return the artifact of an operation and its file."""
-    (made,) = (
+    (result,) = (
         EncodeEngine().run(Task("p", "media-encode", inputs, {"media": source}), Recorder(folder)).artifacts
     )
-    path = made.path or folder / "made"
-    if made.path is None:
-        path.write_bytes(made.data)
-    return made, path
+    path = result.path or folder / "made"
+    if result.path is None:
+        path.write_bytes(result.data)
+    return result, path
 
 
 @pytest.mark.parametrize(("operation", "codec"), [("transcode-mp4", "h264"), ("transcode-webm", "vp9")])
 def test_a_film_is_transcoded_cut_and_scaled_with_its_sound(
     tmp_path: Path, film: Path, operation: str, codec: str
 ) -> None:
-    made, path = encoded(tmp_path, film, operation=operation, width=80, start=0.5, duration=1)
+    result, path = encoded(tmp_path, film, operation=operation, width=80, start=0.5, duration=1)
     with av.open(str(path)) as container:
         video = container.streams.video[0]
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video)]
-        assert (video.codec_context.name, video.width, video.height) == (codec, 80, made.info["height"])
+        assert (video.codec_context.name, video.width, video.height) == (codec, 80, result.info["height"])
         assert container.streams.audio
     assert len(frames) == 24
-    assert made.info["duration"] == 1.0
+    assert result.info["duration"] == 1.0
     assert frames[2][20, 60].argmax() == 0
     assert frames[-3][20, 78].argmax() == 1
 
 
 def test_the_sound_of_a_film_as_mp3(tmp_path: Path, film: Path) -> None:
-    made, path = encoded(tmp_path, film, operation="audio-mp3", start=0.5, duration=1)
+    result, path = encoded(tmp_path, film, operation="audio-mp3", start=0.5, duration=1)
     sound = files.read(path, 10)
-    assert (made.content_type, sound.shape[1]) == ("audio/mpeg", 48_000)
+    assert (result.content_type, sound.shape[1]) == ("audio/mpeg", 48_000)
     assert np.argmax(np.abs(np.fft.rfft(sound.mean(0)))) == 440
 
 
 def test_a_film_as_a_gif(tmp_path: Path, film: Path) -> None:
-    made, path = encoded(tmp_path, film, operation="gif", width=64)
+    result, path = encoded(tmp_path, film, operation="gif", width=64)
     with Image.open(path) as image:
-        assert (image.format, image.size) == ("GIF", (64, made.info["height"]))
+        assert (image.format, image.size) == ("GIF", (64, result.info["height"]))
         assert sum(1 for _ in ImageSequence.Iterator(image)) == 25
 
 
@@ -100,8 +100,8 @@ def test_a_thumbnail_is_taken_where_it_is_asked(tmp_path: Path, film: Path, pict
         with Image.open(path) as image:
             assert (image.format, image.size) == ("JPEG", (100, 56))
             assert np.asarray(image)[10, 98].argmax() == channel
-    made, _ = encoded(tmp_path, picture, operation="thumbnail")
-    assert (made.info["width"], made.info["height"]) == (640, 457)
+    result, _ = encoded(tmp_path, picture, operation="thumbnail")
+    assert (result.info["width"], result.info["height"]) == (640, 457)
 
 
 def test_a_waveform_is_high_where_it_is_loud(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_a_waveform_is_high_where_it_is_loud(tmp_path: Path) -> None:
     )
     source = files.write(np.stack([tone, tone]), "wav", tmp_path / "tone.wav").path
     assert source is not None
-    made, path = encoded(tmp_path, source, operation="waveform", width=400)
+    result, path = encoded(tmp_path, source, operation="waveform", width=400)
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("L")).astype(int)
-    assert pixels.shape == (made.info["height"], 400)
+    assert pixels.shape == (result.info["height"], 400)
     lit = (pixels > 70).sum(0)
     assert lit[60:160].max() > 4 * lit[240:340].max() > 0
 
@@ -210,18 +210,18 @@ def optimized(folder: Path, source: Path, **inputs: Any) -> Result:
 
 
 def test_every_width_and_format_is_made_up_to_the_original(tmp_path: Path, picture: Path) -> None:
-    made = optimized(
+    result = optimized(
         tmp_path, picture, operation="image-responsive", formats="webp,avif,jpeg", widths="100,160,900"
     )
-    names = [str(one.info["name"]) for one in made.artifacts]
+    names = [str(one.info["name"]) for one in result.artifacts]
     assert names == [f"image-{width}.{kind}" for width in (100, 160) for kind in ("webp", "avif", "jpg")]
-    for one, row in zip(made.artifacts, made.data["files"], strict=True):
+    for one, row in zip(result.artifacts, result.data["files"], strict=True):
         assert one.path is not None
         with Image.open(one.path) as image:
             assert image.size == (row["width"], row["height"])
         assert row["bytes"] == one.path.stat().st_size
         assert row["saved_percent"] == round(100 * (1 - row["bytes"] / picture.stat().st_size), 1)
-    assert made.data["srcset"]["webp"] == "image-100.webp 100w, image-160.webp 160w"
+    assert result.data["srcset"]["webp"] == "image-100.webp 100w, image-160.webp 160w"
 
 
 def test_quality_costs_bytes(tmp_path: Path, picture: Path) -> None:
@@ -235,10 +235,10 @@ def test_quality_costs_bytes(tmp_path: Path, picture: Path) -> None:
 
 
 def test_formats_look_equal_and_are_smaller_than_a_jpeg(tmp_path: Path, photograph: Path) -> None:
-    made = optimized(
+    result = optimized(
         tmp_path, photograph, operation="image-responsive", formats="webp,avif,jpeg", widths="200"
     )
-    webp, avif, jpeg = made.data["files"]
+    webp, avif, jpeg = result.data["files"]
     assert jpeg["quality"] == USUAL["quality"]
     assert jpeg["ssim"] <= webp["ssim"] < jpeg["ssim"] + 0.02
     assert jpeg["ssim"] <= avif["ssim"] < jpeg["ssim"] + 0.02
@@ -248,22 +248,22 @@ def test_formats_look_equal_and_are_smaller_than_a_jpeg(tmp_path: Path, photogra
 def test_files_larger_than_their_source_are_reported(tmp_path: Path, photograph: Path) -> None:
     context = Recorder(tmp_path)
     inputs = {**USUAL, "operation": "image-responsive", "formats": "jpeg", "widths": "200", "quality": 100}
-    made = OptimizerEngine().run(Task("p", "media-optimizer", inputs, {"media": photograph}), context)
-    assert made.data["files"][0]["saved_percent"] < 0
+    result = OptimizerEngine().run(Task("p", "media-optimizer", inputs, {"media": photograph}), context)
+    assert result.data["files"][0]["saved_percent"] < 0
     assert [line.split()[0] for line in context.logs] == ["image-200.jpg"]
 
 
 def test_smallest_format_and_a_universal_one_are_chosen(tmp_path: Path, picture: Path) -> None:
-    made = optimized(tmp_path, picture, operation="image-cdn-auto", formats="webp,avif", widths="300")
-    assert made.data["picked"]["300"] in ("webp", "avif")
-    assert made.data["fallback"] == "image-300.jpg"
-    assert {row["format"] for row in made.data["files"]} == {made.data["picked"]["300"], "jpeg"}
+    result = optimized(tmp_path, picture, operation="image-cdn-auto", formats="webp,avif", widths="300")
+    assert result.data["picked"]["300"] in ("webp", "avif")
+    assert result.data["fallback"] == "image-300.jpg"
+    assert {row["format"] for row in result.data["files"]} == {result.data["picked"]["300"], "jpeg"}
 
 
 def test_a_ladder_is_av1_and_never_enlarged(tmp_path: Path, film: Path) -> None:
-    made = optimized(tmp_path, film, operation="video-av1-ladder", heights="64,720", formats="webm,mp4")
-    assert [one.info["name"] for one in made.artifacts] == ["video-64.webm", "video-64.mp4"]
-    for one in made.artifacts:
+    result = optimized(tmp_path, film, operation="video-av1-ladder", heights="64,720", formats="webm,mp4")
+    assert [one.info["name"] for one in result.artifacts] == ["video-64.webm", "video-64.mp4"]
+    for one in result.artifacts:
         with av.open(str(one.path)) as container:
             video = container.streams.video[0]
             assert (video.codec_context.name.removeprefix("lib"), video.height) in (

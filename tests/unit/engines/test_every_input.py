@@ -171,11 +171,11 @@ def made(template: str, folder: Path, kept: Mapping[str, Path], given: Mapping[s
     engine = next(engine for engine in model.engines if engine.kind == "embedded")
     task = Task("t", template, model.for_engine(checked), files)
     result = runner.load(engine.factory, engine.options).run(task, orders.Note(folder))
-    said = hashlib.sha256(json.dumps(dict(result.data), sort_keys=True, default=str).encode())
+    text = hashlib.sha256(json.dumps(dict(result.data), sort_keys=True, default=str).encode())
     for artifact in result.artifacts:
-        said.update(f"{artifact.content_type} {artifact.info.get('name')}".encode())
-        said.update(artifact.data if artifact.path is None else artifact.path.read_bytes())
-    return said.hexdigest()
+        text.update(f"{artifact.content_type} {artifact.info.get('name')}".encode())
+        text.update(artifact.data if artifact.path is None else artifact.path.read_bytes())
+    return text.hexdigest()
 
 
 @pytest.mark.parametrize("template", CASES)
@@ -190,7 +190,7 @@ def test_each_input_has_an_effect_and_output_is_deterministic(
 
 
 def test_no_template_and_no_input_is_forgotten() -> None:
-    asked = {(name, each) for name, (_, others) in CASES.items() for each in others}
+    requests = {(name, each) for name, (_, others) in CASES.items() for each in others}
     inputs = {(name, each.name) for name in CASES for each in CATALOGUE[name].inputs}
-    assert (asked | set(ELSEWHERE), asked & set(ELSEWHERE)) == (inputs, set())
+    assert (requests | set(ELSEWHERE), requests & set(ELSEWHERE)) == (inputs, set())
     assert CASES.keys() | WHOLE.keys() == set(app_catalog.read_toml("templates.toml"))

@@ -41,11 +41,11 @@ def test_a_thing_on_a_texture_is_gone_and_the_texture_goes_on(tmp_path: Path) ->
     truth, mask = weave(), spot()
     spoilt = truth.copy()
     spoilt[mask > 0] = (255, 0, 255)
-    made = cleaned(tmp_path, spoilt, mask, grow=4, feather=2)
+    result = cleaned(tmp_path, spoilt, mask, grow=4, feather=2)
     inside = mask > 0
-    assert orders.psnr(made[inside], truth[inside]) > 15
-    assert orders.psnr(made[inside], spoilt[inside]) < 8
-    assert made[inside].std() > 0.7 * truth[inside].std()
+    assert orders.psnr(result[inside], truth[inside]) > 15
+    assert orders.psnr(result[inside], spoilt[inside]) < 8
+    assert result[inside].std() > 0.7 * truth[inside].std()
 
 
 def facade(side: int) -> Any:
@@ -84,11 +84,11 @@ def test_inpaint_continues_patterns_and_soft_shades(drawn: Any, most: float) -> 
     truth = drawn(600).astype(np.uint8)
     hole = masks.make_hole(cv2.circle(np.zeros((600, 600), np.uint8), (310, 280), 62, 255, -1) > 0, 4, 2)
     spoilt = np.where(hole.gone[..., None], np.array((255, 0, 255), np.uint8), truth)
-    made = fill.fill_hole(spoilt, hole)
+    result = fill.fill_hole(spoilt, hole)
     plain = cv2.inpaint(spoilt, hole.gone.astype(np.uint8), 4, cv2.INPAINT_TELEA)
     error, drawn_through = (
         float(np.sqrt(((tried[hole.gone].astype(float) - truth[hole.gone]) ** 2).mean()))
-        for tried in (made, plain)
+        for tried in (result, plain)
     )
     assert error < min(most, 0.7 * drawn_through)
 
@@ -97,8 +97,8 @@ def test_inpaint_changes_only_the_mask_with_grow_and_feather(tmp_path: Path) -> 
     picture = orders.scenery((SIDE, SIDE))
     away = cv2.distanceTransform(255 - spot(), cv2.DIST_L2, 5)
     for grow, feather in ((0, 0), (8, 6), (20, 12)):
-        made = cleaned(tmp_path, picture, spot(), grow=grow, feather=feather)
-        changed = np.abs(made.astype(int) - picture).max(2) > 0
+        result = cleaned(tmp_path, picture, spot(), grow=grow, feather=feather)
+        changed = np.abs(result.astype(int) - picture).max(2) > 0
         assert not changed[away > grow + feather + 2].any()
     hard, soft = masks.make_hole(spot() > 0, 4, 0), masks.make_hole(spot() > 0, 4, 20)
     assert set(np.unique(hard.cover)) == {0.0, 1.0}
@@ -111,8 +111,8 @@ def test_a_thin_line_is_taken_out_of_a_soft_ground(tmp_path: Path) -> None:
     mask = cv2.line(np.zeros((SIDE, SIDE), np.uint8), (10, 20), (118, 100), 255, 2)
     spoilt = truth.copy()
     spoilt[mask > 0] = 0
-    made = cleaned(tmp_path, spoilt, mask, grow=1, feather=1)
-    assert np.abs(made.astype(int) - truth).max() < 12
+    result = cleaned(tmp_path, spoilt, mask, grow=1, feather=1)
+    assert np.abs(result.astype(int) - truth).max() < 12
 
 
 def test_the_same_order_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_model_fills_what_the_mask_covers_and_nothing_else(tmp_path: Path) -> 
         "mask": orders.saved(tmp_path / "m.png", spot()),
     }
     artifact, result, _ = orders.run(engine, tmp_path, {"grow": 2, "feather": 0}, **files)
-    made = orders.pixels(artifact)
+    output = orders.pixels(artifact)
     assert (result.quality, engine.version) == ("full", "1/lama")
-    assert made[spot(10) > 0].min() > 200
-    assert np.array_equal(made[spot(30) == 0], picture[spot(30) == 0])
+    assert output[spot(10) > 0].min() > 200
+    assert np.array_equal(output[spot(30) == 0], picture[spot(30) == 0])

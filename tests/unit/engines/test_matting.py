@@ -61,17 +61,17 @@ def test_body_is_found_under_a_face_without_contrast() -> None:
 
 def test_pixels_far_from_a_body_are_less_certain() -> None:
     belief = np.full((200, 300), 0.8, np.float32)
-    told = person_prior.apply_prior(belief, [DetectedFace(130, 40, 180, 90)])
-    assert told[190, 155] > 0.85  # under the chin
-    assert told[20, 5] < 0.4
-    assert told[150, 95] == pytest.approx(0.8, abs=0.05)  # an arm's length away
+    response = person_prior.apply_prior(belief, [DetectedFace(130, 40, 180, 90)])
+    assert response[190, 155] > 0.85  # under the chin
+    assert response[20, 5] < 0.4
+    assert response[150, 95] == pytest.approx(0.8, abs=0.05)  # an arm's length away
     assert person_prior.apply_prior(belief, [DetectedFace(10, 10, 25, 25)]) is belief
 
 
 @pytest.mark.parametrize(("stratum", "least"), [("plain", 0.93), ("textured", 0.9), ("shadow", 0.87)])
 def test_subjects_are_found_on_every_kind_of_ground(stratum: composites.Stratum, least: float) -> None:
-    found = [composites.composite(seed, stratum) for seed in range(400, 405)]
-    overlaps = [overlap(segmentation.alpha(known.rgb)[0], known.alpha) for known in found]
+    results = [composites.composite(seed, stratum) for seed in range(400, 405)]
+    overlaps = [overlap(segmentation.alpha(known.rgb)[0], known.alpha) for known in results]
     assert np.mean(overlaps) >= least, overlaps
 
 
@@ -111,11 +111,11 @@ def landscape(seed: int) -> Any:
 
 
 def test_a_landscape_has_no_subject_and_it_is_told(tmp_path: Path) -> None:
-    told = [segmentation.alpha(landscape(seed))[1] for seed in range(6)]
-    assert np.mean(told) < 0.5, told
-    assert max(told) < 0.85, told
+    messages = [segmentation.alpha(landscape(seed))[1] for seed in range(6)]
+    assert np.mean(messages) < 0.5, messages
+    assert max(messages) < 0.85, messages
     note = Note(tmp_path)
-    least = saved(tmp_path, landscape(int(np.argmin(told))))
+    least = saved(tmp_path, landscape(int(np.argmin(messages))))
     MattingEngine().run(Task("t", "m", {}, {"image_url": least}), note)
     assert note.lines[0].startswith("no subject stands out")
 

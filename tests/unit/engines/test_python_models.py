@@ -63,11 +63,11 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_hints_become_descriptors(tmp_path: Path) -> None:
-    found = watcher.describe(written(tmp_path, PAINTER), {})
-    assert found.fault == ""
-    facts = found.facts
-    told = (facts["name"], facts["title"], facts["hardware"], facts["output_kind"])
-    assert told == ("my-painter", "Painter", "gpu-16gb-a", "image")
+    result = watcher.describe(written(tmp_path, PAINTER), {})
+    assert result.fault == ""
+    facts = result.facts
+    messages = (facts["name"], facts["title"], facts["hardware"], facts["output_kind"])
+    assert messages == ("my-painter", "Painter", "gpu-16gb-a", "image")
     assert facts["description"] == "Paint one colour."
     assert facts["inputs"] == {
         "colour": {
@@ -185,7 +185,7 @@ def test_a_file_is_read_in_the_sandbox_that_it_is_to_run_in(tmp_path: Path) -> N
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     text = f"{PAINTER}\nprint(Path('/etc/passwd').read_text())\n"
-    found = watcher.describe(written(tmp_path, text), watcher.environment(), sandboxed=True)
-    assert "FileNotFoundError" in found.fault
-    found = watcher.describe(written(tmp_path, PAINTER), watcher.environment(), sandboxed=True)
-    assert (found.facts["name"], found.sandboxed) == ("my-painter", True)
+    result = watcher.describe(written(tmp_path, text), watcher.environment(), sandboxed=True)
+    assert "FileNotFoundError" in result.fault
+    result = watcher.describe(written(tmp_path, PAINTER), watcher.environment(), sandboxed=True)
+    assert (result.facts["name"], result.sandboxed) == ("my-painter", True)

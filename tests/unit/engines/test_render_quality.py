@@ -77,9 +77,9 @@ def filmed(folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> None:
-    spared, told = filmed(tmp_path / "spared")
+    spared, response = filmed(tmp_path / "spared")
     whole, plain = filmed(tmp_path / "whole", cache_accel=False)
-    assert told["reused_frames"] == 8
+    assert response["reused_frames"] == 8
     assert "reused_frames" not in plain
     assert not np.array_equal(spared, whole)
     assert min(orders.psnr(one, other) for one, other in zip(spared[1::2], whole[1::2], strict=True)) > 34

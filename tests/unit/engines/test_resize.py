@@ -97,8 +97,8 @@ def test_seams_stay_in_their_order_and_leave_what_is_guarded() -> None:
 def test_the_subject_is_kept_where_the_middle_would_lose_it() -> None:
     known = composites.composite(7, "plain", (240, 400), share=0.5, at=0.2)
     way = plan(find_region(known.rgb), (400, 240), (240, 240))
-    shown = canvas.apply(known.alpha, way, (240, 240), fill=False)
-    assert shown.sum() > 0.95 * known.alpha.sum()
+    visible = canvas.apply(known.alpha, way, (240, 240), fill=False)
+    assert visible.sum() > 0.95 * known.alpha.sum()
 
 
 def test_an_extension_has_no_visible_seam() -> None:
@@ -123,9 +123,9 @@ def run(
     """What the engine makes of a picture in a file of this kind."""
     image.save(folder / "in", kind)
     task = Task("t", "smart-resize", {"target_sizes": sizes}, {"image_url": folder / "in"})
-    made = ResizeEngine().run(task, Note(folder)).artifacts
-    assert all(artifact.path is not None for artifact in made)
-    return [(one.content_type, decode.decode(one.path)) for one in made if one.path is not None]
+    result = ResizeEngine().run(task, Note(folder)).artifacts
+    assert all(artifact.path is not None for artifact in result)
+    return [(one.content_type, decode.decode(one.path)) for one in result if one.path is not None]
 
 
 def test_a_file_stays_of_its_kind_and_keeps_its_alpha(tmp_path: Path) -> None:

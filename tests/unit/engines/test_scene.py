@@ -68,8 +68,8 @@ def sightings() -> dict[str, list[tuple[str, bool]]]:
         picture = paint(entry["text"])
         for kind in ("time", "palette", "weather", "terrain"):
             if kind in entry:
-                found = pixels.SIGHTS[kind, entry[kind]](picture)
-                seen[kind].append((f"{entry['text']}: {entry[kind]}", found))
+                result = pixels.SIGHTS[kind, entry[kind]](picture)
+                seen[kind].append((f"{entry['text']}: {entry[kind]}", result))
         if "subject" in entry:
             bare = paint(entry["text"], negative_prompt=entry["subject"])
             seen["subject"].append((entry["text"], pixels.stands_out(picture, bare)))
@@ -83,14 +83,16 @@ def test_the_corpus_has_sixty_prompts() -> None:
 @pytest.mark.nightly
 def test_nine_labels_in_ten_are_seen_in_the_pixels() -> None:
     labels = [label for group in sightings().values() for label in group]
-    missed = [text for text, found in labels if not found]
+    missed = [text for text, result in labels if not result]
     assert len(missed) <= len(labels) * 0.1, missed
 
 
 @pytest.mark.parametrize("kind", ["time", "palette", "weather", "terrain", "subject"])
 def test_every_class_of_label_is_mostly_seen(kind: str) -> None:
     group = sightings()[kind]
-    assert sum(found for _, found in group) >= len(group) * 0.75, [text for text, found in group if not found]
+    assert sum(result for _, result in group) >= len(group) * 0.75, [
+        text for text, result in group if not result
+    ]
 
 
 def _alarms(kind: str, label: str) -> float:
@@ -164,12 +166,12 @@ def _odd_prompts() -> list[str]:
         "<b>bold</b>",
         "a\nb\tc",
     ]
-    made = []
+    results = []
     for _ in range(100 - len(fixed)):
         count = int(rng.integers(1, 12))
         letters = ["".join(rng.choice(list(alphabet), int(rng.integers(1, 11)))) for _ in range(count)]
-        made.append(" ".join(letters))
-    return fixed + made
+        results.append(" ".join(letters))
+    return fixed + results
 
 
 def test_no_prompt_gives_an_empty_picture() -> None:
@@ -177,14 +179,14 @@ def test_no_prompt_gives_an_empty_picture() -> None:
     assert len(prompts) == 100
     for prompt in prompts:
         picture = paint(prompt, width=128, height=128)
-        found = (
+        results = (
             pixels.entropy(picture),
             pixels.colours(picture),
             float(cv2.Laplacian(pixels.grey(picture), cv2.CV_32F).std()),
         )
-        assert found[0] > 3.5, (prompt[:40], found)
-        assert found[1] > 60, (prompt[:40], found)
-        assert found[2] > 0.01, (prompt[:40], found)
+        assert results[0] > 3.5, (prompt[:40], results)
+        assert results[1] > 60, (prompt[:40], results)
+        assert results[2] > 0.01, (prompt[:40], results)
 
 
 _ELSEWHERE = """

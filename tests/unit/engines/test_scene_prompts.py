@@ -34,10 +34,10 @@ class Listener:
 
 @cache
 def paint(prompt: str, model: str = "ra2", **inputs: Any) -> pixels.Picture:
-    asked = {"prompt": prompt, "width": 288, "height": 256, "seed": 7, **inputs}
-    made = SceneEngine().run(Task("t", model, asked), Listener())
-    assert made.quality == "preview"
-    picture = cv2.imdecode(np.frombuffer(made.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
+    request = {"prompt": prompt, "width": 288, "height": 256, "seed": 7, **inputs}
+    result = SceneEngine().run(Task("t", model, request), Listener())
+    assert result.quality == "preview"
+    picture = cv2.imdecode(np.frombuffer(result.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
     assert picture is not None
     return picture
 
@@ -237,10 +237,10 @@ def test_what_is_isometric_stands_by_itself_on_a_plain_ground(prompt: str) -> No
 def spots(prompt: str) -> dict[str, list[subjects.SubjectSpot]]:
     """Where each thing of a prompt stands, in the order of painting."""
     stage = painter.stage_scene(prompt_parser.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
-    found: dict[str, list[subjects.SubjectSpot]] = {}
+    result: dict[str, list[subjects.SubjectSpot]] = {}
     for subject, _, spot in layout.place_subjects(stage):
-        found.setdefault(subject.name, []).append(spot)
-    return found
+        result.setdefault(subject.name, []).append(spot)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ def spots(prompt: str) -> dict[str, list[subjects.SubjectSpot]]:
     ],
 )
 def test_what_is_in_a_thing_looks_out_of_its_mouth(prompt: str, guest: str, host: str, count: int) -> None:
-    found = spots(prompt)
-    assert list(found) == [host, guest]
-    (held,), inside = found[host], found[guest]
+    result = spots(prompt)
+    assert list(result) == [host, guest]
+    (held,), inside = result[host], result[guest]
     assert len(inside) == count
     for spot in inside:
         assert spot.cut is not None
@@ -274,9 +274,9 @@ def test_what_is_in_a_thing_looks_out_of_its_mouth(prompt: str, guest: str, host
     ],
 )
 def test_who_works_at_a_thing_stands_behind_it_and_is_taller(prompt: str, who: str, what: str) -> None:
-    found = spots(prompt)
-    assert list(found) == [who, what]
-    (worker,), (thing,) = found[who], found[what]
+    result = spots(prompt)
+    assert list(result) == [who, what]
+    (worker,), (thing,) = result[who], result[what]
     assert len(spots(prompt.replace("a ", "two ", 1))[who]) == 2
     assert worker.x == thing.x
     assert worker.height > thing.height * 1.5

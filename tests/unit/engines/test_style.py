@@ -92,8 +92,8 @@ def source(folder: Path) -> Path:
 
 
 def run(source: Path, prompt: str, listener: Listener | None = None, **inputs: Any) -> Result:
-    given: Mapping[str, Any] = {"style_prompt": prompt, "quality": 85, "format": "png", "seed": 5, **inputs}
-    task = Task("pred_1", "style-transfer", given, {"source_image_url": source})
+    values: Mapping[str, Any] = {"style_prompt": prompt, "quality": 85, "format": "png", "seed": 5, **inputs}
+    task = Task("pred_1", "style-transfer", values, {"source_image_url": source})
     return StyleEngine().run(task, listener or Listener())
 
 

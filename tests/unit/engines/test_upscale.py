@@ -38,15 +38,15 @@ def test_it_is_closer_to_the_truth_than_a_bicubic_stretch(
 
 def test_general_and_anime_differ_and_are_deterministic(tmp_path: Path) -> None:
     path = orders.saved(tmp_path / "in.png", orders.scenery((48, 64)))
-    made = {
+    result = {
         name: [
             orders.run(UpscaleEngine(), tmp_path, {"scale": 2, "model": name}, image=path)[0].data
             for _ in range(2)
         ]
         for name in ("general", "anime")
     }
-    assert all(first == second for first, second in made.values())
-    assert made["general"][0] != made["anime"][0]
+    assert all(first == second for first, second in result.values())
+    assert result["general"][0] != result["anime"][0]
 
 
 def test_pieces_leave_no_seam() -> None:

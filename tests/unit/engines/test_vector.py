@@ -32,9 +32,9 @@ def traced(folder: Path, picture: Any, **inputs: Any) -> str:
 def drawn(svg: str) -> Any:
     """An SVG as pixels, RGBA."""
     data = np.frombuffer(bytes(resvg.svg_to_bytes(svg_string=svg)), np.uint8)
-    found = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
-    assert found is not None
-    return cv2.cvtColor(found, cv2.COLOR_BGRA2RGBA)
+    result = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
+    assert result is not None
+    return cv2.cvtColor(result, cv2.COLOR_BGRA2RGBA)
 
 
 def colours(svg: str) -> int:

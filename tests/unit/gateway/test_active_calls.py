@@ -45,8 +45,8 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
                 await database.write(request_log.begin(call, "boot_a", payer))
         running = await _seen(database, account_id, CallFilter(state="running"))
         assert [row["id"] for row in running] == ["req_b", "req_a"]
-        told = {"face": "chat", "target": "s/m", "key_id": "key_a", "streamed": 1, "held": 10, "cost": 0}
-        assert running[0].items() >= told.items()
+        response = {"face": "chat", "target": "s/m", "key_id": "key_a", "streamed": 1, "held": 10, "cost": 0}
+        assert running[0].items() >= response.items()
         assert running[0]["model"].startswith('m "')
         assert running[0]["ended_at"] is None
         ending = CallOutcome("succeeded", TokenUsage(3, 4), 7, counted_by="server")
@@ -67,7 +67,7 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
             ("req_b", "failed", 0),
             ("req_a", "succeeded", 7),
         ]
-        assert rows[0].items() >= told.items()
+        assert rows[0].items() >= response.items()
         row: Any = await database.read(one("account_by_id", id=account_id))
         assert (row["posted"], row["held"]) == (93, 0)
 

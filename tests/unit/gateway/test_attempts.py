@@ -28,8 +28,8 @@ def test_a_number_is_believed_where_it_can_be(told: str, seconds: float | None) 
 
 
 def test_a_date_is_as_far_off_as_it_is() -> None:
-    told = parse_retry_after(formatdate(time.time() + 3600, usegmt=True))
-    assert told is not None
-    assert 3000 < told <= 3600
+    response = parse_retry_after(formatdate(time.time() + 3600, usegmt=True))
+    assert response is not None
+    assert 3000 < response <= 3600
     assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
     assert parse_retry_after("Wed, 21 Oct 2199 07:28:00 GMT") is None

@@ -46,8 +46,8 @@ async def _account(database: Database, account_id: str) -> tuple[int, int]:
 async def test_of_many_at_once_as_many_begin_as_there_is_money_for(database: Database) -> None:
     batcher, account_id = await _batcher(database, credit=45)
     calls = [_call(account_id) for _ in range(9)]
-    told = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
-    assert [type(each) for each in told] == [type(None)] * 4 + [errors.InsufficientCredits] * 5
+    response = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
+    assert [type(each) for each in response] == [type(None)] * 4 + [errors.InsufficientCredits] * 5
     assert await _account(database, account_id) == (45, 40)
     endings = [
         CallOutcome("succeeded", cost=3),
@@ -65,8 +65,8 @@ async def test_a_budget_is_counted_once_for_all_and_given_back(database: Databas
     batcher, account_id = await _batcher(database, credit=1000)
     payer = Payer("key_a", budget_day=25)
     calls = [_call(account_id) for _ in range(4)]
-    told = await asyncio.gather(*(batcher.hold(call, payer) for call in calls), return_exceptions=True)
-    assert [isinstance(each, errors.BudgetExceeded) for each in told] == [False, False, True, True]
+    response = await asyncio.gather(*(batcher.hold(call, payer) for call in calls), return_exceptions=True)
+    assert [isinstance(each, errors.BudgetExceeded) for each in response] == [False, False, True, True]
     await asyncio.gather(
         batcher.settle(calls[0], CallOutcome("succeeded", cost=4)),
         batcher.settle(calls[1], CallOutcome("failed")),
@@ -135,8 +135,8 @@ async def test_short_call_of_a_rich_account_is_written_once_at_its_end(database:
     await asyncio.gather(*(batcher.settle(call, ending) for call, ending in zip(calls, endings, strict=True)))
     assert await _account(database, account_id) == (987, 0)
     assert await database.read(limits.unspent(payer)) == 487
-    told = [("succeeded", 10, 3), ("succeeded", 10, 10), ("failed", 10, 0), ("left", 10, 0)]
-    assert sorted(await _log(database, account_id)) == sorted(told)
+    messages = [("succeeded", 10, 3), ("succeeded", 10, 10), ("failed", 10, 0), ("left", 10, 0)]
+    assert sorted(await _log(database, account_id)) == sorted(messages)
 
 
 async def test_long_call_is_held_later_but_before_any_output(
@@ -201,17 +201,17 @@ async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
         batcher.settle(call, CallOutcome("succeeded", cost=cost))
         for call, cost in zip(calls, (7, 25, 9), strict=True)
     ]
-    told = await asyncio.gather(*endings, return_exceptions=True)
-    assert [type(each) for each in told] == [type(None), errors.InsufficientCredits, type(None)]
+    response = await asyncio.gather(*endings, return_exceptions=True)
+    assert [type(each) for each in response] == [type(None), errors.InsufficientCredits, type(None)]
     assert await _account(database, account_id) == (4, 0)
 
 
 async def test_who_is_not_trusted_waits_for_those_who_came_before(database: Database) -> None:
     batcher, account_id = await _trusting(database, credit=100)
     calls = [_call(account_id, held=25) for _ in range(6)]
-    told = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
-    begun = [call for call, verdict in zip(calls, told, strict=True) if verdict is None]
-    assert (len(begun), len(told) - len(begun)) == (4, 2)
+    response = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
+    begun = [call for call, verdict in zip(calls, response, strict=True) if verdict is None]
+    assert (len(begun), len(response) - len(begun)) == (4, 2)
     await asyncio.gather(*(batcher.ensure_held(call) for call in begun))
     assert await _account(database, account_id) == (100, 100)
     await asyncio.gather(*(batcher.settle(call, CallOutcome("succeeded", cost=25)) for call in begun))

@@ -45,8 +45,8 @@ def _trust(database: Database, unwritten: int = 0, clock: _Clock | None = None) 
 async def test_a_quarter_of_what_is_there_may_be_asked_for_at_once(database: Database) -> None:
     account_id = await _account(database, 400)
     trust = _trust(database)
-    asked = [await _covers(trust, account_id, None, amount) for amount in (60, 41, 40, 1)]
-    assert asked == [True, False, True, False]
+    requests = [await _covers(trust, account_id, None, amount) for amount in (60, 41, 40, 1)]
+    assert requests == [True, False, True, False]
 
 
 async def test_what_is_held_and_what_is_not_written_yet_is_not_there(database: Database) -> None:

@@ -21,8 +21,8 @@ async def test_deadline_ends_only_calls_that_exceed_it() -> None:
             await asyncio.sleep(0)
         return "done"
 
-    found = await asyncio.gather(slow(), quick(), slow(), return_exceptions=True)
-    assert [type(each) for each in found] == [TimeoutError, str, TimeoutError]
+    result = await asyncio.gather(slow(), quick(), slow(), return_exceptions=True)
+    assert [type(each) for each in result] == [TimeoutError, str, TimeoutError]
     with pytest.raises(TimeoutError):  # and the timer rings again
         await slow()
     assert await quick() == "done"

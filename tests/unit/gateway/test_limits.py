@@ -87,8 +87,8 @@ async def test_one_that_is_larger_than_a_minutes_share_passes_alone(rated: Rated
 async def test_servers_on_one_database_share_the_rate_limit(tmp_path: Path) -> None:
     async with databases.on("postgres", tmp_path) as one, databases.on("postgres", tmp_path) as other:
         servers = [SharedRates(database, "requests") for database in (one, other)]
-        asked = [server.spend("k", 20) for _ in range(30) for server in servers]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        requests = [server.spend("k", 20) for _ in range(30) for server in servers]
+        answers = await asyncio.gather(*requests, return_exceptions=True)
     assert answers.count(None) == 20
     assert {type(answer) for answer in answers} == {type(None), errors.TooManyRequests}
 
@@ -196,9 +196,9 @@ class Clocked:
 
 @pytest.fixture
 async def kept() -> AsyncIterator[Clocked]:
-    found = Clocked()
-    yield found
-    await found.database.close()
+    result = Clocked()
+    yield result
+    await result.database.close()
 
 
 async def test_budget_counts_holds_and_regains_the_unused_part(kept: Clocked) -> None:
@@ -220,8 +220,8 @@ async def test_budget_counts_holds_and_regains_the_unused_part(kept: Clocked) ->
     await write(ledger.release("h4"))
     with pytest.raises(errors.BudgetExceeded) as over:
         await write(ledger.hold(account.id, "h7", 61, payer))
-    said = "This key's budget of 0.0001 USD per day has 0.00006 USD left; this request needs 0.000061 USD"
-    assert str(over.value) == said
+    text = "This key's budget of 0.0001 USD per day has 0.00006 USD left; this request needs 0.000061 USD"
+    assert str(over.value) == text
     assert await kept.database.read(ledger_queries.verify()) == ()
 
 

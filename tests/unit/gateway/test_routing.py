@@ -64,8 +64,8 @@ def router(
     drawn: float = 0.0,
 ) -> ModelRouter:
     chosen = parse({"aliases": dict(aliases or {})}).aliases
-    found: Any = servers
-    return ModelRouter(lambda: found, chosen, health or HealthTracker(Clock()), lambda: drawn)
+    result: Any = servers
+    return ModelRouter(lambda: result, chosen, health or HealthTracker(Clock()), lambda: drawn)
 
 
 def names(found: ModelRouter, name: str) -> list[str]:
@@ -73,10 +73,10 @@ def names(found: ModelRouter, name: str) -> list[str]:
 
 
 def test_a_model_is_found_by_its_server_and_by_itself() -> None:
-    found = router(FakeServer("a", "m", "n"), FakeServer("b", "m"))
-    assert names(found, "b/m") == ["b/m"]
-    assert names(found, "n") == ["a/n"]
-    assert names(found, "m") == ["a/m", "b/m"]
+    result = router(FakeServer("a", "m", "n"), FakeServer("b", "m"))
+    assert names(result, "b/m") == ["b/m"]
+    assert names(result, "n") == ["a/n"]
+    assert names(result, "m") == ["a/m", "b/m"]
 
 
 def test_local_server_goes_before_a_faster_provider() -> None:
@@ -85,33 +85,35 @@ def test_local_server_goes_before_a_faster_provider() -> None:
     health = HealthTracker(Clock())
     health.record_success("paid/m", 0.1)
     health.record_success("own/m", 2.0)
-    found = router(paid, own, health=health)
-    assert names(found, "m") == ["own/m", "paid/m"]
+    result = router(paid, own, health=health)
+    assert names(result, "m") == ["own/m", "paid/m"]
     for _ in range(20):
         health.record_failure("own/m")
-    assert names(found, "m") == ["paid/m", "own/m"]
+    assert names(result, "m") == ["paid/m", "own/m"]
 
 
 def test_alias_with_a_missing_target_names_the_target() -> None:
-    found = router(FakeServer("a", "m"), aliases={"fast": ["ollama/qwen3", "b/m"]})
+    result = router(FakeServer("a", "m"), aliases={"fast": ["ollama/qwen3", "b/m"]})
     with pytest.raises(
         errors.UnknownModel, match="'fast' refers to ollama/qwen3 or b/m, which is not available"
     ):
-        found.resolve("fast")
+        result.resolve("fast")
 
 
 def test_an_alias_is_tried_in_its_order() -> None:
-    found = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"fast": ["b/m", "a/m"], "one": "a/m"})
-    assert names(found, "fast") == ["b/m", "a/m"]
-    assert names(found, "one") == ["a/m"]
+    result = router(
+        FakeServer("a", "m"), FakeServer("b", "m"), aliases={"fast": ["b/m", "a/m"], "one": "a/m"}
+    )
+    assert names(result, "fast") == ["b/m", "a/m"]
+    assert names(result, "one") == ["a/m"]
 
 
 @pytest.mark.parametrize(("drawn", "first"), [(0.0, "a/m"), (0.2, "a/m"), (0.3, "b/m"), (0.999, "b/m")])
 def test_weights_draw_the_first_and_the_others_follow(drawn: float, first: str) -> None:
     weighted = [{"target": "a/m", "weight": 1}, {"target": "b/m", "weight": 3}]
-    found = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"half": weighted}, drawn=drawn)
-    assert names(found, "half")[0] == first
-    assert len(names(found, "half")) == 2
+    result = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"half": weighted}, drawn=drawn)
+    assert names(result, "half")[0] == first
+    assert len(names(result, "half")) == 2
 
 
 def test_of_several_servers_the_fastest_is_asked() -> None:
@@ -124,13 +126,13 @@ def test_of_several_servers_the_fastest_is_asked() -> None:
 def test_a_server_that_is_out_of_order_comes_last() -> None:
     clock = Clock()
     health = HealthTracker(clock)
-    found = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"x": ["a/m", "b/m"]}, health=health)
+    result = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"x": ["a/m", "b/m"]}, health=health)
     for _ in range(5):
         health.record_failure("a/m")
-    assert names(found, "x") == ["b/m", "a/m"]
+    assert names(result, "x") == ["b/m", "a/m"]
     assert not health.allows("a/m")
     clock.now += 6
-    assert names(found, "x") == ["a/m", "b/m"]
+    assert names(result, "x") == ["a/m", "b/m"]
     assert health.allows("a/m")  # the trial
     assert not health.allows("a/m")  # one at a time
     health.record_success("a/m", 0.1)
@@ -188,8 +190,8 @@ SEER = ServedModel("seer", frozenset({CHAT, VISION}), stated=True)
 
 
 def test_default_is_a_chat_model_and_vision_an_image_model() -> None:
-    found = router(FakeServer("a", EMBEDDER, TALKER, SEER), aliases={"vectors": "a/embedder"})
-    assert [names(found, name) for name in ("default", "vision")] == [["a/talker"], ["a/seer"]]
+    result = router(FakeServer("a", EMBEDDER, TALKER, SEER), aliases={"vectors": "a/embedder"})
+    assert [names(result, name) for name in ("default", "vision")] == [["a/talker"], ["a/seer"]]
     aliased = router(FakeServer("a", TALKER, SEER), aliases={"vision": "a/talker"})
     assert names(aliased, "vision") == ["a/talker"]  # the operator's word
 
@@ -197,9 +199,9 @@ def test_default_is_a_chat_model_and_vision_an_image_model() -> None:
 def test_configured_servers_precede_and_loaded_models_next() -> None:
     loaded = ServedModel("warm", frozenset({CHAT}), loaded=True, stated=True)
     mine = FakeServer("mine", EMBEDDER, TALKER)
-    found = FakeServer("ollama", "cold", discovered=True), FakeServer("vllm", loaded, discovered=True)
-    assert names(router(*found, mine), "default") == ["mine/talker"]
-    assert names(router(*found), "default") == ["vllm/warm"]
+    results = FakeServer("ollama", "cold", discovered=True), FakeServer("vllm", loaded, discovered=True)
+    assert names(router(*results, mine), "default") == ["mine/talker"]
+    assert names(router(*results), "default") == ["vllm/warm"]
 
 
 def test_vision_must_be_stated_only_for_discovered_servers() -> None:
@@ -214,22 +216,22 @@ def test_vision_must_be_stated_only_for_discovered_servers() -> None:
 
 
 def test_chat_with_a_known_non_chat_model_is_refused() -> None:
-    found = router(
+    result = router(
         FakeServer("a", EMBEDDER, "e5-chat"),
         FakeServer("b", TALKER),
         aliases={"x": ["a/embedder", "b/talker"]},
     )
     with pytest.raises(errors.InvalidInput, match="a/embedder is an embedding model"):
-        found.resolve_chat("a/embedder")
-    assert [target.name for target in found.resolve_chat("e5-chat")] == ["a/e5-chat"]
-    assert [target.name for target in found.resolve_chat("x")] == ["b/talker"]
+        result.resolve_chat("a/embedder")
+    assert [target.name for target in result.resolve_chat("e5-chat")] == ["a/e5-chat"]
+    assert [target.name for target in result.resolve_chat("x")] == ["b/talker"]
 
 
 def test_a_name_without_a_tag_is_that_of_the_latest() -> None:
-    found = router(FakeServer("ollama", "qwen3:latest", "phi:3b"))
-    assert names(found, "qwen3") == ["ollama/qwen3"]
+    result = router(FakeServer("ollama", "qwen3:latest", "phi:3b"))
+    assert names(result, "qwen3") == ["ollama/qwen3"]
     with pytest.raises(errors.UnknownModel):
-        found.resolve("phi")
+        result.resolve("phi")
 
 
 def test_kind_name_resolves_to_another_host_if_not_local() -> None:

@@ -33,7 +33,7 @@ BUNDLED = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("
 
 
 def test_every_kind_of_token_has_its_rate() -> None:
-    found = rates(
+    result = rates(
         {
             "input_per_million_usd": "1",
             "output_per_million_usd": 10,
@@ -45,22 +45,26 @@ def test_every_kind_of_token_has_its_rate() -> None:
         }
     )
     used = TokenUsage(100, 10, cached=10, cache_write=20, image_in=30, audio_in=15, audio_out=4)
-    assert found.cost(used) == 25 + 1 + 40 + 150 + 300 + 60 + 160
+    assert result.cost(used) == 25 + 1 + 40 + 150 + 300 + 60 + 160
 
 
 def test_a_cost_is_rounded_up_and_nothing_costs_nothing() -> None:
-    found = TokenRates(input=100_000, output=100_000)
-    assert (found.cost(TokenUsage(1, 0)), found.cost(TokenUsage(10, 0)), found.cost(TokenUsage(11, 0))) == (
+    result = TokenRates(input=100_000, output=100_000)
+    assert (
+        result.cost(TokenUsage(1, 0)),
+        result.cost(TokenUsage(10, 0)),
+        result.cost(TokenUsage(11, 0)),
+    ) == (
         1,
         1,
         2,
     )
-    assert found.cost(TokenUsage()) == 0
+    assert result.cost(TokenUsage()) == 0
 
 
 def test_a_long_request_has_its_own_rates() -> None:
-    found = TokenRates(1_000_000, 2_000_000, long_input=2_000_000, long_output=3_000_000, long_tokens=100)
-    assert (found.cost(TokenUsage(100, 10)), found.cost(TokenUsage(101, 10))) == (120, 232)
+    result = TokenRates(1_000_000, 2_000_000, long_input=2_000_000, long_output=3_000_000, long_tokens=100)
+    assert (result.cost(TokenUsage(100, 10)), result.cost(TokenUsage(101, 10))) == (120, 232)
 
 
 @pytest.mark.parametrize(
@@ -103,28 +107,28 @@ def test_what_no_server_told_is_what_was_expected() -> None:
     expected = TokenUsage(10, 200, units=Units(2, 1000, 40))
     assert merge_usage(None, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 1000, 40))
     assert merge_usage(TokenUsage(5, 7), expected) == TokenUsage(5, 7, units=Units(2, 1000, 40))
-    told = TokenUsage(reported=False, units=Units(milliseconds=900))
-    assert merge_usage(told, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 900, 40))
+    response = TokenUsage(reported=False, units=Units(milliseconds=900))
+    assert merge_usage(response, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 900, 40))
 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_bundled_price_is_dated_and_hangs_together(name: str) -> None:
-    row, found = BUNDLED[name], rates(BUNDLED[name])
+    row, result = BUNDLED[name], rates(BUNDLED[name])
     assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", row["as_of"])
     assert row["as_of"] >= "2025-11"
     assert all(isinstance(value, str) for value in row.values())  # an amount of money is no float
     # OpenAI's moderation is free.
-    assert any((found.input, found.character, found.per_minute, found.per_image)) or "moderation" in name
-    assert found.output >= found.input or not found.output or found.per_minute
+    assert any((result.input, result.character, result.per_minute, result.per_image)) or "moderation" in name
+    assert result.output >= result.input or not result.output or result.per_minute
     for less, more in (
-        (found.cached_input, found.input),
-        (found.input, found.cache_write),
-        (found.cache_write, found.cache_write_long),
-        (found.input, found.long_input),
-        (found.output, found.long_output),
-        (found.input, found.image_input),
-        (found.input, found.audio_input),
-        (found.input, found.image_output),
+        (result.cached_input, result.input),
+        (result.input, result.cache_write),
+        (result.cache_write, result.cache_write_long),
+        (result.input, result.long_input),
+        (result.output, result.long_output),
+        (result.input, result.image_input),
+        (result.input, result.audio_input),
+        (result.input, result.image_output),
     ):
         assert less is None or more is None or less <= more
 
@@ -202,8 +206,10 @@ def test_usage_lines_have_every_unit_and_sum_to_the_cost(found: TokenRates, used
     for unit, quantity in counted.items():
         assert (lines[unit].quantity if unit in lines else 0) == quantity, unit
     read = [line.quantity for unit, line in lines.items() if unit in INPUT]
-    said = [line.quantity for unit, line in lines.items() if unit.endswith("tokens") and unit not in INPUT]
-    assert (sum(read), sum(said)) == (used.input, used.output)
+    messages = [
+        line.quantity for unit, line in lines.items() if unit.endswith("tokens") and unit not in INPUT
+    ]
+    assert (sum(read), sum(messages)) == (used.input, used.output)
     exact = sum((Fraction(line.quantity * line.rate, line.per) for line in lines.values()), Fraction())
     assert found.cost(used) == math.ceil(exact)
 
@@ -219,13 +225,13 @@ INPUT = {
 
 
 def test_the_lines_of_a_usage_beyond_its_totals_are_clamped() -> None:
-    found = TokenRates(1_000_000, 1_000_000, image_output=2_000_000)
+    result = TokenRates(1_000_000, 1_000_000, image_output=2_000_000)
     wrong = TokenUsage(5, 3, cached=9, reasoning=50, units=Units(image_out=7))
-    assert [(line.unit, line.quantity) for line in found.lines(wrong)] == [
+    assert [(line.unit, line.quantity) for line in result.lines(wrong)] == [
         ("cached_tokens", 9),
         ("image_output_tokens", 3),
     ]
-    assert found.lines(TokenUsage(-5, -3)) == ()
+    assert result.lines(TokenUsage(-5, -3)) == ()
 
 
 DATA = "A" * 40_000

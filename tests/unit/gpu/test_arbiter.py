@@ -73,10 +73,10 @@ async def test_waiting_uses_begin_in_their_order(tmp_path: Path) -> None:
         order: list[str] = []
 
         async def use(holder: Holder, model: str) -> None:
-            got = await gpu.acquire(holder, model, 10)
+            actual = await gpu.acquire(holder, model, 10)
             order.append(f"{holder.name}{model}")
             holder.loaded[model] = holder.sizes[model]
-            got.release()
+            actual.release()
 
         uses = []
         for number, (holder, model) in enumerate(((second, "n"), (first, "m"), (second, "m")), 1):
@@ -138,8 +138,8 @@ async def test_time_limits_of_runs_stop_while_they_wait(tmp_path: Path) -> None:
         async def run() -> float:
             async with asyncio.timeout(0.2) as limit:
                 run_clock.current.set(RunClock(limit))
-                got = await gpu.acquire(other, "m", 10)
-                got.release()
+                actual = await gpu.acquire(other, "m", 10)
+                actual.release()
             return run_clock.waited_seconds()
 
         running = asyncio.create_task(run())
@@ -156,10 +156,10 @@ async def test_processes_agree_and_ask_each_other_to_unload(tmp_path: Path) -> N
         one.access(own)
         lease = await one.acquire(own, "sdxl", 10)
         own.loaded["sdxl"] = 60
-        asked = asyncio.create_task(two.acquire(two.access(shared).holder, "m", 10))
+        request = asyncio.create_task(two.acquire(two.access(shared).holder, "m", 10))
         await waiting(one)
         lease.release()
-        (await asked).release()
+        (await request).release()
         assert own.unloaded == ["sdxl"]
 
 
@@ -181,11 +181,11 @@ async def test_the_death_of_a_holder_frees_the_gpu(tmp_path: Path) -> None:
     assert await process.stdout.readline() == b"held\n"
     async with arbiter(tmp_path, "p") as gpu:
         holder = Holder("ollama", {"m": 90})
-        asked = asyncio.create_task(gpu.acquire(gpu.access(holder).holder, "m", 10))
+        request = asyncio.create_task(gpu.acquire(gpu.access(holder).holder, "m", 10))
         await waiting(gpu)
         process.send_signal(signal.SIGKILL)
         await process.wait()
-        (await asked).release()
+        (await request).release()
         assert [each.holder for each in gpu.view().residents] in ([], ["ollama"])
 
 

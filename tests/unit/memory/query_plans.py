@@ -26,19 +26,19 @@ class Explained:
 
     async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
         """Drive it."""
-        found: Sequence[Mapping[str, Any]] | None = None
+        result: Sequence[Mapping[str, Any]] | None = None
         while True:
             try:
-                query = next(transaction) if found is None else transaction.send(found)
+                query = next(transaction) if result is None else transaction.send(result)
             except StopIteration as end:
                 return end.value
-            found = []
+            result = []
             for params in sql.turns(query):
                 prepared = self._bind(self._queries[query.name].sql, params)
-                given = prepared.arguments(params)
-                read = await self._explain(prepared.text, given)
+                inputs = prepared.arguments(params)
+                read = await self._explain(prepared.text, inputs)
                 self.rows[query.name] = max(self.rows[query.name], read)
-                found += await self._connection.fetch(prepared.text, *given)
+                result += await self._connection.fetch(prepared.text, *inputs)
 
     async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
         """The same in a transaction of the database."""
@@ -52,8 +52,8 @@ class Explained:
     async def _explain(self, text: str, given: Sequence[Any]) -> int:
         """With the plan for these values, and with the one for any, which a session soon falls back on."""
         arguments = f"({', '.join(map(_literal, given))})" if given else ""
-        told = self._connection.transaction()
-        await told.start()
+        response = self._connection.transaction()
+        await response.start()
         most = 0
         for mode in ("force_custom_plan", "force_generic_plan"):
             await self._connection.execute(
@@ -62,7 +62,7 @@ class Explained:
             plan = await self._connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE e{arguments}")
             await self._connection.execute("DEALLOCATE e; ROLLBACK TO s")
             most = max(most, _most(json.loads(plan)[0]["Plan"]))
-        await told.rollback()
+        await response.rollback()
         return most
 
 

@@ -51,8 +51,8 @@ class RelationFixture:
         draft = pages.PageDraft(slug, title or name(slug), head, body, kind, collections=collections)
 
         def work() -> Transaction[tuple[MemoryPage, ...]]:
-            found = yield from pages.at(self.writes.account_id, slug)
-            plan = pages.PageWritePlan(found and found.page, draft, deleted=bool(found and found.deleted))
+            result = yield from pages.at(self.writes.account_id, slug)
+            plan = pages.PageWritePlan(result and result.page, draft, deleted=bool(result and result.deleted))
             return (yield from pages.save(self.writes, "write", (plan,)))
 
         return (await self.database.write(work()))[0]
@@ -64,9 +64,9 @@ class RelationFixture:
 
     async def page(self, slug: str) -> MemoryPage:
         """The page at a slug."""
-        found = await self.database.read(pages.at(self.writes.account_id, slug))
-        assert found is not None, slug
-        return found.page
+        row = await self.database.read(pages.at(self.writes.account_id, slug))
+        assert row is not None, slug
+        return row.page
 
     async def evidence(self, slug: str, caller: Caller | None = None) -> tuple[Evidence, ...]:
         """What a page states."""
@@ -74,8 +74,8 @@ class RelationFixture:
 
     async def links(self, slug: str, caller: Caller | None = None) -> dict[tuple[str, str], Link]:
         """A page's links that inference drew, by type and target."""
-        found = await self.database.read(links.of_page(caller or self.writes, await self.page(slug)))
-        return {(link.type, link.target): link for link in found if link.origin != "explicit"}
+        row = await self.database.read(links.of_page(caller or self.writes, await self.page(slug)))
+        return {(link.type, link.target): link for link in row if link.origin != "explicit"}
 
     async def judge(self, slug: str, kind: str, target: str, verdict: Any) -> None:
         """Confirm, dismiss or reopen a link."""
@@ -83,9 +83,9 @@ class RelationFixture:
 
     async def answers(self, text: str, scope: tuple[str, ...] = ()) -> dict[str, float]:
         """What answers a question: the last segments of slugs, each with its score."""
-        found = await self.database.read(inference.answers(self.writes.account_id, text, scope))
+        result = await self.database.read(inference.answers(self.writes.account_id, text, scope))
         slugs: dict[str, float] = {}
-        for answer in found:
+        for answer in result:
             row = await self.database.read(
                 one("page_by_id", account_id=self.writes.account_id, id=answer.page_id)
             )

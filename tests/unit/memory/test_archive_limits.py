@@ -135,11 +135,11 @@ def test_global_headers_of_a_tar_are_not_kept(tmp_path: Path) -> None:
     archive = kept(tmp_path, many_global_headers())
     tracemalloc.start()
     try:
-        found = read(archive, MemoryLimits())
+        result = read(archive, MemoryLimits())
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert [file.text for file in found] == ["x"] * 20
+    assert [file.text for file in result] == ["x"] * 20
     assert grown < 8 * MIB
 
 
@@ -152,12 +152,12 @@ def test_unbounded_zip_method_is_refused_for_its_file_only(tmp_path: Path, metho
     archive = kept(tmp_path, packed.getvalue())
     tracemalloc.start()
     try:
-        found = read(archive, MemoryLimits())
+        result = read(archive, MemoryLimits())
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert [(file.path, file.text) for file in found] == [("large.md", ""), ("small.md", "x")]
-    assert found[0].error == f"is packed by method {method}; use deflate"
+    assert [(file.path, file.text) for file in result] == [("large.md", ""), ("small.md", "x")]
+    assert result[0].error == f"is packed by method {method}; use deflate"
     assert grown < 4 * MIB
 
 
@@ -174,8 +174,8 @@ def xz_with_dictionary(data: bytes, size: int) -> bytes:
 def test_an_xz_archive_may_ask_for_so_much_memory_only(tmp_path: Path) -> None:
     data = tar((member("a.md"), b"x"), (member("b.bin"), bytes(MIB)), (member("c.md"), b"y"))
     for size in (23, 26):
-        found = read(kept(tmp_path, xz_with_dictionary(data, size)), MemoryLimits())
-        assert [file.text for file in found] == ["x", "y"]
+        result = read(kept(tmp_path, xz_with_dictionary(data, size)), MemoryLimits())
+        assert [file.text for file in result] == ["x", "y"]
     with pytest.raises(errors.BadRequest):
         read(kept(tmp_path, xz_with_dictionary(data, 30)), MemoryLimits())
 
@@ -192,8 +192,8 @@ def test_multi_stream_xz_is_read_and_truncated_one_refused(
 
 def test_an_archive_within_its_ratio_is_read(tmp_path: Path) -> None:
     members = [(member(f"{number}.md"), b"word " * 200_000) for number in range(20)]
-    found = read(kept(tmp_path, gzip.compress(tar(*members))), MemoryLimits())
-    assert sum(len(file.text) for file in found) == 20_000_000
+    result = read(kept(tmp_path, gzip.compress(tar(*members))), MemoryLimits())
+    assert sum(len(file.text) for file in result) == 20_000_000
 
 
 def test_an_archive_beyond_its_ratio_says_so(tmp_path: Path) -> None:

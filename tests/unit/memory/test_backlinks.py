@@ -25,12 +25,12 @@ async def test_backlinks_page_is_full_despite_repeated_links(place: MemoryFixtur
     for number in range(4):
         await put(place, f"from{number}", " ".join(f"[[{slug}]]" for slug in (*old, "now")))
     for moment in (None, 2**61):
-        cursor, found = "", []
+        cursor, result = "", []
         for _ in range(2):
             page, following = await memory.backlinks(ann, "now", 2, cursor, as_of=moment)
             cursor = following or "end"
-            found.append([link.source for link in page])
-        assert found == [["from0", "from1"], ["from2", "from3"]], moment
+            result.append([link.source for link in page])
+        assert result == [["from0", "from1"], ["from2", "from3"]], moment
 
 
 async def test_backlinks_of_the_past_are_filtered_before_their_limit(place: MemoryFixture) -> None:
@@ -41,5 +41,5 @@ async def test_backlinks_of_the_past_are_filtered_before_their_limit(place: Memo
         await put(place, f"from{number:02}", "[[goal]]", collections=collections)
     limited = replace(ann, collections=("mine",))
     for moment in (None, 2**61):
-        found, _ = await memory.backlinks(limited, "goal", 2, as_of=moment)
-        assert [link.source for link in found] == ["from18", "from19"], moment
+        result, _ = await memory.backlinks(limited, "goal", 2, as_of=moment)
+        assert [link.source for link in result] == ["from18", "from19"], moment

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 @pytest.fixture
 async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with open_memory(back) as found:
-        yield found
+    async with open_memory(back) as result:
+        yield result
 
 
 async def put(place: MemoryFixture, slug: str, body: str) -> None:
@@ -38,9 +38,9 @@ async def put(place: MemoryFixture, slug: str, body: str) -> None:
 
 async def finder(database: Database, model: Meanings) -> SearchService:
     """A search with a model."""
-    made = SearchService(database, IndexCache(database, PageIndex), lambda: model)
-    assert await made.look()
-    return made
+    result = SearchService(database, IndexCache(database, PageIndex), lambda: model)
+    assert await result.look()
+    return result
 
 
 async def embed(database: Database, model: Meanings) -> int:
@@ -61,25 +61,25 @@ async def test_page_is_found_by_words_then_by_meaning_once_embedded(
     place: MemoryFixture,
 ) -> None:
     model = Meanings()
-    found = await finder(place.memory.database, model)
+    result = await finder(place.memory.database, model)
     await put(place, "garage", "The automobile needs a wheel.")
-    first = await ask(found, place, "automobile")
+    first = await ask(result, place, "automobile")
     assert ([hit.slug for hit in first.hits], first.mode) == (["garage"], "lexical")
-    assert (await ask(found, place, "vehicle")).hits == ()
+    assert (await ask(result, place, "vehicle")).hits == ()
     assert await embed(place.memory.database, model) == 1
-    later = await ask(found, place, "vehicle")
+    later = await ask(result, place, "vehicle")
     assert ([hit.slug for hit in later.hits], later.mode) == (["garage"], "hybrid")
 
 
 async def test_each_mode_uses_what_it_says(place: MemoryFixture) -> None:
     model = Meanings()
-    found = await finder(place.memory.database, model)
+    result = await finder(place.memory.database, model)
     await put(place, "words", "A car.")
     await put(place, "meaning", "An automobile.")
     await embed(place.memory.database, model)
-    assert [hit.slug for hit in (await ask(found, place, "car", "lexical")).hits] == ["words"]
-    assert {hit.slug for hit in (await ask(found, place, "car", "semantic")).hits} == {"words", "meaning"}
-    hybrid = await found.search(place.ann, SearchRequest("car", mode="hybrid", explain=True))
+    assert [hit.slug for hit in (await ask(result, place, "car", "lexical")).hits] == ["words"]
+    assert {hit.slug for hit in (await ask(result, place, "car", "semantic")).hits} == {"words", "meaning"}
+    hybrid = await result.search(place.ann, SearchRequest("car", mode="hybrid", explain=True))
     assert [hit.slug for hit in hybrid.hits] == ["words", "meaning"]
     for hit in hybrid.hits:
         parts = [value for value in (hit.explain or {}).values() if isinstance(value, float)]
@@ -95,13 +95,13 @@ async def test_text_changed_meanwhile_keeps_no_old_vector(place: MemoryFixture) 
         """A model that is asked before, and answers after, the page was changed."""
 
     model = Slow()
-    found = await finder(database, model)
+    result = await finder(database, model)
     await put(place, "page", "A doctor.")
     stale = {"page_id": waiting[0]["page_id"], "of_change": waiting[0]["change"], "model": model.name}
     assert not await database.write(many("memory_embedded", **stale))
     await embed(database, model)
-    assert (await ask(found, place, "feline", "semantic")).hits == ()
-    assert len((await ask(found, place, "physician", "semantic")).hits) == 1
+    assert (await ask(result, place, "feline", "semantic")).hits == ()
+    assert len((await ask(result, place, "physician", "semantic")).hits) == 1
 
 
 async def test_another_version_of_the_model_embeds_everything_anew(place: MemoryFixture) -> None:
@@ -111,8 +111,8 @@ async def test_another_version_of_the_model_embeds_everything_anew(place: Memory
     assert await embed(database, Meanings("1")) == 20
     assert await embed(database, Meanings("1")) == 0
     assert await embed(database, Meanings("2")) == 20
-    found = await finder(database, Meanings("2"))
-    assert len((await ask(found, place, "glad", "semantic")).hits) == 10
+    result = await finder(database, Meanings("2"))
+    assert len((await ask(result, place, "glad", "semantic")).hits) == 10
 
 
 async def test_a_page_that_is_deleted_waits_for_nothing(place: MemoryFixture) -> None:
@@ -124,11 +124,11 @@ async def test_a_page_that_is_deleted_waits_for_nothing(place: MemoryFixture) ->
 
 async def test_embedder_runs_beside_searches_until_stopped(place: MemoryFixture) -> None:
     model = Meanings()
-    found = await finder(place.memory.database, model)
+    result = await finder(place.memory.database, model)
     await put(place, "page", "A cat.")
-    task = asyncio.create_task(found.run())
+    task = asyncio.create_task(result.run())
     async with asyncio.timeout(60):
-        while not (answer := await ask(found, place, "feline")).hits:  # noqa: ASYNC110  # it waits for the work
+        while not (answer := await ask(result, place, "feline")).hits:  # noqa: ASYNC110  # it waits for the work
             await asyncio.sleep(0)
     task.cancel()
     assert answer.mode == "hybrid"
@@ -136,7 +136,7 @@ async def test_embedder_runs_beside_searches_until_stopped(place: MemoryFixture)
 
 async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: MemoryFixture) -> None:
     database, model = place.memory.database, Meanings()
-    found = await finder(database, model)
+    result = await finder(database, model)
     for number in range(8):
         await put(place, f"log/{number}", f"A cat and a doctor, day {number}.")
     await embed(database, model)
@@ -144,7 +144,7 @@ async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: Memor
     await embed(database, model)
     again = await finder(database, model)
     for query in ("kitten", "physician on day 4", "car"):
-        one = await found.search(place.ann, SearchRequest(query, explain=True))
+        one = await result.search(place.ann, SearchRequest(query, explain=True))
         other = await again.search(place.ann, SearchRequest(query, explain=True))
         assert one.hits == other.hits != ()
 
@@ -188,5 +188,5 @@ async def test_kill_between_write_and_embedding_loses_no_vector(back: str, tmp_p
             await processes.killed(child)
         model = Meanings()
         assert await embed(place.memory.database, model) == 1
-        found = await finder(place.memory.database, model)
-        assert len((await ask(found, place, "kitten", "semantic")).hits) == 1
+        result = await finder(place.memory.database, model)
+        assert len((await ask(result, place, "kitten", "semantic")).hits) == 1

@@ -99,9 +99,9 @@ class Histories(RuleBasedStateMachine):
     def _put(self, index: PageIndex, page_id: str) -> None:
         page = self.pages[page_id]
         links = [Link(page.slug, target) for target in sorted(self.links[page_id])]
-        kept = decode(encode(entry(page, links)))
-        assert kept is not None
-        index.put(page_id, kept)
+        remaining = decode(encode(entry(page, links)))
+        assert remaining is not None
+        index.put(page_id, remaining)
         index.link(page_id, self.links[page_id])
 
 
@@ -117,7 +117,7 @@ def _answer(index: PageIndex, query: str, indexes: tuple[str, ...]) -> list[tupl
     return [
         (
             view.page_id(place),
-            {name: round(told, 5) for name, told in ranked.score_parts(view, place).items()},
+            {name: round(response, 5) for name, response in ranked.score_parts(view, place).items()},
         )
         for place in places
     ]

@@ -19,8 +19,8 @@ WORKS = "Ada Byron works at Bell Labs."
 
 @pytest.fixture(params=databases.BACKS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RelationFixture]:
-    async with open_relations(request.param, tmp_path) as found:
-        yield found
+    async with open_relations(request.param, tmp_path) as result:
+        yield result
 
 
 async def people(place: RelationFixture) -> None:
@@ -37,8 +37,8 @@ async def test_sentence_links_named_pages_and_stores_its_position(
     assert (link.type, link.target, link.context, link.origin) == (
         "works_at", "companies/bell-labs", WORKS, "inferred",
     )  # fmt: skip
-    (found,) = await place.evidence("notes/today")
-    assert (found.pattern, found.start, found.sentence) == ("works_at.verb", 6, WORKS)
+    (result,) = await place.evidence("notes/today")
+    assert (result.pattern, result.start, result.sentence) == ("works_at.verb", 6, WORKS)
 
 
 async def test_search_is_told_of_links_that_others_pages_gave(place: RelationFixture) -> None:
@@ -57,20 +57,20 @@ async def changes(place: RelationFixture) -> dict[str, int]:
             "memory_index_changed",
             {"account_id": place.writes.account_id, "change": 0, "page_id": "", "limit": 100},
         )
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for row in rows:
             page = yield from one("page_by_id", account_id=place.writes.account_id, id=row["page_id"])
             assert page is not None
-            found[name(page["slug"])] = row["change"]
-        return found
+            result[name(page["slug"])] = row["change"]
+        return result
 
     return await place.database.read(work())
 
 
 async def test_a_name_without_a_page_waits_for_it(place: RelationFixture) -> None:
     await place.save("notes/today", WORKS)
-    (found,) = await place.evidence("notes/today")
-    assert not found.resolved
+    (result,) = await place.evidence("notes/today")
+    assert not result.resolved
     await place.save("people/ada-byron", "", "Ada Byron", "person")
     assert await place.links("people/ada-byron") == {}
     await place.save("companies/bell-labs", "", "Bell Labs", "company")
@@ -186,8 +186,8 @@ async def test_accounts_do_not_know_each_others_names(place: RelationFixture) ->
     await people(place)
     stranger = RelationFixture(place.database, Caller(await _another_account(place), "ben"))
     await stranger.save("notes/one", WORKS)
-    (found,) = await stranger.evidence("notes/one")
-    assert not found.resolved
+    (result,) = await stranger.evidence("notes/one")
+    assert not result.resolved
     assert await place.links("people/ada-byron") == {}
     assert await stranger.answers("who works at Bell Labs") == {}
 
@@ -201,8 +201,8 @@ async def _another_account(place: RelationFixture) -> str:
 async def test_a_batch_is_read_like_its_pages_one_by_one(place: RelationFixture) -> None:
     await people(place)
     bodies = [WORKS, "Ada Byron lives in Oslo.", "Bell Labs owns Hooli."]
-    made = [await place.save(f"notes/n{number}", "") for number in range(3)]
-    batch = [replace(page, body=body, version=2) for page, body in zip(made, bodies, strict=True)]
+    results = [await place.save(f"notes/n{number}", "") for number in range(3)]
+    batch = [replace(page, body=body, version=2) for page, body in zip(results, bodies, strict=True)]
     await place.database.write(inference.refresh_many(batch))
     assert [len(await place.evidence(f"notes/n{number}")) for number in range(3)] == [1, 1, 1]
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
@@ -213,10 +213,10 @@ async def test_a_question_with_a_month_prefers_what_happened_in_it(place: Relati
         await place.save(f"people/{who.lower().replace(' ', '-')}", "", who, "person")
     await place.save("meetings/2026-05-12-lunch", "Ada Byron met Alan Turing.")
     await place.save("notes/june", "On 9 June 2026 Ada Byron met Grace Hopper.")
-    found = await place.answers("Who did Ada Byron meet in May?")
-    assert found["alan-turing"] == 1.0
-    assert found["grace-hopper"] < 0.5
-    assert found["2026-05-12-lunch"] < found["alan-turing"]
+    result = await place.answers("Who did Ada Byron meet in May?")
+    assert result["alan-turing"] == 1.0
+    assert result["grace-hopper"] < 0.5
+    assert result["2026-05-12-lunch"] < result["alan-turing"]
 
 
 @pytest.mark.parametrize(

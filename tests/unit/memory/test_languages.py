@@ -22,9 +22,9 @@ LEAST = {
 
 
 async def test_pages_in_every_language_are_found() -> None:
-    found = await languages.measured()
-    assert found.keys() == LEAST.keys()
-    for name, (first, third, _) in found.items():
+    result = await languages.measured()
+    assert result.keys() == LEAST.keys()
+    for name, (first, third, _) in result.items():
         assert first >= LEAST[name][0], (name, first)
         assert third >= LEAST[name][1], (name, third)
 

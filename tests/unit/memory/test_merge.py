@@ -108,8 +108,8 @@ NAMES = st.lists(st.sampled_from("abcdef"), unique=True)
 def test_tags_are_merged_as_sets(base: list[str], mine: list[str], theirs: list[str]) -> None:
     merged = merge.names(base, mine, theirs)
     added = (set(mine) | set(theirs)) - set(base)
-    kept = set(base) & set(mine) & set(theirs)
-    assert set(merged) == added | kept
+    remaining = set(base) & set(mine) & set(theirs)
+    assert set(merged) == added | remaining
     assert len(set(merged)) == len(merged)
 
 

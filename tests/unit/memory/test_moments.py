@@ -46,9 +46,9 @@ NOW = round(datetime(2026, 11, 20, 15, 30, tzinfo=UTC).timestamp()) * 1_000_000 
     ],
 )
 def test_a_question_names_a_span_of_days(text: str, first: str, last: str) -> None:
-    found = time_expressions.parse(text, NOW)
-    assert found is not None
-    assert (found.since, found.until) == time_expressions.micros(
+    result = time_expressions.parse(text, NOW)
+    assert result is not None
+    assert (result.since, result.until) == time_expressions.micros(
         date.fromisoformat(first), date.fromisoformat(last)
     )
 
@@ -106,5 +106,5 @@ async def test_pages_of_the_time_that_is_asked_for_come_first(back: str, tmp_pat
         assert (await slugs("what was new eight months ago")) == ["log/2026-03-14"]
         assert await slugs("marmalade yesterday") == []
         explained = await place.memory.search(place.ann, SearchRequest("anvil last week", explain=True))
-        told = [hit.explain["when"] for hit in explained.hits if hit.explain]
-        assert told == [0.6] + [0.0] * (len(told) - 1)
+        messages = [hit.explain["when"] for hit in explained.hits if hit.explain]
+        assert messages == [0.6] + [0.0] * (len(messages) - 1)

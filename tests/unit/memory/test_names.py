@@ -16,8 +16,8 @@ pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 @pytest.fixture
 async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with ticking(back) as found:
-        yield found
+    async with ticking(back) as result:
+        yield result
 
 
 async def put(place: MemoryFixture, slug: str, body: str, *, whole: bool = False) -> None:

@@ -22,8 +22,8 @@ NAMES = {
 @pytest.fixture
 async def place() -> AsyncIterator[MemoryFixture]:
     """A memory on SQLite."""
-    async with open_memory("sqlite") as found:
-        yield found
+    async with open_memory("sqlite") as result:
+        yield result
 
 
 async def do(place: MemoryFixture, name: str, **given: Any) -> dict[str, Any]:
@@ -45,9 +45,9 @@ async def test_tags_are_a_list_or_one_text_with_commas(
 
 
 async def test_every_operation_says_in_a_sentence_what_it_is_for(place: MemoryFixture) -> None:
-    found = operations.operations(place.memory)
-    assert set(found) == NAMES
-    for name, operation in found.items():
+    result = operations.operations(place.memory)
+    assert set(result) == NAMES
+    for name, operation in result.items():
         assert 20 < len(operation.description) <= 120, name
         assert operation.description.endswith(".")
         schema = operation.schema()

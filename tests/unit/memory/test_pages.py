@@ -33,14 +33,14 @@ pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 @pytest.fixture
 async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with ticking(back) as found:
-        yield found
+    async with ticking(back) as result:
+        yield result
 
 
 async def put(place: MemoryFixture, slug: str, body: str = "", **fields: object) -> int:
     """Write a page; gives its version."""
-    wanted = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
-    return (await place.memory.write(place.ann, wanted, FREELY)).page.version
+    expected = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    return (await place.memory.write(place.ann, expected, FREELY)).page.version
 
 
 async def body(place: MemoryFixture, slug: str, as_of: int | None = None) -> str:
@@ -126,7 +126,7 @@ async def test_concurrent_appends_are_all_kept(place: MemoryFixture) -> None:
     ]
     saved = await asyncio.gather(*edits)
     assert sorted((await body(place, "log")).split("\n")) == sorted(["start", *lines])
-    assert sorted(found.page.version for found in saved) == list(range(2, 42))
+    assert sorted(result.page.version for result in saved) == list(range(2, 42))
 
 
 async def test_of_two_who_saw_the_same_version_one_is_refused(place: MemoryFixture) -> None:
@@ -224,8 +224,8 @@ async def test_a_link_waits_for_its_page_and_follows_it(place: MemoryFixture) ->
     await put(place, "later", "another page")
     await put(place, "a", "still [[later]] here")
     assert await out(place.memory, place.ann, "a") == {("now", "links_to", True)}
-    found, _ = await place.memory.backlinks(place.ann, "now", 10)
-    assert [(link.source, link.context) for link in found] == [("a", "still [[later]] here")]
+    result, _ = await place.memory.backlinks(place.ann, "now", 10)
+    assert [(link.source, link.context) for link in result] == [("a", "still [[later]] here")]
     assert (await place.memory.backlinks(place.ann, "later", 10))[0] == ()
 
 
@@ -302,9 +302,9 @@ async def test_timelines_are_newest_first_and_go_on_by_cursor(place: MemoryFixtu
     seen: list[str] = []
     cursor: str | None = None
     while True:
-        told = await place.memory.timeline(place.ann, "a", 3, cursor)
-        seen += [entry.summary for entry in told.entries]
-        cursor = told.next_cursor
+        response = await place.memory.timeline(place.ann, "a", 3, cursor)
+        seen += [entry.summary for entry in response.entries]
+        cursor = response.next_cursor
         if cursor is None:
             break
     assert seen == ["Started", "day 5", "day 4", "day 3", "day 2", "day 1", "plain"]
@@ -354,11 +354,11 @@ async def test_lists_are_filtered_and_go_on_by_cursor(place: MemoryFixture) -> N
     async def slugs(wanted: PageFilter) -> list[str]:
         seen, cursor = [], ""
         while True:
-            found = await place.memory.list(place.ann, wanted, 2, cursor)
-            seen += [row["slug"] for row in found.rows]
-            if found.next_cursor is None:
+            result = await place.memory.list(place.ann, wanted, 2, cursor)
+            seen += [row["slug"] for row in result.rows]
+            if result.next_cursor is None:
                 return seen
-            cursor = found.next_cursor
+            cursor = result.next_cursor
 
     assert await slugs(PageFilter()) == [*(f"n/{number}" for number in range(7)), "o"]
     assert await slugs(PageFilter(tag="odd")) == ["n/1", "n/3", "n/5"]
@@ -442,8 +442,8 @@ async def test_page_history_hides_versions_outside_a_key_scope(place: MemoryFixt
 
 
 async def test_folders_of_an_old_memory_are_counted(back: str) -> None:
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as result:
+        folder = Path(result)
         async with open_memory(back, folder=folder) as place:
             for slug in ("a/b/one", "a/b/two", "a/three", "four", "会議/決定/五"):
                 await put(place, slug)
@@ -470,13 +470,13 @@ async def test_a_read_only_key_writes_by_no_operation(place: MemoryFixture) -> N
         "restore": {"slug": "a", "version": 1},
         "import_document": {"name": "a.txt", "content": "YQ=="},
     }
-    assert calls.keys() == {name for name, found in operations.items() if found.writes}
+    assert calls.keys() == {name for name, result in operations.items() if result.writes}
     for caller in (
         replace(place.ann, read_only=True),
         replace(place.ann, collections=("c",), read_only=True),
     ):
-        for name, given in calls.items():
+        for name, inputs in calls.items():
             with pytest.raises(errors.Forbidden):
-                await operations[name](caller, given)
+                await operations[name](caller, inputs)
         assert (await operations["read"](caller, {"slug": "a"}))["version"] == 1
         assert (await operations["tag"](caller, {"slug": "a"}))["tags"] == []

@@ -86,8 +86,8 @@ class PagesMachine(RuleBasedStateMachine):
 
     def located(self, slug: str) -> int | None:
         """That page, or the one which had the slug before."""
-        found = self.at(slug)
-        return self.redirects.get(slug) if found is None else found
+        result = self.at(slug)
+        return self.redirects.get(slug) if result is None else result
 
     def resolve(self, name: str, source: str) -> tuple[int, bool] | None:
         """Which page a written name means, and whether by the end of its slug alone."""
@@ -96,7 +96,7 @@ class PagesMachine(RuleBasedStateMachine):
             return exact, False
         if "/" in name:
             around = (f"{folder}{name}" for folder in folders_of(source))
-            within = next((found for slug in around if (found := self.at(slug)) is not None), None)
+            within = next((result for slug in around if (result := self.at(slug)) is not None), None)
             return None if within is None else (within, True)
         beside = self.at(f"{source.rpartition('/')[0]}/{name}")
         if beside is not None:
@@ -233,11 +233,11 @@ class PagesMachine(RuleBasedStateMachine):
 
     def leading(self, page: ModelPage) -> set[tuple[str, bool]]:
         """Where a page's links are shown to lead."""
-        shown: set[tuple[str, bool]] = set()
+        names: set[tuple[str, bool]] = set()
         for name, lead in page.leads.items():
             target = self.pages[lead[0]] if lead is not None else None
-            shown.add((name, False) if target is None else (target.slug, not target.deleted))
-        return {(slug, ok) for slug, ok in shown if ok or (slug, True) not in shown}
+            names.add((name, False) if target is None else (target.slug, not target.deleted))
+        return {(slug, ok) for slug, ok in names if ok or (slug, True) not in names}
 
     @invariant()
     def pages_and_bytes_are_counted(self) -> None:
@@ -294,8 +294,8 @@ class PagesMachine(RuleBasedStateMachine):
 
 def play(back: str, examples: int, steps: int, mutant: Mutant | None = None) -> bool:
     """Try sequences; whether all of them told the model's story. A mutant changes the statements before."""
-    made = {"back": back, "mutant": staticmethod(mutant) if mutant else None}
-    case: Any = type("Machine", (PagesMachine,), made).TestCase()
+    output = {"back": back, "mutant": staticmethod(mutant) if mutant else None}
+    case: Any = type("Machine", (PagesMachine,), output).TestCase()
     case.settings = settings(
         max_examples=examples,
         stateful_step_count=steps,

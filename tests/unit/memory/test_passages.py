@@ -73,10 +73,10 @@ def test_a_snippet_marks_words_with_apostrophes() -> None:
 
 
 def test_a_snippet_is_cut_where_the_words_are() -> None:
-    found = of(LONG, "topic7", passage=2)
-    assert "topic" in found
-    assert found.startswith("…")
-    assert found.endswith("…")
+    result = of(LONG, "topic7", passage=2)
+    assert "topic" in result
+    assert result.startswith("…")
+    assert result.endswith("…")
 
 
 def test_a_snippet_prefers_the_place_that_has_most_of_the_words() -> None:
@@ -86,8 +86,8 @@ def test_a_snippet_prefers_the_place_that_has_most_of_the_words() -> None:
 
 def test_a_snippet_keeps_its_length() -> None:
     for chars in (20, 80, 300):
-        found = of(LONG, "topic3 while", chars, 1)
-        assert len(found.replace("«", "").replace("»", "")) <= chars + 2
+        result = of(LONG, "topic3 while", chars, 1)
+        assert len(result.replace("«", "").replace("»", "")) <= chars + 2
 
 
 def test_a_snippet_is_no_html_and_its_marks_are_its_own() -> None:

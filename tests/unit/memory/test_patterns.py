@@ -34,10 +34,10 @@ def said(body: str, **fields: str) -> set[tuple[str, str, str]]:
 @pytest.mark.parametrize("pattern", TABLE.patterns, ids=lambda pattern: pattern.id)
 def test_every_example_of_the_table_means_just_what_it_says(pattern: Pattern) -> None:
     masked = entities.mask(pattern.example, TABLE.words)
-    found = {
+    results = {
         (slots.relation, slots.subject.text, slots.object.text) for slots in relations.stated(masked, TABLE)
     }
-    assert found == {(pattern.relation, *pattern.means)}
+    assert results == {(pattern.relation, *pattern.means)}
 
 
 @pytest.mark.parametrize("pattern", TABLE.patterns, ids=lambda pattern: pattern.id)
@@ -164,7 +164,7 @@ def test_shuffled_words_of_the_table_break_nothing() -> None:
     ],
 )
 def test_dates_are_read_as_people_write_them(text: str, moment: str | None) -> None:
-    assert [found.moment for found in dates.find(text)] == ([] if moment is None else [moment])
+    assert [result.moment for result in dates.find(text)] == ([] if moment is None else [moment])
 
 
 def test_dates_agree_where_one_is_a_part_of_the_other() -> None:
@@ -178,8 +178,8 @@ def test_dates_agree_where_one_is_a_part_of_the_other() -> None:
 
 
 def test_relative_dates_are_counted_from_the_day_of_the_page() -> None:
-    found = dates.find("yesterday and last month", "2026-05-03")
-    assert [date.moment for date in found] == ["2026-05-02", "2026-04"]
+    result = dates.find("yesterday and last month", "2026-05-03")
+    assert [date.moment for date in result] == ["2026-05-02", "2026-04"]
     assert said("Yesterday Ada Byron met Alan Turing.", slug="diary/2026-05-03")
     (row,) = extraction.read(page("Ada Byron met Alan Turing yesterday.", slug="diary/2026-05-03"), TABLE)
     assert row.moment == "2026-05-02"
@@ -192,11 +192,11 @@ def test_sentences_have_positions_and_omit_markup() -> None:
         "```\ncode here\n```\n\n- [ ] open task\n- [x] done task\n- works_at [[companies/acme]]\n\n"
         "---\n\n| a | b |\n\n    indented\n\nLast"
     )
-    found = sentences.sentences(body)
-    assert [sentence.text for sentence in found] == [
+    result = sentences.sentences(body)
+    assert [sentence.text for sentence in result] == [
         "Dr. No met J. R. Smith.", "He left Acme, Inc.", "She stayed.", "done task", "Last",
     ]  # fmt: skip
-    assert all(body[row.start : row.start + len(row.text)] == row.text for row in found)
+    assert all(body[row.start : row.start + len(row.text)] == row.text for row in result)
 
 
 @pytest.mark.parametrize(

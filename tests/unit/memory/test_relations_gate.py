@@ -62,12 +62,12 @@ async def test_links_of_plain_sentences_are_right_nine_times_in_ten(tmp_path: Pa
             slug = item.get("page", f"notes/item-{number}")
             title, kind, *aliases = known.get(slug, (f"Item {number}", "note"))
             await place.save(slug, item["text"], title, kind, tuple(aliases))
-            got = [
-                f"{name(found.subject)} {found.relation} {name(found.object)}"
-                for found in await place.evidence(slug)
-                if found.resolved
+            results = [
+                f"{name(result.subject)} {result.relation} {name(result.object)}"
+                for result in await place.evidence(slug)
+                if result.resolved
             ]
-            score.add(item["text"].strip(), got, item["links"])
+            score.add(item["text"].strip(), results, item["links"])
             await place.save(slug, "", title, kind, tuple(aliases))
     print(score.told(f"links, {half}"))  # noqa: T201 - the figure is what the log of CI is read for
     assert score.precision >= LEAST_PRECISION, score.notes
@@ -82,9 +82,9 @@ async def test_relational_questions_reach_90_percent(tmp_path: Path, half: str) 
     async with open_relations(None, tmp_path) as place:
         await place.populate(questions["pages"])
         for item in questions[half]:
-            found = await place.answers(item["ask"])
-            best = max(found.values(), default=0.0)
-            score.add(item["ask"], [slug for slug, value in found.items() if value == best], item["answers"])
+            result = await place.answers(item["ask"])
+            best = max(result.values(), default=0.0)
+            score.add(item["ask"], [slug for slug, value in result.items() if value == best], item["answers"])
     print(score.told(f"questions, {half}"))  # noqa: T201 - the figure is what the log of CI is read for
     assert score.precision >= LEAST_PRECISION, score.notes
     assert score.recall >= LEAST_RECALL[half], score.notes
@@ -93,16 +93,16 @@ async def test_relational_questions_reach_90_percent(tmp_path: Path, half: str) 
 def test_the_corpus_is_large_enough_to_mean_something() -> None:
     """At least 150 texts and 60 questions, a third of the texts with nothing to find."""
     texts = [item for half in ("tuned", "heldout") for item in corpus(half)["item"]]
-    asked = [item for half in ("tuned", "heldout") for item in corpus("questions")[half]]
+    requests = [item for half in ("tuned", "heldout") for item in corpus("questions")[half]]
     assert len(texts) >= 150
-    assert len(asked) >= 60
+    assert len(requests) >= 60
     assert sum(not item["links"] for item in texts) >= len(texts) / 4
 
 
 @pytest.mark.parametrize(("half", "least"), [("tuned", 0.95), ("heldout", 0.9)])
 async def test_search_shows_the_answer_among_the_first_five(tmp_path: Path, half: str, least: float) -> None:
     """The same questions, asked of search: the share of the answers that a person sees at once."""
-    found, asked = 0.0, 0
+    result, request = 0.0, 0
     questions = corpus("questions")
     async with open_relations(None, tmp_path) as place:
         await place.populate(questions["pages"])
@@ -110,8 +110,8 @@ async def test_search_shows_the_answer_among_the_first_five(tmp_path: Path, half
         for item in questions[half]:
             gold = set(item["answers"])
             if gold:
-                shown = (await finder.search(place.writes, SearchRequest(item["ask"], limit=5))).hits
-                found += len(gold & {name(hit.slug) for hit in shown}) / len(gold)
-                asked += 1
-    print(f"search, {half}: recall@5 {found / asked:.3f}")  # noqa: T201 - the figure is what the log is read for
-    assert found / asked >= least
+                visible = (await finder.search(place.writes, SearchRequest(item["ask"], limit=5))).hits
+                result += len(gold & {name(hit.slug) for hit in visible}) / len(gold)
+                request += 1
+    print(f"search, {half}: recall@5 {result / request:.3f}")  # noqa: T201 - the figure is what the log is read for
+    assert result / request >= least

@@ -13,9 +13,9 @@ def row(name: str) -> str:
     """A relation as the reference has it."""
     first = next(pattern for pattern in TABLE.patterns if pattern.relation == name)
     relation = TABLE.relations[name]
-    asked = _spoken(relation.ask[0]) if relation.ask else ""
+    request = _spoken(relation.ask[0]) if relation.ask else ""
     titles = ", ".join(sorted(relation.fields | relation.inverse_fields))
-    return f"| `{name}` | {first.example} | {asked} | {titles} |"
+    return f"| `{name}` | {first.example} | {request} | {titles} |"
 
 
 def _spoken(question: str) -> str:
@@ -24,8 +24,8 @@ def _spoken(question: str) -> str:
     while "(" in text:
         start, end = text.index("("), text.index(")")
         optional = text[end + 1 : end + 2] == "?"
-        said = "" if optional else text[start + 1 : end].split("|")[0]
-        text = text[:start] + said + text[end + 1 + optional :]
+        message = "" if optional else text[start + 1 : end].split("|")[0]
+        text = text[:start] + message + text[end + 1 + optional :]
     text = " ".join(text.split())
     return text[:1].upper() + text[1:] + "?"
 

@@ -39,10 +39,10 @@ async def measured(corpora: Sequence[Corpus]) -> tuple[Quality, dict[str, float]
     try:
         for corpus in corpora:
             caller = await quality.remember(database, corpus)
-            found = await quality.measure(corpus, quality.asking(finder, caller, "lexical"))
-            for case, row in zip(corpus.cases, found, strict=True):
+            result = await quality.measure(corpus, quality.asking(finder, caller, "lexical"))
+            for case, row in zip(corpus.cases, result, strict=True):
                 kinds.setdefault(case.kind, []).append(row[1])
-            judged += found
+            judged += result
     finally:
         await database.close()
     return quality.mean(judged), {kind: sum(rows) / len(rows) for kind, rows in kinds.items()}
@@ -56,15 +56,15 @@ def hold(found: Quality, least: Quality) -> None:
 
 
 async def test_search_finds_what_the_wiki_knows() -> None:
-    found, kinds = await measured(quality.own())
-    hold(found, LEAST_OWN)
+    result, kinds = await measured(quality.own())
+    hold(result, LEAST_OWN)
     for kind, least in LEAST_OF_A_KIND.items():
         assert kinds[kind] >= least, f"{kind}: {kinds}"
 
 
 async def test_search_follows_links_from_a_named_page() -> None:
-    found, kinds = await measured(quality.islands())
-    hold(found, LEAST_ISLANDS)
+    result, kinds = await measured(quality.islands())
+    hold(result, LEAST_ISLANDS)
     assert kinds["multi-hop"] >= 0.72, kinds
 
 
@@ -72,8 +72,8 @@ async def test_search_finds_what_people_said() -> None:
     corpora = quality.locomo(quality.TUNING)
     if not corpora:
         pytest.skip("LoCoMo is not on this machine (shared/data/locomo)")
-    found, _ = await measured(corpora)
-    hold(found, LEAST_LOCOMO)
+    result, _ = await measured(corpora)
+    hold(result, LEAST_LOCOMO)
 
 
 def test_the_gate_sees_a_fall() -> None:

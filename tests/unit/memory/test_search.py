@@ -54,24 +54,24 @@ MOST_SECONDS = 0.1  # of CPU that the event loop is held
 
 @pytest.fixture
 async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with open_memory(back) as found:
-        yield found
+    async with open_memory(back) as result:
+        yield result
 
 
 async def put(
     place: MemoryFixture, slug: str, body: str, caller: Caller | None = None, **fields: object
 ) -> None:
     """Write a page."""
-    wanted = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
-    await place.memory.write(caller or place.ann, wanted, FREELY)
+    expected = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    await place.memory.write(caller or place.ann, expected, FREELY)
 
 
 async def ask(
     place: MemoryFixture, query: str, caller: Caller | None = None, **fields: object
 ) -> SearchResult:
     """Search."""
-    wanted = SearchRequest(query, **fields)  # pyright: ignore[reportArgumentType] # fields by name
-    return await place.memory.search(caller or place.ann, wanted)
+    expected = SearchRequest(query, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    return await place.memory.search(caller or place.ann, expected)
 
 
 async def slugs(
@@ -186,7 +186,7 @@ async def test_a_title_of_words_that_say_nothing_is_found(place: MemoryFixture) 
 
 
 async def test_what_is_no_search_is_refused_in_a_sentence(place: MemoryFixture) -> None:
-    for wanted, said in (
+    for expected, text in (
         (SearchRequest("  "), "query must not be empty"),
         (SearchRequest("x" * 10_001), "query must be 1 to 10,000 characters"),
         (SearchRequest("x", limit=0), "limit must be 1 to 100"),
@@ -194,8 +194,8 @@ async def test_what_is_no_search_is_refused_in_a_sentence(place: MemoryFixture) 
         (SearchRequest("x", offset=-1), "offset must be 0 to 10,000"),
         (SearchRequest("x", snippet_chars=5_000), "snippet_chars must be 0 to 2,000"),
     ):
-        with pytest.raises(errors.BadRequest, match=said):
-            await place.memory.search(place.ann, wanted)
+        with pytest.raises(errors.BadRequest, match=text):
+            await place.memory.search(place.ann, expected)
 
 
 @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
@@ -275,8 +275,8 @@ async def test_large_changes_are_read_in_a_thread(
     for number in range(pages):
         await put(place, f"large/{number}", body)
     async with loop_time.watched() as seen:
-        found = await slugs(place, "needle", limit=100)
-    assert set(found) == {"first", *(f"large/{number}" for number in range(pages))}
+        result = await slugs(place, "needle", limit=100)
+    assert set(result) == {"first", *(f"large/{number}" for number in range(pages))}
     assert not any(on_loop for on_loop, _ in applied)
     assert sum(count for _, count in applied) == pages
     assert max(count for _, count in applied) <= 2**20 // len(body)
@@ -290,10 +290,10 @@ async def test_list_of_large_pages_blocks_no_loop_and_loads_no_texts(place: Memo
     await slugs(place, "needle", limit=100)
     tracemalloc.start()
     async with loop_time.watched() as seen:
-        found = await slugs(place, "needle", limit=100)
+        result = await slugs(place, "needle", limit=100)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (len(found), seen.longest < MOST_SECONDS) == (20, True)
+    assert (len(result), seen.longest < MOST_SECONDS) == (20, True)
     assert peak < 10 * len(body)
 
 
@@ -351,10 +351,10 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Memor
     database = place.memory.database
     await put(place, "old", "A windmill, see [[other]].")
     await put(place, "other", "A barn.")
-    kept = (
+    remaining = (
         await database.read(many("memory_index_changed", **START, limit=10, account_id=place.ann.account_id))
     )[0]
-    old = msgspec.json.encode([[kept["page_id"], '[1,"an older form"]']]).decode()
+    old = msgspec.json.encode([[remaining["page_id"], '[1,"an older form"]']]).decode()
     change = {"account_id": place.ann.account_id, "change": 9}
     await database.write(many("memory_index_put", **change, rows=old))
     again = SearchService(database, IndexCache(database, PageIndex))
@@ -368,12 +368,12 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Memor
 async def test_used_index_loads_in_background_and_unused_is_evicted(
     place: MemoryFixture,
 ) -> None:
-    made: list[bool] = []
+    results: list[bool] = []
     looked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def new_index() -> PageIndex:
-        made.append(threading.current_thread() is threading.main_thread())
+        results.append(threading.current_thread() is threading.main_thread())
         return PageIndex()
 
     def find_model() -> None:  # asked for once the rest is ready
@@ -388,7 +388,7 @@ async def test_used_index_loads_in_background_and_unused_is_evicted(
         )
         await looked.wait()
         running.cancel()
-        assert made == expected
+        assert results == expected
         await put(place, "a", "The first page.")
 
 

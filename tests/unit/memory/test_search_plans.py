@@ -32,8 +32,8 @@ def test_results_are_fetched_by_their_ids() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     sqlite.migrate(connection)
     statement = sql.queries("sqlite")["memory_results"].sql
-    given = {"ids": "[]", "account_id": "a", "most": 1}
-    plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", given).fetchall()
+    inputs = {"ids": "[]", "account_id": "a", "most": 1}
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", inputs).fetchall()
     steps = [row[3] for row in plan]
     assert any(step.startswith("SEARCH p") and "(id=?)" in step for step in steps), steps
     assert not any("account_id=?" in step for step in steps), steps

@@ -36,10 +36,10 @@ def test_a_slug_is_its_own_slug_and_any_refusal_is_a_sentence(text: str) -> None
 
 @given(ANY | NAMES)
 def test_a_link_finds_the_page_of_the_file_that_it_names(text: str) -> None:
-    found = slugs.loosely(text)
-    if found is not None:
-        assert slugs.normalize(found) == slugs.loosely(found) == found
-        assert import_export_files.FileNaming().slug(f"{text.strip()}.md") == found
+    result = slugs.loosely(text)
+    if result is not None:
+        assert slugs.normalize(result) == slugs.loosely(result) == result
+        assert import_export_files.FileNaming().slug(f"{text.strip()}.md") == result
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_splitting_a_text_loses_no_byte(parts: list[str]) -> None:
 def test_front_matter_edit_is_read_back_and_keeps_the_rest(title: str, tags: list[str], head: str) -> None:
     names = limits.loose_names(tags)
     title = limits.loose_line(title, 500)
-    made = frontmatter.update(head, {"title": title, "tags": names, "links": [{"to": title or "x"}]})
-    read = frontmatter.read(made)
+    result = frontmatter.update(head, {"title": title, "tags": names, "links": [{"to": title or "x"}]})
+    read = frontmatter.read(result)
     assert read is not None
     assert (read.title or "", read.tags or ()) == (title, names)
     assert read.links == ({"to": title or "x"},)
     if head:
-        assert "a: 1 # kept\n" in made
-        assert "z: [q]\n" in made
-        assert "old" not in made or any("old" in name for name in names) or "old" in title
+        assert "a: 1 # kept\n" in result
+        assert "z: [q]\n" in result
+        assert "old" not in result or any("old" in name for name in names) or "old" in title
 
 
 @given(ANY, st.integers(1, 400))
@@ -205,8 +205,8 @@ def test_an_entry_of_a_timeline_has_a_date_of_the_calendar() -> None:
 
 
 def test_what_front_matter_says_is_null_it_does_not_say() -> None:
-    said = markdown.split('---\ntitle: null\ntype: ~\ntags: [null, "null", a]\n---\n').fields
-    assert (said.title, said.type, said.tags) == (None, None, ("null", "a"))
+    text = markdown.split('---\ntitle: null\ntype: ~\ntags: [null, "null", a]\n---\n').fields
+    assert (text.title, text.type, text.tags) == (None, None, ("null", "a"))
 
 
 @pytest.mark.parametrize("value", ["[a, b]", "a, b", '"#a #b"', '"#a, #b"', "\n- a\n- b"])
@@ -216,9 +216,9 @@ def test_tags_are_read_as_editors_of_notes_write_them(value: str) -> None:
 
 @given(st.binary(max_size=50), NAMES)
 def test_any_file_is_a_page_or_says_why_not(data: bytes, name: str) -> None:
-    found = archives.file(f"{name}.md", data, MemoryLimits())
-    assert isinstance(found, ArchiveMember)
-    assert bool(found.error) or "\0" not in found.text
+    result = archives.file(f"{name}.md", data, MemoryLimits())
+    assert isinstance(result, ArchiveMember)
+    assert bool(result.error) or "\0" not in result.text
 
 
 @pytest.mark.parametrize(

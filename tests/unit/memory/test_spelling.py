@@ -19,8 +19,8 @@ pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 @pytest.fixture
 async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with open_memory(back) as found:
-        yield found
+    async with open_memory(back) as result:
+        yield result
 
 
 async def put(place: MemoryFixture, slug: str, body: str, *collections: str) -> None:
@@ -111,8 +111,8 @@ async def test_exact_matches_rank_above_corrected_ones(place: MemoryFixture) -> 
     for number in range(5):
         await put(place, f"shop/{number}", "We bought some lantern oil.")
     await put(place, "sea", "The heliograph blinked, heliograph and heliograph again.")
-    found = await slugs(place, "lantern heliogrpah")
-    assert (len(found), found[-1]) == (6, "sea")
+    result = await slugs(place, "lantern heliogrpah")
+    assert (len(result), result[-1]) == (6, "sea")
 
 
 async def test_the_parts_of_a_guessed_score_sum_to_it(place: MemoryFixture) -> None:

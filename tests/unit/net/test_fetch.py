@@ -56,10 +56,10 @@ async def test_a_body_comes_with_its_type_its_size_and_its_url() -> None:
     async with serving(
         routes={"/a": redirect("/b?x=1#y"), "/b": reply(b"hello", headers=("Content-Type: Image/PNG; q=1",))}
     ) as server:
-        got = await fetcher().fetch(server.url("/a"), max_bytes=5, timeout_seconds=60, accept="image/*")
-        assert (got.body, got.path, got.size) == (b"hello", None, 5)
-        assert got.content_type == "image/png"
-        assert got.final_url == server.url("/b?x=1")
+        actual = await fetcher().fetch(server.url("/a"), max_bytes=5, timeout_seconds=60, accept="image/*")
+        assert (actual.body, actual.path, actual.size) == (b"hello", None, 5)
+        assert actual.content_type == "image/png"
+        assert actual.final_url == server.url("/b?x=1")
         first = server.requests[0]
         assert first.method == "GET"
         assert first.headers == {
@@ -75,8 +75,8 @@ async def test_a_body_comes_with_its_type_its_size_and_its_url() -> None:
 
 async def test_ipv6_addresses_and_names_reach_an_allowed_server() -> None:
     async with serving("::1", routes={"/": reply(b"six")}) as server:
-        got = await fetcher().fetch(server.url(host="[::1]"), max_bytes=5, timeout_seconds=60)
-        assert got.body == b"six"
+        actual = await fetcher().fetch(server.url(host="[::1]"), max_bytes=5, timeout_seconds=60)
+        assert actual.body == b"six"
         assert server.requests[0].headers["host"] == f"[::1]:{server.port}"
 
 
@@ -85,17 +85,17 @@ async def test_second_address_is_tried_if_the_first_fails() -> None:
         return ["127.0.0.55", "127.0.0.1"]
 
     async with serving(routes={"/": reply(b"second")}) as server:
-        got = await Fetcher(LOOPBACK, lookup=lookup).fetch(
+        actual = await Fetcher(LOOPBACK, lookup=lookup).fetch(
             server.url(host="two.test"), max_bytes=10, timeout_seconds=60
         )
-    assert got.body == b"second"
+    assert actual.body == b"second"
 
 
 async def test_a_large_body_goes_into_a_file(tmp_path: Path) -> None:
     body, path = bytes(range(256)) * 20_000, tmp_path / "video.mp4"
     async with serving(routes={"/": reply(body)}) as server:
-        got = await fetcher().fetch(server.url(), into=path, max_bytes=len(body), timeout_seconds=10)
-    assert (got.body, got.path, got.size) == (b"", path, len(body))
+        actual = await fetcher().fetch(server.url(), into=path, max_bytes=len(body), timeout_seconds=10)
+    assert (actual.body, actual.path, actual.size) == (b"", path, len(body))
     assert path.read_bytes() == body
 
 
@@ -326,7 +326,7 @@ async def test_a_cancelled_fetch_hangs_up_and_leaves_no_file(tmp_path: Path) -> 
 async def test_send_posts_and_gives_any_status_back() -> None:
     answer = reply(b'{"no":1}', status="409 Conflict", headers=("X-Two: a", "X-Two: b"))
     async with serving(routes={"/hook": answer}) as server:
-        got = await fetcher().send(
+        actual = await fetcher().send(
             "POST",
             server.url("/hook"),
             headers={"Content-Type": "application/json", "Host": "evil.test", "Content-Length": "999"},
@@ -334,7 +334,7 @@ async def test_send_posts_and_gives_any_status_back() -> None:
             timeout_seconds=60,
             max_bytes=100,
         )
-        assert (got.status, got.body, got.headers["x-two"]) == (409, b'{"no":1}', "a, b")
+        assert (actual.status, actual.body, actual.headers["x-two"]) == (409, b'{"no":1}', "a, b")
         seen = server.requests[0]
         assert (seen.method, seen.body) == ("POST", b"{}")
         assert seen.headers["host"] == f"127.0.0.1:{server.port}"
@@ -349,8 +349,8 @@ async def test_send_follows_no_redirect_and_may_leave_the_body_alone() -> None:
         moved = await fetcher().send("POST", server.url(), timeout_seconds=60, max_bytes=100)
         assert (moved.status, moved.headers["location"]) == (302, "/other")
         assert server.requests[0].headers["content-length"] == "0"
-        got = await fetcher().send("POST", server.url("/endless"), timeout_seconds=60, max_bytes=0)
-        assert (got.status, got.body) == (200, b"")
+        actual = await fetcher().send("POST", server.url("/endless"), timeout_seconds=60, max_bytes=0)
+        assert (actual.status, actual.body) == (200, b"")
         with pytest.raises(TooLarge):
             await fetcher().send("POST", server.url("/endless"), timeout_seconds=60, max_bytes=100)
         with pytest.raises(FetchFailed):

@@ -152,8 +152,8 @@ async def test_name_is_resolved_once_and_that_address_is_used(canaries: Canaries
     async with serving("127.0.0.77", routes={"/": reply(b"first")}) as server:
         lookup = Rebinding(["127.0.0.77"], ["127.0.0.1"])
         fetcher = Fetcher(AllowList.parse("127.0.0.77"), lookup=lookup)
-        got = await fetcher.fetch(server.url(host="rebind.test"), max_bytes=1000, timeout_seconds=60)
-        assert got.body == b"first"
+        actual = await fetcher.fetch(server.url(host="rebind.test"), max_bytes=1000, timeout_seconds=60)
+        assert actual.body == b"first"
         assert lookup.asked == 1
         assert server.requests[0].headers["host"] == f"rebind.test:{server.port}"
         with pytest.raises(FetchRefused):

@@ -59,8 +59,8 @@ async def test_tls_verifies_the_name_with_a_pinned_address(certificate: Path) ->
     fetcher = Fetcher(AllowList.parse("127.0.0.0/8"), lookup=lookup, tls=trusting)
     async with serving(routes={"/": reply(b"secret")}, tls=serving_tls) as server:
         good = server.url(host=NAME, scheme="https")
-        got = await fetcher.fetch(good, max_bytes=100, timeout_seconds=60)
-        assert got.body == b"secret"
+        actual = await fetcher.fetch(good, max_bytes=100, timeout_seconds=60)
+        assert actual.body == b"secret"
         assert greeted == [NAME]
         assert server.requests[0].headers["host"] == f"{NAME}:{server.port}"
         other = server.url(host="other.test", scheme="https")

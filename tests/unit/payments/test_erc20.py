@@ -60,37 +60,37 @@ class Node:
         return log
 
     async def answer(self, request: Request) -> JSONResponse:
-        asked = json.loads(await request.body())
+        requests = json.loads(await request.body())
         if self.broken:
             return JSONResponse({"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "away"}})
-        if asked["method"] == "eth_blockNumber":
+        if requests["method"] == "eth_blockNumber":
             result: Any = hex(self.head)
         else:
-            wanted = asked["params"][0]
-            first, last = int(wanted["fromBlock"], 16), int(wanted["toBlock"], 16)
+            expected = requests["params"][0]
+            first, last = int(expected["fromBlock"], 16), int(expected["toBlock"], 16)
             result = [
                 log
                 for log in self.logs
                 if first <= int(log["blockNumber"], 16) <= last
-                and log["address"] in wanted["address"]
-                and log["topics"][2] in wanted["topics"][2]
+                and log["address"] in expected["address"]
+                and log["topics"][2] in expected["topics"][2]
             ]
         return JSONResponse({"jsonrpc": "2.0", "id": 1, "result": result})
 
 
 @pytest.fixture
 async def node() -> AsyncIterator[Node]:
-    found = Node()
-    app = Starlette(routes=[Route("/", found.answer, methods=["POST"])])
-    async with served(app) as found.origin:
-        yield found
+    result = Node()
+    app = Starlette(routes=[Route("/", result.answer, methods=["POST"])])
+    async with served(app) as result.origin:
+        yield result
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    found = databases.opened(tmp_path)
-    yield found
-    await found.close()
+    result = databases.opened(tmp_path)
+    yield result
+    await result.close()
 
 
 def table(node: Node, **changes: Any) -> Mapping[str, Any]:
@@ -108,9 +108,9 @@ def table(node: Node, **changes: Any) -> Mapping[str, Any]:
 async def watcher(node: Node, database: Database) -> AsyncIterator[DepositWatcher]:
     """A deposit watcher that has read its chain once."""
     async with httpx.AsyncClient() as client:
-        found = DepositWatcher(client, database, table(node))
-        await found.read()
-        yield found
+        result = DepositWatcher(client, database, table(node))
+        await result.read()
+        yield result
 
 
 async def someone(database: Database, name: str = "ann") -> Account:
@@ -126,12 +126,12 @@ async def test_each_account_has_an_address_of_its_own_that_stays(
     watcher: DepositWatcher, database: Database
 ) -> None:
     people = [await someone(database, f"p{n}") for n in range(4)]
-    told = await asyncio.gather(*(watcher.address(one.id) for one in people for _ in range(2)))
-    found = [str(one["address"]) for one in told]
-    assert len(set(found)) == 4
-    assert found[0::2] == found[1::2]
-    assert FIRST in found
-    assert told[0]["chains"][0]["tokens"] == [{"contract": COIN, "symbol": "USDC", "decimals": 6}]
+    response = await asyncio.gather(*(watcher.address(one.id) for one in people for _ in range(2)))
+    results = [str(one["address"]) for one in response]
+    assert len(set(results)) == 4
+    assert results[0::2] == results[1::2]
+    assert FIRST in results
+    assert response[0]["chains"][0]["tokens"] == [{"contract": COIN, "symbol": "USDC", "decimals": 6}]
 
 
 async def test_a_transfer_is_credited_once_it_is_deep_enough(

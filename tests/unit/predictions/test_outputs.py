@@ -41,9 +41,9 @@ async def test_video_is_signed_and_stored_in_bounded_memory(tmp_path: Path, size
         tracemalloc.stop()
     (file,) = stored.files
     assert (file.size, stored.total_bytes) == (16 + size + 24 + len(TEXT),) * 2
-    kept = await store.local_path(file.blob)
-    assert kept.stat().st_size == file.size
-    data = await asyncio.to_thread(kept.read_bytes)
+    remaining = await store.local_path(file.blob)
+    assert remaining.stat().st_size == file.size
+    data = await asyncio.to_thread(remaining.read_bytes)
     assert embed.extract(data) == TEXT
     assert not staged.path.exists()
 

@@ -46,11 +46,11 @@ async def test_a_run_is_priced_held_run_stored_and_captured_once(pipeline: Pipel
 async def test_failed_engine_is_free_with_only_the_public_message(
     pipeline: PipelineFixture,
 ) -> None:
-    told = await pipeline.run(extras={"raise": "public"})
-    kept = await pipeline.run(extras={"raise": "private"})
-    assert (told.state, told.error) == (PredictionState.FAILED, "No face was found in the image.")
-    assert kept.state is PredictionState.FAILED
-    assert "secret" not in str(kept)
+    response = await pipeline.run(extras={"raise": "public"})
+    remaining = await pipeline.run(extras={"raise": "private"})
+    assert (response.state, response.error) == (PredictionState.FAILED, "No face was found in the image.")
+    assert remaining.state is PredictionState.FAILED
+    assert "secret" not in str(remaining)
     account = await pipeline.account()
     assert (account.posted, account.held) == (1_000_000, 0)
 
@@ -110,9 +110,9 @@ async def test_concurrent_same_idempotency_id_is_one_prediction(
     pipeline: PipelineFixture,
 ) -> None:
     order = pipeline.order(idempotency_id="once")
-    made = await asyncio.gather(*(pipeline.service.submit(order) for _ in range(25)))
-    assert len({prediction.id for prediction in made}) == 1
-    await pipeline.service.wait(made[0], 60)
+    result = await asyncio.gather(*(pipeline.service.submit(order) for _ in range(25)))
+    assert len({prediction.id for prediction in result}) == 1
+    await pipeline.service.wait(result[0], 60)
     assert (await pipeline.account()).posted == 1_000_000 - PRICE
 
 
@@ -137,11 +137,11 @@ async def test_running_prediction_is_canceled_despite_its_engine(tmp_path: Path,
 
 
 async def test_a_cancelation_is_heard_while_the_inputs_are_fetched(pipeline: PipelineFixture) -> None:
-    asked, go = asyncio.Event(), asyncio.Event()
+    request, go = asyncio.Event(), asyncio.Event()
     fetch = pipeline.blobs.local_path
 
     async def late(key: str) -> Path:
-        asked.set()
+        request.set()
         await go.wait()
         return await fetch(key)
 
@@ -149,7 +149,7 @@ async def test_a_cancelation_is_heard_while_the_inputs_are_fetched(pipeline: Pip
     source = await pipeline.media.store_unnamed(b"bytes", "image/png")
     order = pipeline.order("slow", sources={"image": source}, extras={"seconds": 3600})
     prediction = await pipeline.service.submit(order)
-    await asked.wait()
+    await request.wait()
     await pipeline.service.cancel(prediction.id, Tenant(pipeline.payer.id))
     go.set()
     assert (await pipeline.service.wait(prediction, 60)).state is PredictionState.CANCELED

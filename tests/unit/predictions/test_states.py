@@ -126,8 +126,8 @@ async def test_a_stale_attempt_writes_nothing(still: PipelineFixture) -> None:
 
 async def test_a_worker_that_gets_ready_for_a_canceled_run_is_told_so(still: PipelineFixture) -> None:
     prediction = await _bring_to(still, PredictionState.CANCELING)
-    told = await still.database.write(predictions.ready(prediction.id, prediction.attempt))
-    assert told == prediction
+    row = await still.database.write(predictions.ready(prediction.id, prediction.attempt))
+    assert row == prediction
 
 
 async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: PipelineFixture) -> None:
@@ -157,18 +157,18 @@ async def test_expired_lease_is_reclaimed_and_active_one_is_not(tmp_path: Path) 
 
 
 async def test_claims_are_handed_out_oldest_first_and_once(still: PipelineFixture) -> None:
-    made = [await still.service.submit(still.order(extras={"n": n})) for n in range(6)]
+    results = [await still.service.submit(still.order(extras={"n": n})) for n in range(6)]
     first = await still.database.write(claims.claim("echo", LEASE, 4, warm=True))
     second = await still.database.write(claims.claim("echo", LEASE, 4, warm=True))
-    assert [p.id for p in (*first, *second)] == [p.id for p in made]
+    assert [p.id for p in (*first, *second)] == [p.id for p in results]
 
 
 def test_every_named_query_is_used() -> None:
     text = "".join(path.read_text() for path in Path("src/sixfold").rglob("*.py"))
     composed = [
-        re.sub(r"\{[^}]*\}", r"\\w+", made)
-        for made in re.findall(r'f"([a-z_{}]*_of_{[a-z]+}|{[a-z]+}_counted|edges_{[a-z]+})"', text)
+        re.sub(r"\{[^}]*\}", r"\\w+", result)
+        for result in re.findall(r'f"([a-z_{}]*_of_{[a-z]+}|{[a-z]+}_counted|edges_{[a-z]+})"', text)
     ]
     known = [name for name in sql.queries("sqlite") if f'"{name}"' not in text]
-    unused = [name for name in known if not any(re.fullmatch(made, name) for made in composed)]
+    unused = [name for name in known if not any(re.fullmatch(result, name) for result in composed)]
     assert unused == []

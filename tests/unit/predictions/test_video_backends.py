@@ -37,6 +37,6 @@ def test_under_load_a_film_is_smaller() -> None:
 def test_whatever_is_chosen_is_listed_and_takes_what_it_is_given() -> None:
     models = app_catalog.models_document()["models"]
     for values, waiting, _ in CHOICES:
-        service, wanted = video_backends.choose(values, waiting)
+        service, expected = video_backends.choose(values, waiting)
         assert service in models["ra2v"]["backends"]
-        assert set(wanted) <= set(models[service]["inputs"])
+        assert set(expected) <= set(models[service]["inputs"])

@@ -121,9 +121,9 @@ async def test_intervals_are_captured_singly_and_the_last_by_use(fixture: Sessio
     assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
     assert await fixture.money() == (18_000, 0)
     page = await fixture.database.read(ledger_queries.page(fixture.account.id, 2, None))
-    shown = [(row["amount"], ledger_queries.to_json(row)["charge"] or {}) for row in page.entries]
-    assert [(amount, recomputed(charge)) for amount, charge in shown] == [(-3_000, 3_000), (-9_000, 9_000)]
-    assert [charge["sum"] for _, charge in shown] == [
+    visible = [(row["amount"], ledger_queries.to_json(row)["charge"] or {}) for row in page.entries]
+    assert [(amount, recomputed(charge)) for amount, charge in visible] == [(-3_000, 3_000), (-9_000, 9_000)]
+    assert [charge["sum"] for _, charge in visible] == [
         "20,000 ms × 0.54/h = 0.003 USD",
         "60,000 ms × 0.54/h = 0.009 USD",
     ]

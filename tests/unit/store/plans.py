@@ -211,8 +211,8 @@ def fill_sqlite(connection: sqlite3.Connection) -> None:
     """Give each of `SWEPT_TABLES` its rows, and SQLite its statistics."""
     connection.execute("PRAGMA foreign_keys = OFF")
     for table in sorted(SWEPT_TABLES):
-        found = connection.execute(f"PRAGMA table_info({table})").fetchall()
-        columns = [Column(name, kind, bool(needed or key)) for _, name, kind, needed, _, key in found]
+        result = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        columns = [Column(name, kind, bool(needed or key)) for _, name, kind, needed, _, key in result]
         listed = ", ".join(column.name for column in columns)
         row = values(table, columns, "CAST({} AS BLOB)")
         connection.execute(_NUMBERS.format(ROWS) + _INSERT.format(table, listed, row, "rows WHERE true"))
@@ -234,14 +234,14 @@ def walked_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
 
 async def fill_postgres(connection: Any) -> None:
     """Give each of `SWEPT_TABLES` its rows, and PostgreSQL its statistics."""
-    found = await connection.fetch(
+    result = await connection.fetch(
         "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable FROM information_schema.columns c "
         "JOIN information_schema.tables t USING (table_schema, table_name) "
         "WHERE t.table_schema = 'public' AND t.table_type = 'BASE TABLE' AND c.is_generated = 'NEVER' "
         "ORDER BY c.table_name, c.ordinal_position"
     )
     tables: dict[str, list[Column]] = {}
-    for table, name, kind, nullable in found:
+    for table, name, kind, nullable in result:
         tables.setdefault(table, []).append(Column(name, kind, nullable == "NO"))
     await connection.execute("SET session_replication_role = replica")  # neither foreign keys nor triggers
     for table in sorted(SWEPT_TABLES):
@@ -259,8 +259,8 @@ async def walked_on_postgres(connection: Any, name: str) -> set[str]:
     text = sql.queries("postgres")[name].sql
     params = _params(name, text)
     prepared = translate(text, params)
-    given = [_literal(params[param]) for param in prepared.names]
-    bound = _SLOTS.sub(lambda slot: f"{given[int(slot[1]) - 1]}::{slot[2]}", prepared.text)
+    inputs = [_literal(params[param]) for param in prepared.names]
+    bound = _SLOTS.sub(lambda slot: f"{inputs[int(slot[1]) - 1]}::{slot[2]}", prepared.text)
     plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) {bound}")
     return set(_walks(json.loads(plan)[0]["Plan"])) - LIVE
 

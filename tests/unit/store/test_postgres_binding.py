@@ -11,15 +11,15 @@ from sixfold.store.postgres.connection import BEGUN, place
 
 
 def test_a_parameter_has_the_type_of_its_value() -> None:
-    given = translate("f(:a, :b, :c, :d, :a)", {"a": "x", "b": 1, "c": 0.5, "d": b"y"})
-    assert given.text == "f($1::text, $2::bigint, $3::double precision, $4::bytea, $1::text)"
-    assert given.names == ("a", "b", "c", "d")
+    inputs = translate("f(:a, :b, :c, :d, :a)", {"a": "x", "b": 1, "c": 0.5, "d": b"y"})
+    assert inputs.text == "f($1::text, $2::bigint, $3::double precision, $4::bytea, $1::text)"
+    assert inputs.names == ("a", "b", "c", "d")
 
 
 def test_none_is_null_and_a_switch_is_a_number() -> None:
-    given = translate("f(:a, :b)", {"a": None, "b": True})
-    assert given.text == "f(NULL, $1::bigint)"
-    assert given.arguments({"a": None, "b": True}) == [1]
+    inputs = translate("f(:a, :b)", {"a": None, "b": True})
+    assert inputs.text == "f(NULL, $1::bigint)"
+    assert inputs.arguments({"a": None, "b": True}) == [1]
 
 
 @pytest.mark.parametrize("text", ["'a :b c'", "'it''s :b'", "x::text", "-- of :b\n1"])

@@ -24,9 +24,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_key_comes_back_as_it_was_and_lies_nowhere_as_it_is(folder: Path) -> None:
-    kept = Secrets(folder, MASTER)
-    kept.put("openai_api_key", KEY)
-    kept.mark_checked("openai_api_key", KEY)
+    remaining = Secrets(folder, MASTER)
+    remaining.put("openai_api_key", KEY)
+    remaining.mark_checked("openai_api_key", KEY)
     assert Secrets(folder, MASTER).get("openai_api_key") == KEY
     written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert len(written) == 3
@@ -40,30 +40,30 @@ def test_what_is_stored_is_for_its_owner_alone(folder: Path) -> None:
 
 
 def test_the_same_key_is_sealed_differently_each_time(folder: Path) -> None:
-    kept, path = Secrets(folder, MASTER), folder / secrets.FOLDER / "fal_key.json"
-    kept.put("fal_key", KEY)
+    remaining, path = Secrets(folder, MASTER), folder / secrets.FOLDER / "fal_key.json"
+    remaining.put("fal_key", KEY)
     first = json.loads(path.read_text())["sealed"]
-    kept.put("fal_key", KEY)
+    remaining.put("fal_key", KEY)
     assert json.loads(path.read_text())["sealed"] != first
 
 
 def test_a_file_opens_under_no_other_name_and_no_other_master(folder: Path) -> None:
-    kept = Secrets(folder, MASTER)
-    kept.put("fal_key", KEY)
+    remaining = Secrets(folder, MASTER)
+    remaining.put("fal_key", KEY)
     shutil.copy(folder / "providers/fal_key.json", folder / "providers/openai_api_key.json")
     with pytest.raises(SecretUnreadable):
-        kept.get("openai_api_key")
+        remaining.get("openai_api_key")
     with pytest.raises(SecretUnreadable, match=r"another server\.key"):
         Secrets(folder, bytes(32)).get("fal_key")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"sealed": 5}', b'{"sealed": "AAAA"}'])
 def test_a_damaged_file_is_no_key_and_no_crash(folder: Path, content: bytes) -> None:
-    kept = Secrets(folder, MASTER)
-    kept.put("fal_key", KEY)
+    remaining = Secrets(folder, MASTER)
+    remaining.put("fal_key", KEY)
     (folder / "providers/fal_key.json").write_bytes(content)
     with pytest.raises(SecretUnreadable):
-        kept.get("fal_key")
+        remaining.get("fal_key")
     assert provider_key(Settings(data_dir=folder), "fal_key") == ""
 
 
@@ -74,30 +74,30 @@ def test_only_providers_have_keys_here(folder: Path) -> None:
 
 
 def test_a_removed_key_is_gone(folder: Path) -> None:
-    kept = Secrets(folder, MASTER)
-    kept.put("fal_key", KEY)
-    assert kept.remove("fal_key")
-    assert kept.get("fal_key") is None
-    assert not kept.remove("fal_key")
+    remaining = Secrets(folder, MASTER)
+    remaining.put("fal_key", KEY)
+    assert remaining.remove("fal_key")
+    assert remaining.get("fal_key") is None
+    assert not remaining.remove("fal_key")
 
 
 def test_a_check_holds_for_the_very_key_that_was_checked(folder: Path) -> None:
-    kept = Secrets(folder, MASTER)
-    assert kept.checked_at("fal_key", KEY) is None
-    kept.mark_checked("fal_key", KEY)
-    assert kept.checked_at("fal_key", KEY)
-    assert kept.checked_at("fal_key", KEY + "2") is None
+    remaining = Secrets(folder, MASTER)
+    assert remaining.checked_at("fal_key", KEY) is None
+    remaining.mark_checked("fal_key", KEY)
+    assert remaining.checked_at("fal_key", KEY)
+    assert remaining.checked_at("fal_key", KEY + "2") is None
 
 
 def test_environment_key_precedes_stored_and_new_key_is_seen(folder: Path) -> None:
     configured = Settings(data_dir=folder)
     assert provider_key(configured, "fal_key") == ""
-    kept = Secrets(folder, MASTER)
+    remaining = Secrets(folder, MASTER)
     for key in (KEY, KEY + "-second"):
-        kept.put("fal_key", key)
+        remaining.put("fal_key", key)
         assert provider_key(configured, "fal_key") == key
     assert provider_key(configured.replace(fal_key="from-outside"), "fal_key") == "from-outside"
-    kept.remove("fal_key")
+    remaining.remove("fal_key")
     assert provider_key(configured, "fal_key") == ""
 
 

@@ -97,5 +97,5 @@ def test_versions_of_nested_edits_are_found_by_place() -> None:
     assert of("first", family) == {3: (("first", "second", "third"), 1)}
     assert of("second", family) == {3: (("first", "second", "third"), 2), 5: (("second", "fourth"), 1)}
     assert of("fourth", family) == {3: (("first", "second", "third"), 2), 5: (("second", "fourth"), 2)}
-    shown = of("second", family)[3]
-    assert (shown.previous, shown.next) == ("first", "third")
+    visible = of("second", family)[3]
+    assert (visible.previous, visible.next) == ("first", "third")

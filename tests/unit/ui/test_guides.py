@@ -30,12 +30,12 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what leads somewhere."""
-        found = dict(attrs)
+        result = dict(attrs)
         self._code += tag in {"code", "pre"}
-        self.styles += "style" in found
-        self.anchors.add(found.get("id"))
+        self.styles += "style" in result
+        self.anchors.add(result.get("id"))
         if tag == "a":
-            self.links.append(found.get("href"))
+            self.links.append(result.get("href"))
 
     def handle_endtag(self, tag: str) -> None:
         """Leave code."""
@@ -70,8 +70,8 @@ def test_a_guide_lays_out_whole(name: str) -> None:
             assert EDITION.bytes_of(picture) is not None
         elif link.startswith(("/docs/", "#")):
             target, _, anchor = link.partition("#")
-            found = PAGES[target.removeprefix("/docs/") or name]
-            assert not anchor or anchor in found.anchors, link
+            result = PAGES[target.removeprefix("/docs/") or name]
+            assert not anchor or anchor in result.anchors, link
         else:
             assert link.startswith(("https://", "http://")), link
 
@@ -88,27 +88,29 @@ def test_code_comes_from_the_files_and_lists_from_the_folders() -> None:
 
 def test_a_session_is_told_apart_and_copies_without_its_prompt(tmp_path: Path) -> None:
     text = "# A\n\nOne. Two.\n\n```console\n$ curl a \\\n  -d b |\n  jq\n{}\n```\n"
-    shown = renderer.render(text, _around(tmp_path)).html
-    assert '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in shown
+    visible = renderer.render(text, _around(tmp_path)).html
+    assert (
+        '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in visible
+    )
 
 
 def test_dead_links_and_unknown_markup_are_shown_as_text(tmp_path: Path) -> None:
     text = "# A\n\n[one](gone.md) ![two](gone.webp)\n\n```{margin} three\nfour\n```\n\n<b>five</b>\n"
-    shown = renderer.render(text, _around(tmp_path)).html
-    assert "<a>one</a>" in shown
-    assert "<em>two</em>" in shown
-    assert "{margin} three\nfour" in shown
-    assert "&lt;b&gt;five" in shown
+    visible = renderer.render(text, _around(tmp_path)).html
+    assert "<a>one</a>" in visible
+    assert "<em>two</em>" in visible
+    assert "{margin} three\nfour" in visible
+    assert "&lt;b&gt;five" in visible
 
 
 def test_new_guide_appears_at_the_next_request(tmp_path: Path) -> None:
     folder = tmp_path / "howto"
     folder.mkdir()
-    kept = DocsRepository(tmp_path)
-    first = kept.snapshot()
-    assert kept.snapshot() is first
+    remaining = DocsRepository(tmp_path)
+    first = remaining.snapshot()
+    assert remaining.snapshot() is first
     (folder / "sleep.md").write_text("# Sleep *well*\n\nLie `down`. Then:\n\n## How\n\n## How\n", "utf-8")
-    second = kept.snapshot()
+    second = remaining.snapshot()
     assert second.guides["howto/sleep"] == renderer.GuidePage("howto/sleep", "Sleep well", "Lie `down`.")
     assert [heading.anchor for heading in second.rendered("howto/sleep").headings] == ["how", "how-1"]
     assert second.neighbours("howto/sleep") == (None, None)

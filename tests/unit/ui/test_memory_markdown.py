@@ -73,8 +73,8 @@ def test_an_address_inside_a_link_is_no_link_of_its_own() -> None:
 
 
 def test_headings_are_below_the_title_with_unique_anchors() -> None:
-    said = render("# Ann\n\n## One\n\n## One\n", HERE)
-    assert [tuple(heading) for heading in said.headings] == [(2, "s-one", "One"), (2, "s-one~2", "One")]
+    text = render("# Ann\n\n## One\n\n## One\n", HERE)
+    assert [tuple(heading) for heading in text.headings] == [(2, "s-one", "One"), (2, "s-one~2", "One")]
     other = render("# Other\n\n## One\n", HERE)
     assert [heading.level for heading in other.headings] == [2, 3]
 
@@ -167,11 +167,11 @@ def test_no_text_brings_an_element_or_an_attribute_of_its_own(parts: list[str]) 
 
 
 def test_snippet_marks_matches_without_syntax_and_title() -> None:
-    said = snippet("# «Ann» Ann «works» at **[[acme|Acme]]** <b> | Hours | |--:| 4", "Ann")
-    assert said == "Ann <mark>works</mark> at Acme &lt;b&gt; · Hours · 4"
+    text = snippet("# «Ann» Ann «works» at **[[acme|Acme]]** <b> | Hours | |--:| 4", "Ann")
+    assert text == "Ann <mark>works</mark> at Acme &lt;b&gt; · Hours · 4"
 
 
 def test_reasons_are_told_largest_first_with_their_share() -> None:
-    told = why({"text": 0.2, "relation": 0.8, "recency": 0.0, "words": {"a": 1.0}})
-    assert told == [("matches the relation", 0.8, 1.0), ("words on the page", 0.2, 0.25)]
+    response = why({"text": 0.2, "relation": 0.8, "recency": 0.0, "words": {"a": 1.0}})
+    assert response == [("matches the relation", 0.8, 1.0), ("words on the page", 0.2, 0.25)]
     assert why(None) == []

@@ -6,9 +6,9 @@ from sixfold.ui.login import passwords
 
 
 def test_nobodys_hash_costs_what_everybodys_does() -> None:
-    made = passwords.make("correct horse")
-    assert made.split("$")[:4] == passwords._DUMMY_HASH.split("$")[:4]
-    assert passwords.verify("correct horse", made)
-    assert not passwords.verify("wrong horse", made)
+    result = passwords.make("correct horse")
+    assert result.split("$")[:4] == passwords._DUMMY_HASH.split("$")[:4]
+    assert passwords.verify("correct horse", result)
+    assert not passwords.verify("wrong horse", result)
     assert not passwords.verify("correct horse", None)
     assert not passwords.verify("correct horse", "what some other program left")

@@ -31,8 +31,8 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_each_specimen_was_made_by_the_engine_as_it_is_now(catalog: Any) -> None:
     engines = catalog.engines()
-    made = {name: (row["engine"], row["version"]) for name, row in ROWS.items()}
-    assert made == {name: (engine, engines[engine].version) for name, (engine, _) in made.items()}, STALE
+    result = {name: (row["engine"], row["version"]) for name, row in ROWS.items()}
+    assert result == {name: (engine, engines[engine].version) for name, (engine, _) in result.items()}, STALE
 
 
 def test_every_card_of_an_embedded_model_shows_a_specimen(catalog: Any) -> None:
@@ -55,16 +55,16 @@ def test_they_are_small_and_none_is_left_over() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_can_be_seen_or_heard(name: str) -> None:
-    row, shown = ROWS[name], specimens.by_model()[name]
-    if shown.kind in ("image", "video"):
-        with Image.open(specimens.FOLDER.parent / shown.still) as picture:
+    row, visible = ROWS[name], specimens.by_model()[name]
+    if visible.kind in ("image", "video"):
+        with Image.open(specimens.FOLDER.parent / visible.still) as picture:
             colours = picture.convert("RGB").getcolors(1 << 20)
         assert colours is not None
         assert len(colours) > 50
-    if shown.clip:
-        data = (specimens.FOLDER.parent / shown.clip).read_bytes()
+    if visible.clip:
+        data = (specimens.FOLDER.parent / visible.clip).read_bytes()
         with av.open(io.BytesIO(data), "r") as clip:
-            assert sum(1 for _ in clip.decode(clip.streams[0])) >= (12 if shown.kind == "video" else 20)
-    if shown.kind == "audio":
+            assert sum(1 for _ in clip.decode(clip.streams[0])) >= (12 if visible.kind == "video" else 20)
+    if visible.kind == "audio":
         assert max(row["peaks"]) == 99
-    assert shown.still or shown.line or any(shown.strip) or len(shown.text) > 5
+    assert visible.still or visible.line or any(visible.strip) or len(visible.text) > 5

@@ -38,10 +38,10 @@ def _detail(error: SixfoldError, _request_id: str) -> Response:
 
 @pytest.fixture
 def capacity(monkeypatch: pytest.MonkeyPatch) -> ConnectionCapacity:
-    made = ConnectionCapacity(LIMIT)
-    made.descriptors = 1 << 20  # the process of the tests has more than the limit that is tried
-    monkeypatch.setattr(overload, "capacity", lambda: made)
-    return made
+    result = ConnectionCapacity(LIMIT)
+    result.descriptors = 1 << 20  # the process of the tests has more than the limit that is tried
+    monkeypatch.setattr(overload, "capacity", lambda: result)
+    return result
 
 
 @asynccontextmanager
@@ -80,15 +80,15 @@ async def _connect(stack: AsyncExitStack, port: int) -> tuple[asyncio.StreamRead
 
 
 async def _fill(stack: AsyncExitStack, port: int, state: ServerState, count: int, *, busy: bool) -> list[Any]:
-    made: list[Any] = []
+    results: list[Any] = []
     for _ in range(count):
         reader, writer = await _connect(stack, port)
         if busy:
             writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
             await reader.readuntil(b"}")
-        made.append((reader, writer))
+        results.append((reader, writer))
     await _until(lambda: len(state.connections) == count)
-    return made
+    return results
 
 
 async def _ask(

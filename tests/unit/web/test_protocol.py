@@ -36,19 +36,21 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def _served() -> AsyncGenerator[tuple[int, ServerState, asyncio.Event, asyncio.Event]]:
-    asked, told, state = asyncio.Event(), asyncio.Event(), ServerState()
+    request, response, state = asyncio.Event(), asyncio.Event(), ServerState()
     state.default_headers = [(b"date", b"now")]
     config = uvicorn.Config(_app, lifespan="off", log_config=None)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: HttpProtocol(config=config, server_state=state, app_state={"asked": asked, "told": told}),
+        lambda: HttpProtocol(
+            config=config, server_state=state, app_state={"asked": request, "told": response}
+        ),
         "127.0.0.1",
         0,
     )
     try:
-        yield server.sockets[0].getsockname()[1], state, asked, told
+        yield server.sockets[0].getsockname()[1], state, request, response
     finally:
-        told.set()
+        response.set()
         server.close()
         for line in tuple(state.connections):
             line.shutdown()
@@ -71,11 +73,11 @@ async def test_a_whole_answer_has_its_headers_and_those_of_the_server() -> None:
 
 
 async def test_what_is_asked_ahead_is_answered_in_its_order() -> None:
-    async with _served() as (port, state, asked, told), asyncio.timeout(60):
+    async with _served() as (port, state, request, response), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ASKED % b"late" + _ASKED % b"two" + _ASKED % b"three")
-        await asked.wait()
-        told.set()
+        await request.wait()
+        response.set()
         assert [(await _answer(reader))[1] for _ in range(3)] == [b"late", b"two", b"three"]
         assert state.total_requests == 3
         writer.close()
@@ -102,7 +104,7 @@ async def test_head_has_no_body_and_who_asks_to_close_is_closed() -> None:
 
 
 async def test_idle_connection_is_closed_and_waiting_one_is_not() -> None:
-    async with _served() as (port, state, asked, told), asyncio.timeout(60):
+    async with _served() as (port, state, request, response), asyncio.timeout(60):
         idle, closing = await asyncio.open_connection("127.0.0.1", port)
         closing.write(_ASKED % b"one")
         await _answer(idle)
@@ -110,13 +112,13 @@ async def test_idle_connection_is_closed_and_waiting_one_is_not() -> None:
         writer.write(_ASKED % b"one")
         await _answer(waiting)
         writer.write(_ASKED % b"late")
-        await asked.wait()
+        await request.wait()
         moment = asyncio.get_running_loop().time()
         SWEEP.run(state.connections, moment + 29)
         assert len(state.connections) == 2
         SWEEP.run(state.connections, moment + 31)
         assert await idle.read() == b""
-        told.set()
+        response.set()
         assert (await _answer(waiting))[1] == b"late"
         for each in (closing, writer):
             each.close()
@@ -147,12 +149,12 @@ async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
 
 
 async def test_sweep_gives_next_headers_time_after_a_long_response() -> None:
-    async with _served() as (port, state, asked, told), asyncio.timeout(60):
+    async with _served() as (port, state, request, response), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ASKED % b"late" + b"GET /two HTTP/1.1\r\n")
-        await asked.wait()
+        await request.wait()
         SWEEP.run(state.connections, asyncio.get_running_loop().time() + 3600)
-        told.set()
+        response.set()
         assert (await _answer(reader))[1] == b"late"
         SWEEP.run(state.connections, asyncio.get_running_loop().time() + 9)
         writer.write(b"host: x\r\n\r\n")
@@ -161,25 +163,25 @@ async def test_sweep_gives_next_headers_time_after_a_long_response() -> None:
 
 
 async def test_sweep_body_below_the_rate_answers_408_and_closes() -> None:
-    async with _served() as (port, state, asked, told), asyncio.timeout(60):
+    async with _served() as (port, state, request, response), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n")
-        await asked.wait()
+        await request.wait()
         (line,) = cast("list[Any]", list(state.connections))
         for second in range(60):  # 150 bytes a second
             writer.write(b"x" * 150)
             await _until(lambda count=150 * (second + 1): line.body_bytes == count)
             SWEEP.run(state.connections, 0)
         assert (await _answer(reader))[1] == b"body"
-        asked.clear()
+        request.clear()
         writer.write(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n")
-        await asked.wait()
+        await request.wait()
         for _ in range(30):
             SWEEP.run(state.connections, 0)
         assert not line.transport.is_closing()
         SWEEP.run(state.connections, 0)
         assert (await reader.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-        await told.wait()  # the handler was told of the end
+        await response.wait()  # the handler was told of the end
         writer.close()
 
 

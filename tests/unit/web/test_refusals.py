@@ -14,13 +14,13 @@ from sixfold.web.refusals import Callers, Refusals
 
 def test_log_has_a_line_a_minute_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sixfold.server")
-    made = Refusals()
+    result = Refusals()
     for number in range(1_000):
-        made.add("rate", "192.0.2.1" if number % 2 else f"198.51.100.{number % 250}")
-    made.add("not_configured", "192.0.2.9", "This is not set up on this server.")
+        result.add("rate", "192.0.2.1" if number % 2 else f"198.51.100.{number % 250}")
+    result.add("not_configured", "192.0.2.9", "This is not set up on this server.")
     for moment in range(59):
-        made.log(float(moment))
-        made.add("rate", "192.0.2.7")
+        result.log(float(moment))
+        result.add("rate", "192.0.2.7")
     assert len(caplog.records) == 2
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith(
@@ -28,10 +28,10 @@ def test_log_has_a_line_a_minute_for_each_reason(caplog: pytest.LogCaptureFixtur
     )
     assert first.endswith("of 192.0.2.1")
     assert second.endswith("at least 1 of 192.0.2.9; the last: This is not set up on this server.")
-    made.log(60.0)
-    made.log(3600.0)
+    result.log(60.0)
+    result.log(3600.0)
     assert [record.__dict__["count"] for record in caplog.records] == [1000, 1, 59]
-    assert made.totals["rate"] == 1059
+    assert result.totals["rate"] == 1059
 
 
 def test_callers_finds_the_busiest_of_many_in_bounded_memory() -> None:

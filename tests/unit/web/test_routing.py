@@ -52,10 +52,10 @@ def table() -> Router:
     ],
 )
 def test_a_path_finds_its_face(path: str, owner: str, route: str | None, params: dict[str, str]) -> None:
-    found = table().find(path)
-    assert found.api.name == owner
-    assert (found.route.path if found.route is not None else None) == route
-    assert dict(found.params) == params
+    result = table().find(path)
+    assert result.api.name == owner
+    assert (result.route.path if result.route is not None else None) == route
+    assert dict(result.params) == params
 
 
 def test_no_two_routes_share_a_path() -> None:

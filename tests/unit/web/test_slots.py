@@ -14,21 +14,21 @@ from sixfold.web.trusted_hosts import TrustedHosts
 
 
 def test_account_and_server_slots_return_with_their_requests() -> None:
-    made = StreamLimit("event_streams", "event streams", 2, 3)
+    result = StreamLimit("event_streams", "event streams", 2, 3)
     scopes: list[dict[str, Any]] = [{} for _ in range(6)]
     for scope in scopes[:2]:
-        made.hold(scope, "ada")
-        made.enter(scope, "ada")
+        result.hold(scope, "ada")
+        result.enter(scope, "ada")
     with pytest.raises(errors.TooManyStreams, match="2 event streams open") as refused:
-        made.hold(scopes[2], "ada")
+        result.hold(scopes[2], "ada")
     assert (refused.value.status, refused.value.code) == (429, "too_many_event_streams")
-    made.hold(scopes[3], "ben")
-    made.enter(scopes[3], "ben")
+    result.hold(scopes[3], "ben")
+    result.enter(scopes[3], "ben")
     with pytest.raises(errors.TooManyConnections, match="event streams"):
-        made.enter(scopes[4], "cleo")
+        result.enter(scopes[4], "cleo")
     for scope in (*scopes, scopes[0]):
         admission.release(scope)
-    assert (made.open, made.holders) == (0, {})
+    assert (result.open, result.holders) == (0, {})
 
 
 def test_each_server_counts_for_itself() -> None:
@@ -41,10 +41,10 @@ def test_each_server_counts_for_itself() -> None:
 
 
 def test_ten_thousand_streams_leave_nothing_counted() -> None:
-    made = StreamLimit("websockets", "websockets", 5, 5)
+    result = StreamLimit("websockets", "websockets", 5, 5)
     for number in range(10_000):
         scope: dict[str, Any] = {}
-        made.hold(scope, f"account {number % 7}")
-        made.enter(scope, "x")
+        result.hold(scope, f"account {number % 7}")
+        result.enter(scope, "x")
         admission.release(scope)
-    assert (made.open, made.holders) == (0, {})
+    assert (result.open, result.holders) == (0, {})

@@ -306,8 +306,8 @@ async def test_address_with_too_many_incomplete_requests_is_refused() -> None:
 
 async def test_incomplete_requests_of_all_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
-    made = ConnectionCapacity(1 << 16)
-    monkeypatch.setattr(overload, "capacity", lambda: made)
+    result = ConnectionCapacity(1 << 16)
+    monkeypatch.setattr(overload, "capacity", lambda: result)
     async with AsyncExitStack() as stack, serving(Loopback(all_unfinished=4)) as (served, port):
         silent = [await connected(stack, port) for _ in range(4)]
         await until(lambda: served.limits.unfinished_total == 4)

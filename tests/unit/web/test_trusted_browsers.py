@@ -45,17 +45,17 @@ def test_cookie_is_valid_until_the_password_changes() -> None:
 def test_no_changed_cookie_is_good() -> None:
     browsers = TrustedBrowsers(b"s" * 32, secure=False)
     value, _ = _cookie(browsers, ADA)
-    account, made, nonce, signature = value.split(".")
+    account, result, nonce, signature = value.split(".")
     for forged in (
         "",
         "acct_ada",
         "....",
-        f"{account}.{made}.{nonce}.",
-        f"{account}.{int(made) + 1}.{nonce}.{signature}",
-        f"{account}.{made}.{nonce}x.{signature}",
+        f"{account}.{result}.{nonce}.",
+        f"{account}.{int(result) + 1}.{nonce}.{signature}",
+        f"{account}.{result}.{nonce}x.{signature}",
         f"{account}.{'9' * 400}.{nonce}.{signature}",
         f"{account}.-1.{nonce}.{signature}",
-        f"{account}.{made}.{nonce}.{signature}.",
+        f"{account}.{result}.{nonce}.{signature}.",
     ):
         assert browsers.name(_request(forged), ADA) is None
     assert browsers.name(_request(value), ADA) == nonce

@@ -34,12 +34,12 @@ async def claimed(pipeline: PipelineFixture, limit: int = 10, hardware: str | No
 async def ordered(
     pipeline: PipelineFixture, count: int, *, charged: bool = False, account: Account | None = None
 ) -> list[Prediction]:
-    found: list[Prediction] = []
+    results: list[Prediction] = []
     for _ in range(count):
         extras = {"n": ids.new("n")}
         order = pipeline.order(charged=charged, extras=extras, principal=(account or pipeline.payer).owner)
-        found.append(await pipeline.service.submit(order))
-    return found
+        results.append(await pipeline.service.submit(order))
+    return results
 
 
 async def test_free_runs_over_the_share_wait_and_block_none(
@@ -60,10 +60,10 @@ async def test_free_runs_over_the_share_wait_and_block_none(
 async def test_the_share_of_free_runs_is_one_for_all_servers(still: PipelineFixture) -> None:
     await ordered(still, 6)
     leases = [RunLease(f"boot_{number}", 30_000_000) for number in range(3)]
-    found = await asyncio.gather(
+    result = await asyncio.gather(
         *(still.database.write(claims.claim("echo", lease, 2, warm=True, free_runs=2)) for lease in leases)
     )
-    assert sum(map(len, found)) == 2
+    assert sum(map(len, result)) == 2
 
 
 async def test_the_share_holds_for_what_wants_one_hardware_too(still: PipelineFixture) -> None:

@@ -15,40 +15,40 @@ _MIB = 2**20
 
 
 async def _submitted(built: PipelineFixture, model: str, sizes: list[int]) -> list[str]:
-    made: list[Prediction] = []
+    results: list[Prediction] = []
     for size in sizes:
         order = built.order(model, hold=FREE, extras={"graph": "é" * size})
-        made.append(await built.service.submit(order))
-    return [prediction.id for prediction in made]
+        results.append(await built.service.submit(order))
+    return [prediction.id for prediction in results]
 
 
 async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         sizes = [3 * _MIB, 3 * _MIB, 9 * _MIB, 3 * _MIB, 3 * _MIB, 3 * _MIB]
-        made = await _submitted(built, "echo", sizes)
+        output = await _submitted(built, "echo", sizes)
         pages: list[list[str]] = []
         cursor: str | None = None
         while cursor is not None or not pages:
-            found, cursor = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 200, cursor)
-            pages.append([prediction.id for prediction in found])
+            result, cursor = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 200, cursor)
+            pages.append([prediction.id for prediction in result])
         assert [len(each) for each in pages] == [2, 1, 1, 2]
-        assert [one for page in pages for one in page] == made[::-1]
-        found, cursor = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1, None)
-        assert ([each.id for each in found], cursor) == (made[-1:], made[-1])
+        assert [one for page in pages for one in page] == output[::-1]
+        result, cursor = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1, None)
+        assert ([each.id for each in result], cursor) == (output[-1:], output[-1])
 
 
 async def test_prompts_are_listed_as_far_as_they_fit(tmp_path: Path) -> None:
     named = {**models()}
     named["models"] = {prompt_queue.PROMPT: {**named["models"]["echo"]}, **named["models"]}
     async with running_pipeline(tmp_path, Options(start=False, models=named)) as built:
-        made = await _submitted(built, prompt_queue.PROMPT, [3 * _MIB] * 4)
+        result = await _submitted(built, prompt_queue.PROMPT, [3 * _MIB] * 4)
         tenant = Tenant(built.payer.id)
         first = await built.database.read(prompt_queue.first(tenant))
-        assert [each.id for each in first] == made[:2]
+        assert [each.id for each in first] == result[:2]
         assert await built.database.read(prompt_queue.remaining(tenant)) == 4
-        for prediction_id in made:
+        for prediction_id in result:
             await built.service.cancel(prediction_id, Tenant(built.payer.id))
         ended = await built.database.read(prompt_queue.ended(tenant, 64))
-        assert [each.id for each in ended] == made[2:]
+        assert [each.id for each in ended] == result[2:]
         assert await built.database.read(prompt_queue.ended(tenant, 0)) == ()
         assert await built.database.read(prompt_queue.first(tenant)) == ()

@@ -25,9 +25,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     if not shutil.which("gcc"):
         pytest.skip("needs gcc")
     source = Path(__file__).parents[2] / "fakes" / "nvml.c"
-    made = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Os", "-w", source, "-o", made], check=True)
-    return str(made)
+    result = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Os", "-w", source, "-o", result], check=True)
+    return str(result)
 
 
 def test_every_card_that_answers_is_known(library: str) -> None:
@@ -62,13 +62,13 @@ async def test_weights_worker_sees_only_its_gpu_and_returns_it(library: str, tmp
     factory = "sixfold.engines.testing:ProbeEngine"
     try:
         with_card = await driver.start(WorkerSpec("w", factory, 0, tmp_path, vram_bytes=6 * GIB))
-        told = await with_card.run(Task("t", "m", {}), RecordedReports().reports())
-        assert isinstance(told, RunCompleted)
-        assert told.data["environ"]["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+        response = await with_card.run(Task("t", "m", {}), RecordedReports().reports())
+        assert isinstance(response, RunCompleted)
+        assert response.data["environ"]["CUDA_VISIBLE_DEVICES"] == "GPU-0"
         without = await driver.start(WorkerSpec("w", factory, 0, tmp_path))
-        told = await without.run(Task("t", "m", {}), RecordedReports().reports())
-        assert isinstance(told, RunCompleted)
-        assert "CUDA_VISIBLE_DEVICES" not in told.data["environ"]
+        response = await without.run(Task("t", "m", {}), RecordedReports().reports())
+        assert isinstance(response, RunCompleted)
+        assert "CUDA_VISIBLE_DEVICES" not in response.data["environ"]
         await with_card.kill()
         assert cards.promised() == {}
     finally:

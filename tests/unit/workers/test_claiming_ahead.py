@@ -61,14 +61,14 @@ async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
-    told: list[str] = []
-    async with _busy(tmp_path, replace(ONE, idle_of=told.append)) as (built, long):
+    messages: list[str] = []
+    async with _busy(tmp_path, replace(ONE, idle_of=messages.append)) as (built, long):
         short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
-        assert told == ["slow", "slow"], "by the two that have had the worker"
+        assert messages == ["slow", "slow"], "by the two that have had the worker"
         await built.service.cancel(long.id, Tenant(built.payer.id))
         await built.service.wait(short, 60)
-        assert told == ["slow", "slow", "slow"]
+        assert messages == ["slow", "slow", "slow"]
 
 
 async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             self._own = make()
 
         def decompress(self, data: bytes, most: int = 0) -> bytes:
-            found = self._own.decompress(data, most)
-            sizes.append(len(found))
-            return found
+            result = self._own.decompress(data, most)
+            sizes.append(len(result))
+            return result
 
     monkeypatch.setattr(image_metadata.zlib, "decompressobj", Counted)
     return sizes

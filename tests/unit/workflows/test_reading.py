@@ -40,9 +40,9 @@ PAINT: dict[str, dict[str, Any]] = {
 
 
 def test_inputs_are_inferred_by_what_they_do() -> None:
-    found = {each.name: each for each in input_inference.infer(PAINT, REGISTRY)}
-    assert list(found)[:2] == ["prompt", "negative_prompt"]
-    assert {name: (each.type, each.node_id, each.field) for name, each in found.items()} == {
+    result = {each.name: each for each in input_inference.infer(PAINT, REGISTRY)}
+    assert list(result)[:2] == ["prompt", "negative_prompt"]
+    assert {name: (each.type, each.node_id, each.field) for name, each in result.items()} == {
         "prompt": ("string", "2", "text"),
         "negative_prompt": ("string", "3", "text"),
         "width": ("integer", "4", "width"),
@@ -52,8 +52,8 @@ def test_inputs_are_inferred_by_what_they_do() -> None:
         "cfg": ("number", "5", "cfg"),
         "denoise": ("number", "5", "denoise"),
     }
-    assert [name for name, each in found.items() if each.required] == ["prompt"]
-    assert found["prompt"].record == {
+    assert [name for name, each in result.items() if each.required] == ["prompt"]
+    assert result["prompt"].record == {
         "name": "prompt",
         "type": "string",
         "nodeId": "2",
@@ -96,14 +96,14 @@ def test_model_files_are_named_once_with_kind_and_source() -> None:
         "8": node("LoraLoader", lora_name="thin.safetensors"),
         "9": node("Odd", weights="odd.pth"),
     }
-    told = [{"name": "thin.safetensors", "url": "https://example.org/thin", "directory": "loras"}]
-    found = {each.file: each for each in model_files.named(graph, REGISTRY, told)}
-    assert {file: each.kind for file, each in found.items()} == {
+    messages = [{"name": "thin.safetensors", "url": "https://example.org/thin", "directory": "loras"}]
+    result = {each.file: each for each in model_files.named(graph, REGISTRY, messages)}
+    assert {file: each.kind for file, each in result.items()} == {
         "base.safetensors": "checkpoint",
         "thin.safetensors": "lora",
         "odd.pth": "checkpoint",
     }
-    assert found["thin.safetensors"].sources == ("https://example.org/thin",)
+    assert result["thin.safetensors"].sources == ("https://example.org/thin",)
 
 
 def test_the_same_graph_under_other_names_is_no_difference() -> None:
@@ -113,9 +113,9 @@ def test_the_same_graph_under_other_names_is_no_difference() -> None:
             name: [f"n{value[0]}", value[1]] if isinstance(value, list) else value
             for name, value in each["inputs"].items()
         }
-    found = diff.compare(PAINT, other)
-    assert found.equal
-    assert found.record["renamed"]["5"] == "n5"
+    result = diff.compare(PAINT, other)
+    assert result.equal
+    assert result.record["renamed"]["5"] == "n5"
 
 
 def test_differences_are_told_by_node_and_input() -> None:
@@ -123,9 +123,9 @@ def test_differences_are_told_by_node_and_input() -> None:
     other["5"]["inputs"]["seed"] = 8
     other["8"] = node("ImageInvert", image=["6", 0])
     other["7"]["inputs"]["images"] = ["8", 0]
-    found = diff.compare(PAINT, other)
-    assert (found.added, found.removed) == (("8",), ())
-    assert [(each["node_id"], each["input"], each["from"], each["to"]) for each in found.changed] == [
+    result = diff.compare(PAINT, other)
+    assert (result.added, result.removed) == (("8",), ())
+    assert [(each["node_id"], each["input"], each["from"], each["to"]) for each in result.changed] == [
         ("5", "seed", 7, 8),
         ("7", "images", ["6", 0], ["8", 0]),
     ]
@@ -190,11 +190,11 @@ def test_our_tables_say_what_comfyui_says() -> None:
         if spec.category.startswith("sixfold") or spec.class_type not in server:
             continue
         theirs = server[spec.class_type]
-        kept = [each for each in theirs.inputs if each.section != "hidden"]
+        remaining = [each for each in theirs.inputs if each.section != "hidden"]
         assert [(each.name, each.type, each.section) for each in spec.inputs] == [
-            (each.name, each.type, each.section) for each in kept
+            (each.name, each.type, each.section) for each in remaining
         ], spec.class_type
-        for ours, other in zip(spec.inputs, kept, strict=True):
+        for ours, other in zip(spec.inputs, remaining, strict=True):
             for bound in ("min", "max"):
                 assert ours.options.get(bound) == other.options.get(bound), (spec.class_type, ours.name)
             if not ours.options.get("folder") and not ours.upload:

@@ -123,9 +123,9 @@ def test_a_subgraph_is_opened_with_its_hosts_values_and_links() -> None:
         links=[(20, 1, 0, 2, 0, "IMAGE"), (21, 2, 0, 3, 0, "IMAGE")],
         definitions={"subgraphs": [definition]},
     )
-    found = inputs(document)
-    assert found["2:9"] == {"blur_radius": 7, "sigma": 1.0, "image": ["1", 0]}
-    assert found["3"]["images"] == ["2:9", 0]
+    result = inputs(document)
+    assert result["2:9"] == {"blur_radius": 7, "sigma": 1.0, "image": ["1", 0]}
+    assert result["3"]["images"] == ["2:9", 0]
 
 
 def test_a_group_node_is_opened() -> None:
@@ -153,18 +153,18 @@ def test_a_group_node_is_opened() -> None:
         links=[(20, 1, 0, 2, 0, "IMAGE"), (21, 2, 0, 3, 0, "IMAGE")],
         extra={"groupNodes": {"Soft": group}},
     )
-    found = inputs(document)
-    assert found["2:0"] == {"image": ["1", 0]}
-    assert found["2:1"] == {"blur_radius": 3, "sigma": 0.5, "image": ["2:0", 0]}
-    assert found["3"] == {"images": ["2:1", 0]}
+    result = inputs(document)
+    assert result["2:0"] == {"image": ["1", 0]}
+    assert result["2:1"] == {"blur_radius": 3, "sigma": 0.5, "image": ["2:0", 0]}
+    assert result["3"] == {"images": ["2:1", 0]}
 
 
 def test_unknown_classes_are_reported_and_still_converted() -> None:
     slots = [{"name": "size", "type": "INT", "link": None, "widget": {"name": "size"}}]
     document = sheet({**drawn(1, "Foreign", [12]), "inputs": slots})
-    made = convert(document, Registry())
-    assert made.unknown == {"Foreign": ("1",)}
-    assert made.graph["1"]["inputs"] == {"size": 12}
+    result = convert(document, Registry())
+    assert result.unknown == {"Foreign": ("1",)}
+    assert result.graph["1"]["inputs"] == {"size": 12}
 
 
 def test_a_graph_that_is_one_already_stays() -> None:
@@ -239,13 +239,13 @@ def test_pairs_convert_to_what_ran(known: str) -> None:
 def test_every_template_converts_and_tells_what_is_unknown() -> None:
     assert len(corpus.TEMPLATES) >= 48
     for path in corpus.TEMPLATES:
-        made = convert(corpus.load(path), workflow_nodes_registry.registry())
-        assert made.graph, path.name
-        known = {str(each["class_type"]) for each in made.graph.values()} - set(made.unknown)
+        result = convert(corpus.load(path), workflow_nodes_registry.registry())
+        assert result.graph, path.name
+        known = {str(each["class_type"]) for each in result.graph.values()} - set(result.unknown)
         assert known <= {spec.class_type for spec in workflow_nodes_registry.registry()}
-        for each in made.graph.values():
+        for each in result.graph.values():
             links = [value for value in each["inputs"].values() if isinstance(value, list)]
-            assert all(link[0] in made.graph for link in links), path.name
+            assert all(link[0] in result.graph for link in links), path.name
 
 
 def defined(name: str, *nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -254,9 +254,9 @@ def defined(name: str, *nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def nested(depth: int, each: int = 2) -> dict[str, Any]:
     """Definitions that hold so many nodes of the next, and the last one a node."""
-    found = [defined(f"s{at}", *(drawn(n, f"s{at + 1}") for n in range(each))) for at in range(depth)]
-    found.append(defined(f"s{depth}", drawn(0, "PrimitiveString", ["x"])))
-    return sheet(drawn(1, "s0"), definitions={"subgraphs": found})
+    results = [defined(f"s{at}", *(drawn(n, f"s{at + 1}") for n in range(each))) for at in range(depth)]
+    results.append(defined(f"s{depth}", drawn(0, "PrimitiveString", ["x"])))
+    return sheet(drawn(1, "s0"), definitions={"subgraphs": results})
 
 
 @pytest.fixture
@@ -340,11 +340,11 @@ def test_long_reroute_chain_is_followed_once() -> None:
     chain += [drawn(at, "Reroute", inputs=[("", "*", at)], outputs=("*",)) for at in range(1, 1001)]
     links = [[at, at - 1, 0, at, 0, "*"] for at in range(1, 1001)]
     links += [[2000 + at, 1000, 0, 2000 + at, 0, "*"] for at in range(1000)]
-    shown = [drawn(2000 + at, "PreviewAny", inputs=[("source", "*", 2000 + at)]) for at in range(1000)]
-    document = sheet(*chain, *shown, links=links)
+    visible = [drawn(2000 + at, "PreviewAny", inputs=[("source", "*", 2000 + at)]) for at in range(1000)]
+    document = sheet(*chain, *visible, links=links)
     graph = convert(document, workflow_nodes_registry.registry()).graph
     assert {tuple(graph[str(2000 + at)]["inputs"]["source"]) for at in range(1000)} == {("0", 0)}
-    for at, node_ in enumerate(shown):
+    for at, node_ in enumerate(visible):
         node_["inputs"][0]["type"] = f"T{at}"
     with pytest.raises(GraphTooLarge, match="at most 100,000 reroutes"):
         convert(document, workflow_nodes_registry.registry())

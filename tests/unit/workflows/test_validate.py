@@ -70,20 +70,20 @@ def test_a_graph_is_made_ready_in_the_order_of_what_it_needs() -> None:
 )
 def test_each_fault_has_comfyuis_type_and_words(one: dict[str, Any], kind: str, message: str) -> None:
     verdict = check(shown({"1": one, "t": node("Text", value="x")}))
-    told = verdict.node_errors["1"]
-    assert [(each["type"], each["message"]) for each in told["errors"]] == [(kind, message)]
-    assert told["dependent_outputs"] == ["out"]
-    assert told["class_type"] == one["class_type"]
+    response = verdict.node_errors["1"]
+    assert [(each["type"], each["message"]) for each in response["errors"]] == [(kind, message)]
+    assert response["dependent_outputs"] == ["out"]
+    assert response["class_type"] == one["class_type"]
     assert verdict.error is not None
     assert verdict.error["type"] == "prompt_outputs_failed_validation"
     assert verdict.error["details"].startswith(f"{message}: ")
 
 
 def test_a_choice_that_is_nearly_right_is_told() -> None:
-    found = check(shown({"1": node("Mode", mode="thoro", size=1)})).node_errors["1"]["errors"][0]
-    assert found["details"] == "mode: 'thoro' not in ['quick', 'thorough', 'careful']"
-    assert found["extra_info"]["nearest"] == "thorough"
-    assert found["extra_info"]["input_config"] == [["quick", "thorough", "careful"], {}]
+    result = check(shown({"1": node("Mode", mode="thoro", size=1)})).node_errors["1"]["errors"][0]
+    assert result["details"] == "mode: 'thoro' not in ['quick', 'thorough', 'careful']"
+    assert result["extra_info"]["nearest"] == "thorough"
+    assert result["extra_info"]["input_config"] == [["quick", "thorough", "careful"], {}]
 
 
 def test_every_error_comes_at_once() -> None:
@@ -130,9 +130,9 @@ def test_types_of_several_fit_where_they_have_one_in_common() -> None:
 
 def test_a_circle_is_told_with_its_path() -> None:
     graph = shown({"1": node("Add", a=["2", 0]), "2": node("Add", a=["3", 0]), "3": node("Add", a=["1", 0])})
-    [found] = check(graph).errors
-    assert found["type"] == "dependency_cycle"
-    assert found["extra_info"]["cycle"] == ["1", "2", "3", "1"]
+    [result] = check(graph).errors
+    assert result["type"] == "dependency_cycle"
+    assert result["extra_info"]["cycle"] == ["1", "2", "3", "1"]
 
 
 def test_all_unknown_classes_are_told_together() -> None:
@@ -247,7 +247,7 @@ def test_no_class_takes_a_number_that_is_not_finite(number: str) -> None:
     ]
     for kind, name in places:
         graph = {"1": node(kind, **{name: number}), "2": node("PreviewAny", source=["1", 0])}
-        told = validate(graph, registry.registry()).node_errors["1"]["errors"]
-        kinds = {each["extra_info"].get("input_name"): each["type"] for each in told}
+        response = validate(graph, registry.registry()).node_errors["1"]["errors"]
+        kinds = {each["extra_info"].get("input_name"): each["type"] for each in response}
         assert kinds[name] == "value_not_finite", (kind, name)
     assert len(places) > 50

@@ -35,8 +35,8 @@ async def test_of_many_who_end_a_ceremony_one_does(database: Database) -> None:
     await database.write(auth_challenges.create("kind", "token", {"asked": "old"}))
     await database.write(auth_challenges.create("kind", "token", {"asked": "new"}))
     ends = (database.write(auth_challenges.consume("kind", "token")) for _ in range(10))
-    found = await asyncio.gather(*ends, return_exceptions=True)
-    assert [one for one in found if isinstance(one, dict)] == [{"asked": "new"}]
+    result = await asyncio.gather(*ends, return_exceptions=True)
+    assert [one for one in result if isinstance(one, dict)] == [{"asked": "new"}]
     for kind, token in (("other", "token"), ("kind", ""), ("kind", "token2")):
         with pytest.raises(errors.BadRequest):
             await database.write(auth_challenges.consume(kind, token))
@@ -136,11 +136,13 @@ async def test_who_ends_all_his_sessions_ends_nobody_elses(database: Database) -
     ada, ben = await account(database), await account(database, "ben@example.com")
     moment = await database.read(now())
     visit = LoginSession("link", "Firefox")
-    own, kept = [await database.write(login_sessions.new_session(who, moment, visit)) for who in (ada, ben)]
+    own, remaining = [
+        await database.write(login_sessions.new_session(who, moment, visit)) for who in (ada, ben)
+    ]
     link = await database.write(login_sessions.new_link(ben, moment))
     assert await database.write(login_sessions.end_others(ada)) == 1
     assert await database.read(login_sessions.session(own)) is None
-    assert await database.read(login_sessions.session(kept)) is not None
+    assert await database.read(login_sessions.session(remaining)) is not None
     assert await database.write(login_sessions.take_link(link, moment))
 
 

@@ -28,8 +28,8 @@ async def test_functions_run_one_at_a_time() -> None:
         CALLER.set(value)
         return await thread.run(work, value, factor=2)
 
-    found = await asyncio.gather(*map(call, range(20)))
-    assert found == [(2 * value, value, "test_0") for value in range(20)]
+    result = await asyncio.gather(*map(call, range(20)))
+    assert result == [(2 * value, value, "test_0") for value in range(20)]
     assert most == 1
 
 

@@ -37,14 +37,14 @@ def accepts(limits: JsonLimits, raw: bytes) -> bool:
 def sizes(value: object) -> tuple[int, int, int]:
     """Return the numbers of containers, members, and values inside containers."""
     if isinstance(value, dict):
-        found = [sizes(each) for each in value.values()]
+        results = [sizes(each) for each in value.values()]
         own = (1, len(value), len(value))
     elif isinstance(value, list):
-        found = [sizes(each) for each in value]
+        results = [sizes(each) for each in value]
         own = (1, 0, len(value))
     else:
         return (0, 0, 0)
-    columns = zip(own, *found, strict=True)
+    columns = zip(own, *results, strict=True)
     containers, members, values = (sum(column) for column in columns)
     return containers, members, values
 

@@ -28,10 +28,10 @@ def test_short_runs_normalize_as_in_the_standard_library(form: Form, text: str) 
 def test_long_runs_normalize_in_linear_time_with_every_mark(form: Form, marks: str) -> None:
     text = "a" + marks * 200_000
     before = time.thread_time()
-    found = normalized(form, text)
+    result = normalized(form, text)
     # In quadratic time, this would take minutes.
     assert time.thread_time() - before < 2
-    runs = [unicodedata.normalize("NFD", run) for run in found.split("\u034f")]
+    runs = [unicodedata.normalize("NFD", run) for run in result.split("\u034f")]
     # Two of the characters are decomposed into two each.
     assert max(map(len, runs)) <= 1 + 2 * MAX_RUN
     decomposed = unicodedata.normalize("NFKD" if "K" in form else "NFD", marks)

@@ -50,9 +50,9 @@ def chroma(sound: Array) -> Array:
 
 def key(sound: Array) -> str:
     """Return the key whose profile fits best, such as `D` or `Dm`."""
-    found = chroma(sound)
+    result = chroma(sound)
     fits = {
-        f"{NAMES[tonic]}{mode}": float(np.corrcoef(np.roll(profile, tonic), found)[0, 1])
+        f"{NAMES[tonic]}{mode}": float(np.corrcoef(np.roll(profile, tonic), result)[0, 1])
         for tonic in range(12)
         for profile, mode in ((_MAJOR, ""), (_MINOR, "m"))
     }

@@ -12,12 +12,12 @@ from sixfold.engines.audio.ambience.loop_buffer import RATE
 
 @pytest.mark.parametrize("prompt", [*effects.EVENTS, "heavy rain on a roof", "footsteps in the rain"])
 def test_a_sound_is_heard_and_has_clean_ends(prompt: str) -> None:
-    made = effects.generate(prompt, 2, 3)
-    assert made.shape == (2, 2 * RATE)
-    assert made.dtype == np.float32
-    assert 0.02 < np.abs(made).max() <= 1
-    assert np.abs(made[:, [0, -1]]).max() < 0.01
-    assert np.array_equal(made, effects.generate(prompt, 2, 3))
+    result = effects.generate(prompt, 2, 3)
+    assert result.shape == (2, 2 * RATE)
+    assert result.dtype == np.float32
+    assert 0.02 < np.abs(result).max() <= 1
+    assert np.abs(result[:, [0, -1]]).max() < 0.01
+    assert np.array_equal(result, effects.generate(prompt, 2, 3))
 
 
 def test_what_happens_differs_from_what_lasts() -> None:

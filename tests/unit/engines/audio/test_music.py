@@ -157,8 +157,8 @@ def test_lyrics_shape_the_sections_and_no_voice_is_promised(tmp_path: Path) -> N
 
 
 def test_lyrics_are_read_by_tag_line_and_syllable() -> None:
-    found = lyrics.parse("[Verse 1]\nThe river runs beneath\n\n[Chorus] Oh come home\n[Instrumental]")
-    assert [(stanza.name, stanza.lines) for stanza in found] == [("verse", (6,)), ("chorus", (3,))]
+    result = lyrics.parse("[Verse 1]\nThe river runs beneath\n\n[Chorus] Oh come home\n[Instrumental]")
+    assert [(stanza.name, stanza.lines) for stanza in result] == [("verse", (6,)), ("chorus", (3,))]
     assert lyrics.parse("[Instrumental]") == []
     assert lyrics.parse("") == []
 

@@ -29,10 +29,10 @@ def played(folder: Path, **changes: Any) -> Array:
 def file(folder: Path, **changes: Any) -> Path:
     """The file."""
     task = Task("pred_1", "piano", {**USUAL, **changes})
-    (made,) = engine.PianoEngine().run(task, Recorder(folder)).artifacts
-    assert made.content_type == "audio/mpeg"
-    assert made.path is not None
-    return made.path
+    (result,) = engine.PianoEngine().run(task, Recorder(folder)).artifacts
+    assert result.content_type == "audio/mpeg"
+    assert result.path is not None
+    return result.path
 
 
 CASES = [

@@ -45,10 +45,10 @@ def task(path: Path, **changes: Any) -> Task:
 
 
 def folders(folder: Path) -> list[Path]:
-    made = [folder / name for name in ("first", "second")]
-    for one in made:
+    results = [folder / name for name in ("first", "second")]
+    for one in results:
         one.mkdir()
-    return made
+    return results
 
 
 def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
 
 def test_a_piece_by_a_policy_is_heard_and_is_the_same_twice(tmp_path: Path) -> None:
     path = written(tmp_path / "a.onnx")
-    made = [policy.PolicyEngine().run(task(path), Recorder(folder)) for folder in folders(tmp_path)]
-    first, second = (one.artifacts[0].path for one in made)
+    results = [policy.PolicyEngine().run(task(path), Recorder(folder)) for folder in folders(tmp_path)]
+    first, second = (one.artifacts[0].path for one in results)
     assert first is not None
     assert second is not None
     assert first.read_bytes() == second.read_bytes()

@@ -37,10 +37,10 @@ def paper(**changes: Any) -> ArrangedSong:
 
 def test_a_song_has_its_sections_key_and_tempo(tmp_path: Path) -> None:
     context = Recorder(tmp_path)
-    (made,) = song.SongEngine().run(Task("pred_1", "song-gen", USUAL), context).artifacts
-    assert made.path is not None
-    sound = files.read(made.path, 300)
-    assert sound.shape[1] / files.RATE == made.info["duration"] == 24.0  # twelve bars
+    (result,) = song.SongEngine().run(Task("pred_1", "song-gen", USUAL), context).artifacts
+    assert result.path is not None
+    sound = files.read(result.path, 300)
+    assert sound.shape[1] / files.RATE == result.info["duration"] == 24.0  # twelve bars
     assert measuring.key(sound) == "G"
     assert measuring.tempo(sound, 120) == pytest.approx(120, rel=0.01)
     assert "no voice sings here" in context.logs[0]
@@ -50,11 +50,11 @@ def test_a_song_has_its_sections_key_and_tempo(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "magic"), [("mp3", b"ID3"), ("wav", b"RIFF"), ("flac", b"fLaC")])
 def test_every_format_is_genuine_and_within_its_tokens(tmp_path: Path, kind: str, magic: bytes) -> None:
     inputs = {**USUAL, "format": kind, "semantic_max_tokens": 200}
-    (made,) = song.SongEngine().run(Task("pred_1", "song-gen", inputs), Recorder(tmp_path)).artifacts
-    assert made.path is not None
-    assert made.path.read_bytes().startswith(magic)
-    assert made.content_type == files.KINDS[kind].content_type
-    assert files.read(made.path, 300).shape[1] == 8 * files.RATE  # 200 tokens, 25 a second
+    (result,) = song.SongEngine().run(Task("pred_1", "song-gen", inputs), Recorder(tmp_path)).artifacts
+    assert result.path is not None
+    assert result.path.read_bytes().startswith(magic)
+    assert result.content_type == files.KINDS[kind].content_type
+    assert files.read(result.path, 300).shape[1] == 8 * files.RATE  # 200 tokens, 25 a second
 
 
 def heard(found: ArrangedSong) -> list[tuple[float, int]]:
@@ -65,14 +65,14 @@ def test_given_score_sets_melody_key_tempo_and_chords() -> None:
     text = SCORE + '|"D"d2 f>e|"A"c2 A2|'
     plan = song.make_plan({**USUAL, "abc": text})
     assert (plan.request.tempo, plan.request.home, plan.seconds) == (100.0, theory.MusicalKey(2), 4.8)
-    found = arrangement.arrange(plan.request, plan.sections)
-    assert heard(found) == [(0, 74), (2, 78), (3.5, 76), (4, 73), (6, 69)]
-    assert [chord.root for chord in found.chords] == [2, 9]
+    result = arrangement.arrange(plan.request, plan.sections)
+    assert heard(result) == [(0, 74), (2, 78), (3.5, 76), (4, 73), (6, 69)]
+    assert [chord.root for chord in result.chords] == [2, 9]
 
 
 def test_a_score_without_chords_gets_some_that_hold_its_notes() -> None:
-    found = paper(abc=SCORE + "|D F A F|B, D G B,|")
-    assert [chord.root for chord in found.chords] == [2, 7]
+    result = paper(abc=SCORE + "|D F A F|B, D G B,|")
+    assert [chord.root for chord in result.chords] == [2, 7]
 
 
 def test_a_score_needs_a_plan() -> None:
@@ -85,16 +85,16 @@ def test_what_is_planned_comes_back_and_what_is_not_does_not() -> None:
     twice = "[Chorus]\n\n[Verse]\n\n[Chorus]\n"
 
     def tunes(cot: str) -> tuple[list[Any], list[Any], list[Any]]:
-        found = paper(lyrics=twice, cot=cot)
-        first, second = [part for part in found.sections if part.name == "chorus"]
-        length = min(first.bars, second.bars) * found.beats
+        result = paper(lyrics=twice, cot=cot)
+        first, second = [part for part in result.sections if part.name == "chorus"]
+        length = min(first.bars, second.bars) * result.beats
 
         def part(section: arrangement.SongSection) -> list[tuple[float, int]]:
-            begin = section.bar * found.beats
-            inside = [n for n in found.notes if n.part == "lead" and 0 <= n.beat - begin < length]
+            begin = section.bar * result.beats
+            inside = [n for n in result.notes if n.part == "lead" and 0 <= n.beat - begin < length]
             return [(round(note.beat - begin, 2), note.pitch) for note in inside]
 
-        chords = [[c.root for c in found.chords[s.bar : s.bar + first.bars]] for s in (first, second)]
+        chords = [[c.root for c in result.chords[s.bar : s.bar + first.bars]] for s in (first, second)]
         return part(first), part(second), chords
 
     first, second, chords = tunes("full")
@@ -107,8 +107,8 @@ def test_what_is_planned_comes_back_and_what_is_not_does_not() -> None:
 
 def test_a_strict_scale_keeps_to_the_pattern() -> None:
     def hats(scale: float) -> int:
-        found = paper(style="rock, 120 bpm", lyrics=LYRICS * 3, cfg_scale=scale)
-        return sum(note.part == "hat" for note in found.notes)
+        result = paper(style="rock, 120 bpm", lyrics=LYRICS * 3, cfg_scale=scale)
+        return sum(note.part == "hat" for note in result.notes)
 
     assert hats(0) < hats(20)
 
@@ -138,13 +138,13 @@ READ = [
 
 @pytest.mark.parametrize(("tune", "pitches"), READ)
 def test_notation_is_read_as_it_is_played(tune: str, pitches: list[int]) -> None:
-    found = abc.parse(f"X:1\nL:1/4\nK:C\n{tune}")
-    assert [note.pitch for note in found.notes] == pitches
+    result = abc.parse(f"X:1\nL:1/4\nK:C\n{tune}")
+    assert [note.pitch for note in result.notes] == pitches
 
 
 def test_lengths_dots_and_tuplets_are_exact() -> None:
-    found = abc.parse("X:1\nM:4/4\nL:1/8\nK:C\nC2 D/2 E/ F3/2 (3GAB c>d|")
-    assert [note.beat for note in found.notes] == pytest.approx(
+    result = abc.parse("X:1\nM:4/4\nL:1/8\nK:C\nC2 D/2 E/ F3/2 (3GAB c>d|")
+    assert [note.beat for note in result.notes] == pytest.approx(
         [0, 1, 1.25, 1.5, 2.25, 2.5833, 2.9167, 3.25, 4.0], abs=1e-3
     )
 
@@ -161,8 +161,8 @@ KEYS = [
 
 @pytest.mark.parametrize(("text", "minor", "pitch"), KEYS)
 def test_keys_raise_and_lower_their_notes(text: str, minor: bool, pitch: int) -> None:
-    found = abc.parse(f"X:1\nL:1/4\nK:{text}\nF|")
-    assert (found.home.minor, found.notes[0].pitch) == (minor, pitch)
+    result = abc.parse(f"X:1\nL:1/4\nK:{text}\nF|")
+    assert (result.home.minor, result.notes[0].pitch) == (minor, pitch)
 
 
 @pytest.mark.parametrize(

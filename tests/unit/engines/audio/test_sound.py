@@ -52,9 +52,9 @@ BANDS = [
 
 @pytest.mark.parametrize(("name", "low", "high", "least"), BANDS)
 def test_every_layer_sounds_where_its_like_sounds(name: str, low: float, high: float, least: float) -> None:
-    made = track.LAYERS[name](LoopBuffer(round(SECONDS * RATE)), np.random.default_rng(1))
-    assert made.shape == (2, round(SECONDS * RATE))
-    assert share(made, low, high) > least
+    result = track.LAYERS[name](LoopBuffer(round(SECONDS * RATE)), np.random.default_rng(1))
+    assert result.shape == (2, round(SECONDS * RATE))
+    assert share(result, low, high) > least
 
 
 def test_burst_sounds_are_uneven_and_steady_sounds_even() -> None:
@@ -98,33 +98,33 @@ def test_what_is_denied_is_not_heard() -> None:
 
 @pytest.mark.parametrize("prompt", ["", "a teapot", "qwxyz", "silence"])
 def test_prompt_without_sound_words_gets_a_soft_bed(prompt: str) -> None:
-    made = track.render(prompt, 1.0, 1)
+    result = track.render(prompt, 1.0, 1)
     assert track.mix_of(prompt).description == ["music (calm) +0 dB"]
-    assert np.abs(made).mean() > 0.01
+    assert np.abs(result).mean() > 0.01
 
 
 @pytest.mark.parametrize("prompt", ["a campfire", "thunder", "waves", "a teapot", "birds at dawn", "a crowd"])
 @pytest.mark.parametrize("seconds", [1.0, 4.5])
 def test_a_track_is_as_loud_as_the_others_and_never_clips(prompt: str, seconds: float) -> None:
-    made = track.render(prompt, seconds, 3)
-    assert made.shape == (2, round(seconds * RATE))
-    assert made.dtype == np.float32
-    assert loudness.integrated(made) == pytest.approx(loudness.TARGET, abs=0.7)
-    assert np.abs(made).max() <= loudness.CEILING
+    result = track.render(prompt, seconds, 3)
+    assert result.shape == (2, round(seconds * RATE))
+    assert result.dtype == np.float32
+    assert loudness.integrated(result) == pytest.approx(loudness.TARGET, abs=0.7)
+    assert np.abs(result).max() <= loudness.CEILING
 
 
 @pytest.mark.parametrize(
     "prompt", ["waves", "a teapot", "wind", "crickets in the grass", "a river", "city traffic"]
 )
 def test_a_track_goes_round_without_a_click(prompt: str) -> None:
-    made = track.render(prompt, 2.0, 5)
-    steps = np.abs(np.diff(made, axis=1))
-    assert np.abs(made[:, 0] - made[:, -1]).max() <= steps.max()
+    result = track.render(prompt, 2.0, 5)
+    steps = np.abs(np.diff(result, axis=1))
+    assert np.abs(result[:, 0] - result[:, -1]).max() <= steps.max()
 
 
 def test_left_and_right_differ() -> None:
-    made = track.render("rain on a window", 2.0, 1)
-    assert abs(np.corrcoef(made)[0, 1]) < 0.5
+    result = track.render("rain on a window", 2.0, 1)
+    assert abs(np.corrcoef(result)[0, 1]) < 0.5
 
 
 def test_the_same_words_and_seed_give_the_same_samples() -> None:

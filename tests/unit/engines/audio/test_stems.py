@@ -38,8 +38,8 @@ def parts() -> dict[str, Array]:
         for pitch in (57, 60, 64)
     )
     both = {"vocals": voice, "drums": struck, "bass": bass}
-    made = {name: np.stack([wave, wave]).astype(np.float32) for name, wave in both.items()}
-    return {**made, "other": (np.stack([chord, 0.15 * chord]) * 0.25).astype(np.float32)}
+    result = {name: np.stack([wave, wave]).astype(np.float32) for name, wave in both.items()}
+    return {**result, "other": (np.stack([chord, 0.15 * chord]) * 0.25).astype(np.float32)}
 
 
 def fidelity(truth: Array, found: Array) -> float:
@@ -50,17 +50,17 @@ def fidelity(truth: Array, found: Array) -> float:
 def test_every_stem_beats_the_mix_and_stems_sum_to_it() -> None:
     truth = parts()
     mix = np.sum(list(truth.values()), axis=0)
-    found = masks.separate(mix, STEMS["four"], lambda _part: None)
-    for name, part in found.items():
+    result = masks.separate(mix, STEMS["four"], lambda _part: None)
+    for name, part in result.items():
         assert fidelity(truth[name], part) > fidelity(truth[name], mix) + 3, name
-    assert np.abs(np.sum(list(found.values()), axis=0) - mix).max() < 1e-5
+    assert np.abs(np.sum(list(result.values()), axis=0) - mix).max() < 1e-5
 
 
 def mixed(folder: Path) -> Path:
     """Write a mix to a file."""
-    made = files.write(np.sum(list(parts().values()), axis=0)[:, : 2 * RATE], "wav", folder / "mix.wav")
-    assert made.path is not None
-    return made.path
+    content = files.write(np.sum(list(parts().values()), axis=0)[:, : 2 * RATE], "wav", folder / "mix.wav")
+    assert content.path is not None
+    return content.path
 
 
 def by_name(artifacts: tuple[Artifact, ...]) -> dict[str, Array]:
@@ -78,11 +78,11 @@ def test_files_are_named_encoded_and_as_long_as_the_mix(tmp_path: Path, stems: s
     context = Recorder(tmp_path)
     result = StemEngine().run(task, context)
     assert context.logs[0].startswith("htdemucs needs weights"), "whose name was asked for is said"
-    found = by_name(result.artifacts)
-    assert set(found) == set(STEMS[stems])
+    matches = by_name(result.artifacts)
+    assert set(matches) == set(STEMS[stems])
     assert {one.content_type for one in result.artifacts} == {files.KINDS[kind].content_type}
-    assert {part.shape[1] for part in found.values()} == {2 * RATE}
-    whole = np.sum(list(found.values()), axis=0)
+    assert {part.shape[1] for part in matches.values()} == {2 * RATE}
+    whole = np.sum(list(matches.values()), axis=0)
     assert fidelity(files.read(mixed(tmp_path), 60), whole) > (60 if kind == "wav" else 15)
 
 
@@ -119,12 +119,12 @@ def test_a_models_file_serves_window_by_window(tmp_path: Path) -> None:
     result = OnnxStemEngine(weights=str(tmp_path)).run(
         Task("pred_1", "stem-separator", inputs, {"audio": source}), context
     )
-    mix, found = files.read(source, 60), by_name(result.artifacts)
+    mix, matches = files.read(source, 60), by_name(result.artifacts)
     assert result.quality == "full"
     assert context.logs == ["htdemucs_ft is not installed; using htdemucs"]
     for gain, name in zip((0.1, 0.2, 0.3, 0.4), SOURCES, strict=True):
         middle = slice(RATE // 4, -RATE // 4)
-        assert fidelity(mix[:, middle] * gain, found[name][:, middle]) > 25
+        assert fidelity(mix[:, middle] * gain, matches[name][:, middle]) > 25
 
 
 def test_a_model_of_another_kind_and_no_model_are_told(tmp_path: Path) -> None:

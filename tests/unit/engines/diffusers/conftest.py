@@ -47,7 +47,7 @@ class Weights:
     def path(self, name: str) -> Path:
         """The folder (or file) of this name."""
         base, target = self.folder / "sd", self.folder / name
-        made: dict[str, Callable[[], Path]] = {
+        result: dict[str, Callable[[], Path]] = {
             "sd": lambda: self.tiny.stable_diffusion(target),
             "other": lambda: self.tiny.stable_diffusion(target, seed=5),
             "sdxl": lambda: self.tiny.stable_diffusion_xl(target),
@@ -67,7 +67,7 @@ class Weights:
         }
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            made[name]()
+            result[name]()
         return target
 
 
@@ -96,8 +96,8 @@ def opened(at: Weights, name: str, /, **options: Any) -> Any:
 
 def task(model: str = "ra1", files: dict[str, Path] | None = None, **inputs: Any) -> Task:
     """A task with small defaults."""
-    given = {"prompt": "a red fox", "width": 64, "height": 64, "seed": 7, **inputs}
-    return Task("pred_1", model, given, files or {})
+    values = {"prompt": "a red fox", "width": 64, "height": 64, "seed": 7, **inputs}
+    return Task("pred_1", model, values, files or {})
 
 
 def job(model: str = "ra1", cancel_at: float = 2.0, **inputs: Any) -> BatchJob:

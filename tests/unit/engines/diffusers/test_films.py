@@ -91,8 +91,8 @@ def test_image_is_the_first_frame_and_long_videos_are_chunked(
 
 
 def test_numbered_frames_are_kept_and_others_interpolated(films: Callable[..., Any], tmp_path: Path) -> None:
-    asked = {**BASE, "num_frames": 9, "frames_per_second": 16, "num_interpolated_frames": 2}
-    task = Task("pred_1", "video-a", {**asked, "interpolator_model": "film"}, picture(tmp_path))
+    request = {**BASE, "num_frames": 9, "frames_per_second": 16, "num_interpolated_frames": 2}
+    task = Task("pred_1", "video-a", {**request, "interpolator_model": "film"}, picture(tmp_path))
     result = films("ltx").run(task, Listener(tmp_path))
     assert len(shown(result)) == 8 * 3 + 1
     assert result.artifacts[0].info["fps"] == 48
@@ -102,40 +102,40 @@ def test_numbered_frames_are_kept_and_others_interpolated(films: Callable[..., A
 
 
 def test_video_bytes_depend_only_on_the_seed(films: Callable[..., Any], tmp_path: Path) -> None:
-    made = []
+    results = []
     for number, seed in enumerate((7, 7, 8)):
         scratch = tmp_path / str(number)
         scratch.mkdir()
         result = films("wan").run(Task("pred_1", "video-c", {**SHORT, "seed": seed}), Listener(scratch))
-        made.append(result.artifacts[0].path.read_bytes())
-    assert made[0] == made[1] != made[2]
+        results.append(result.artifacts[0].path.read_bytes())
+    assert results[0] == results[1] != results[2]
 
 
 def test_step_cache_reuses_results_of_similar_steps(films: Callable[..., Any], tmp_path: Path) -> None:
-    engine, ran, made = films("wan-deep"), [], []
+    engine, ran, result = films("wan-deep"), [], []
     last = engine.load().pipeline.transformer.blocks[-1]
-    hook = last.attn1.register_forward_hook(lambda *_: ran.append(len(made)))
+    hook = last.attn1.register_forward_hook(lambda *_: ran.append(len(result)))
     for number, cached in enumerate((False, True, False)):
         scratch = tmp_path / str(number)
         scratch.mkdir()
-        asked = {**SHORT, "num_inference_steps": 12, "guidance_scale": 4.0, "cache_accel": cached}
-        made.append(shown(engine.run(Task("pred_1", "video-t2v", asked), Listener(scratch))))
+        request = {**SHORT, "num_inference_steps": 12, "guidance_scale": 4.0, "cache_accel": cached}
+        result.append(shown(engine.run(Task("pred_1", "video-t2v", request), Listener(scratch))))
     hook.remove()
     assert [ran.count(number) for number in (0, 2)] == [24, 24]  # of the prompt, and of what is left out
     assert 2 <= ran.count(1) < 24
-    assert np.array_equal(made[0], made[2])
-    assert not np.array_equal(made[0], made[1])
+    assert np.array_equal(result[0], result[2])
+    assert not np.array_equal(result[0], result[1])
 
 
 def test_steps_and_guidance_are_those_of_the_order(films: Callable[..., Any], tmp_path: Path) -> None:
-    made = []
+    results = []
     for number, more in enumerate(({}, {"num_inference_steps": 3}, {"guidance_scale": 9.0})):
         scratch = tmp_path / str(number)
         scratch.mkdir()
-        asked = {**SHORT, "num_inference_steps": 2, "guidance_scale": 4.0, **more}
-        made.append(shown(films("wan").run(Task("pred_1", "video-t2v", asked), Listener(scratch))))
-    assert not np.array_equal(made[0], made[1])
-    assert not np.array_equal(made[0], made[2])
+        request = {**SHORT, "num_inference_steps": 2, "guidance_scale": 4.0, **more}
+        results.append(shown(films("wan").run(Task("pred_1", "video-t2v", request), Listener(scratch))))
+    assert not np.array_equal(results[0], results[1])
+    assert not np.array_equal(results[0], results[2])
 
 
 def test_a_film_by_words_looks_at_no_picture(films: Callable[..., Any], tmp_path: Path) -> None:

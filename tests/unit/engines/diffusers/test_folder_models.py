@@ -44,8 +44,8 @@ def test_task_uses_the_folder_and_the_loras_of_its_model(tmp_path: Path) -> None
         catalogs.Catalog({}, {}),  # pyright: ignore[reportArgumentType] - no price is looked up
         "diffusers/sdxl",
     )
-    given = {"prompt": "a", "size": "512x256", "cfg": 4, "steps": 9, "seed": 1}
-    inputs = model.for_engine(model.check(given))
+    values = {"prompt": "a", "size": "512x256", "cfg": 4, "steps": 9, "seed": 1}
+    inputs = model.for_engine(model.check(values))
     recipe = task_parser.recipe_of(task(**inputs), options.parse({"weights": str(tmp_path)}))
     assert (recipe.source, recipe.size, recipe.steps, recipe.guidance) == ("sdxl", (512, 256), 9, 4)
     assert list(folder_models.adapters(["ink:0.5"])) == [("ink.safetensors", 0.5)]

@@ -70,8 +70,8 @@ def test_a_picture_beyond_the_models_own_area_is_made_inside_it(engine: Any) -> 
     listener = Listener()
     result = engine.run(task(width=320, height=160, steps=1), listener)
     assert pixels(result).shape == (160, 320, 3)
-    made = listener.lines[0].rpartition("guidance 7.5, ")[2].split(" for ")[0]
-    width, height = (int(side) for side in made.split(" x "))
+    output = listener.lines[0].rpartition("guidance 7.5, ")[2].split(" for ")[0]
+    width, height = (int(side) for side in output.split(" x "))
     assert width * height < 1.3 * 2.25 * 64 * 64
 
 
@@ -118,10 +118,10 @@ def test_the_prompt_and_what_is_left_out_change_the_picture(engine: Any) -> None
 
 def test_several_images_differ_and_first_equals_single(engine: Any) -> None:
     result = engine.run(task(num_images=3), Listener())
-    made = [pixels(artifact) for artifact in result.artifacts]
+    results = [pixels(artifact) for artifact in result.artifacts]
     assert len(set(result.data["seeds"])) == 3
-    assert far(made[0], paint(engine)) <= ALMOST
-    assert all(far(one, other) > 20 for one, other in itertools.combinations(made, 2))
+    assert far(results[0], paint(engine)) <= ALMOST
+    assert all(far(one, other) > 20 for one, other in itertools.combinations(results, 2))
 
 
 OTHER_PROCESS = """
@@ -206,8 +206,8 @@ def test_safety_checker_withholds_images_unless_disabled(weights: Weights) -> No
 
 @pytest.mark.parametrize("source", ["sd", "sdxl", "flux", "z-image"])
 def test_a_picture_is_repainted_at_its_own_size(weights: Weights, photo: Path, source: str) -> None:
-    given = task("style-transfer", {"source_image_url": photo}, style_prompt="oil", steps=4)
-    result = opened(weights, source).run(given, Listener())
+    inputs = task("style-transfer", {"source_image_url": photo}, style_prompt="oil", steps=4)
+    result = opened(weights, source).run(inputs, Listener())
     assert result.artifacts[0].content_type == "image/webp"
     assert pixels(result).shape == (64, 96, 3)
 
@@ -316,8 +316,8 @@ def test_tasks_of_other_sizes_models_or_steps_have_other_shapes(engine: Any) -> 
     plain = engine.shape(task())
     assert plain == engine.shape(task(prompt="other", seed=1, num_images=4, format="jpeg"))
     for name, value in (("width", 96), ("steps", 3), ("negative_prompt", "x"), ("guidance", 2)):
-        given: dict[str, Any] = {name: value}
-        assert engine.shape(task(**given)) != plain
+        inputs: dict[str, Any] = {name: value}
+        assert engine.shape(task(**inputs)) != plain
     assert engine.shape(task(width=3)) is None
 
 

@@ -62,13 +62,13 @@ def test_a_made_size_is_whole_multiples_near_the_models_own_area(
     width: int, height: int, multiple: int, native: int
 ) -> None:
     profile = ModelProfile(multiple=multiple, native=native, area=(0.25, 2.0))
-    made = profile.side_in(width, height)
-    assert all(side % multiple == 0 and side > 0 for side in made)
+    result = profile.side_in(width, height)
+    assert all(side % multiple == 0 and side > 0 for side in result)
     least, most = 0.25 * native**2, 2.0 * native**2
     if least <= width * height <= most:  # within reach: nothing is enlarged, at most a strip is cropped
-        assert 0 <= made[0] - width < multiple
-        assert 0 <= made[1] - height < multiple
+        assert 0 <= result[0] - width < multiple
+        assert 0 <= result[1] - height < multiple
     else:
-        pixels = (made[0] - multiple) * (made[1] - multiple)
+        pixels = (result[0] - multiple) * (result[1] - multiple)
         assert pixels <= most
-        assert made[0] * made[1] >= min(least, 4096 * multiple)
+        assert result[0] * result[1] >= min(least, 4096 * multiple)

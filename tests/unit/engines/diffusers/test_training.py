@@ -46,19 +46,19 @@ def learnt(weights: Weights, folder: Path, name: str = "sd", **given: Any) -> tu
 def test_the_loss_falls_and_the_adapter_changes_the_picture(
     weights: Weights, tmp_path: Path, name: str
 ) -> None:
-    made, listener = learnt(weights, tmp_path, name)
-    losses = made.data["loss"]
+    result, listener = learnt(weights, tmp_path, name)
+    losses = result.data["loss"]
     assert len(losses) == 5
     assert losses[-1] < losses[0]
-    assert made.data["name"] == "glow"
-    assert made.data["steps"] == 12
+    assert result.data["name"] == "glow"
+    assert result.data["steps"] == 12
     assert listener.fractions == sorted(listener.fractions)
     adapter = tmp_path / "adapter"  # the store's names say nothing of what is in a file
-    (made.artifacts[0].path or Path()).rename(adapter)
+    (result.artifacts[0].path or Path()).rename(adapter)
     painter = opened(weights, name)
     plain = painter.run(task("custom:glow"), Listener())
-    given = {"loras": [{"file": "adapter"}], "base": "ra2"}
-    dressed = painter.run(task("custom:glow", {"adapter": adapter}, **given), Listener())
+    inputs = {"loras": [{"file": "adapter"}], "base": "ra2"}
+    dressed = painter.run(task("custom:glow", {"adapter": adapter}, **inputs), Listener())
     assert far(pixels(plain), pixels(dressed)) > 0
     again = painter.run(task("custom:glow"), Listener())
     assert far(pixels(plain), pixels(again)) == 0
@@ -70,9 +70,9 @@ def test_text_encoder_training_changes_the_image(
 ) -> None:
     from safetensors.torch import load_file, save_file  # noqa: PLC0415 - they need torch
 
-    made, _ = learnt(weights, tmp_path, name, text_encoder=True, steps=6)
-    assert made.data["loss"][-1] < made.data["loss"][0]
-    layers = load_file(made.artifacts[0].path or Path())
+    result, _ = learnt(weights, tmp_path, name, text_encoder=True, steps=6)
+    assert result.data["loss"][-1] < result.data["loss"][0]
+    layers = load_file(result.artifacts[0].path or Path())
     reading = {key: value for key, value in layers.items() if key.startswith("text_encoder")}
     assert {key.partition(".")[0] for key in layers} >= {"unet", "text_encoder"}
     raised = [key for key, value in reading.items() if ".up." in key and value.abs().max() > 0]
@@ -81,8 +81,8 @@ def test_text_encoder_training_changes_the_image(
     save_file(reading, adapter)
     painter = opened(weights, name)
     plain = painter.run(task("custom:glow"), Listener())
-    given = {"loras": [{"file": "reading"}], "base": "ra2"}
-    dressed = painter.run(task("custom:glow", {"reading": adapter}, **given), Listener())
+    inputs = {"loras": [{"file": "reading"}], "base": "ra2"}
+    dressed = painter.run(task("custom:glow", {"reading": adapter}, **inputs), Listener())
     assert far(pixels(plain), pixels(dressed)) > 0
 
 
@@ -90,7 +90,7 @@ def test_the_same_lesson_gives_the_same_adapter(weights: Weights, tmp_path: Path
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     results = [learnt(weights, tmp_path / name, steps=2)[0] for name in ("one", "two")]
-    first, second = [(made.artifacts[0].path or Path()).read_bytes() for made in results]
+    first, second = [(result.artifacts[0].path or Path()).read_bytes() for result in results]
     assert first == second
 
 

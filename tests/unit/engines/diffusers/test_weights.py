@@ -140,11 +140,11 @@ def test_what_is_no_picture_is_an_error_and_not_a_result(weights: Weights, sourc
 def test_decoder_overflow_in_half_precision_retries_in_float32(weights: Weights) -> None:
     engine = opened(weights, "overflowing", dtype="float16")
     listener = Listener()
-    made = pixels(engine.run(task(), listener))
+    result = pixels(engine.run(task(), listener))
     assert "decoding failed for 1 of 1 images; they were decoded again in float32" in listener.lines
     exact = pixels(opened(weights, "overflowing", dtype="float32").run(task(), Listener()))
-    assert np.abs(made.astype(int) - exact).mean() < 4
-    assert pixels(engine.run(task(), Listener())).tobytes() == made.tobytes()
+    assert np.abs(result.astype(int) - exact).mean() < 4
+    assert pixels(engine.run(task(), Listener())).tobytes() == result.tobytes()
 
 
 def test_noise_is_told_from_a_picture() -> None:

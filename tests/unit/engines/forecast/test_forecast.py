@@ -17,8 +17,8 @@ from tests.unit.engines.speech.listening import Note
 
 
 def foretold(folder: Path, values: Any, horizon: int = 12, **inputs: Any) -> dict[str, Any]:
-    given = list(values) if not isinstance(values, np.ndarray) else values.tolist()
-    task = Task("t", "forecast", {"series": given, "horizon": horizon, "levels": [80, 95], **inputs})
+    value = list(values) if not isinstance(values, np.ndarray) else values.tolist()
+    task = Task("t", "forecast", {"series": value, "horizon": horizon, "levels": [80, 95], **inputs})
     return dict(ForecastEngine().run(task, Note(folder)).data)
 
 
@@ -28,19 +28,19 @@ def wave(count: int, period: int = 12) -> NDArray[np.float64]:
 
 def test_a_clean_season_on_a_line_goes_on(tmp_path: Path) -> None:
     truth = 50 + 0.7 * np.arange(108) + wave(108)
-    told = foretold(tmp_path, truth[:96])
-    assert told["season_length"] == 12
-    assert np.allclose(told["mean"], truth[96:], rtol=0.03)
+    response = foretold(tmp_path, truth[:96])
+    assert response["season_length"] == 12
+    assert np.allclose(response["mean"], truth[96:], rtol=0.03)
 
 
 def test_a_season_that_grows_goes_on_growing(tmp_path: Path) -> None:
     at = np.arange(120)
     rng = np.random.default_rng(2)
     truth = 100 * np.exp(0.01 * at + 0.2 * np.sin(at * np.pi / 6) + 0.02 * rng.standard_normal(120))
-    told = foretold(tmp_path, truth[:108])
-    error = np.abs(np.array(told["mean"]) - truth[108:]) / truth[108:]
+    response = foretold(tmp_path, truth[:108])
+    error = np.abs(np.array(response["mean"]) - truth[108:]) / truth[108:]
     assert error.mean() < 0.04
-    assert np.array(told["intervals"]["95"]["lower"]).min() > 0
+    assert np.array(response["intervals"]["95"]["lower"]).min() > 0
 
 
 def test_the_truth_lies_within_as_often_as_said(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_the_truth_lies_within_as_often_as_said(tmp_path: Path) -> None:
         rng = np.random.default_rng(seed)
         noise = rng.standard_normal(92)
         truth = 100 + 3 * noise + (np.cumsum(2 * noise) if seed % 2 else wave(92))
-        told = foretold(tmp_path, truth[:80])
-        for level, bounds in told["intervals"].items():
+        response = foretold(tmp_path, truth[:80])
+        for level, bounds in response["intervals"].items():
             inside = (truth[80:] >= bounds["lower"]) & (truth[80:] <= bounds["upper"])
             hits[level].append(float(inside.mean()))
     assert np.mean(hits["80"]) == pytest.approx(0.80, abs=0.12)
@@ -59,10 +59,10 @@ def test_the_truth_lies_within_as_often_as_said(tmp_path: Path) -> None:
 
 def test_intervals_contain_mean_and_widen_with_level_and_time(tmp_path: Path) -> None:
     values = np.cumsum(np.random.default_rng(1).standard_normal(90))
-    told = foretold(tmp_path, values, levels=[50, 80, 99])
-    assert list(told["intervals"]) == ["50", "80", "99"]
+    response = foretold(tmp_path, values, levels=[50, 80, 99])
+    assert list(response["intervals"]) == ["50", "80", "99"]
     widths = [
-        np.subtract(told["intervals"][name]["upper"], told["intervals"][name]["lower"])
+        np.subtract(response["intervals"][name]["upper"], response["intervals"][name]["lower"])
         for name in ("50", "80", "99")
     ]
     assert all((wide > narrow).all() for narrow, wide in itertools.pairwise(widths))
@@ -71,11 +71,11 @@ def test_intervals_contain_mean_and_widen_with_level_and_time(tmp_path: Path) ->
 
 
 def test_a_backtest_says_how_each_way_did(tmp_path: Path) -> None:
-    told = foretold(tmp_path, 50 + wave(96) + np.random.default_rng(0).standard_normal(96))
-    backtest = told["backtest"]
+    response = foretold(tmp_path, 50 + wave(96) + np.random.default_rng(0).standard_normal(96))
+    backtest = response["backtest"]
     assert backtest["windows"] >= 3
-    assert told["model"] in backtest["models"]
-    assert backtest["mae"] == backtest["models"][told["model"]]
+    assert response["model"] in backtest["models"]
+    assert backtest["mae"] == backtest["models"][response["model"]]
     assert backtest["mae"] < backtest["models"]["seasonal naive"]
     assert set(backtest["coverage"]) == {"80", "95"}
 
@@ -85,19 +85,19 @@ def test_a_backtest_says_how_each_way_did(tmp_path: Path) -> None:
     [[1, 2], [3, 3, 3, 3], [5, -5, 5], [0.0] * 50, [-3, -2.5, -4, -3.5, -3], [1e9, 2e9, 1.5e9, 2.2e9]],
 )
 def test_short_flat_and_negative_series_are_foretold_too(tmp_path: Path, values: list[float]) -> None:
-    told = foretold(tmp_path, values, horizon=5)
-    lower, upper = (np.array(told["intervals"]["80"][side]) for side in ("lower", "upper"))
-    assert np.isfinite(told["mean"]).all()
-    assert (lower <= told["mean"]).all()
-    assert (upper >= told["mean"]).all()
-    assert len(told["mean"]) == 5
+    response = foretold(tmp_path, values, horizon=5)
+    lower, upper = (np.array(response["intervals"]["80"][side]) for side in ("lower", "upper"))
+    assert np.isfinite(response["mean"]).all()
+    assert (lower <= response["mean"]).all()
+    assert (upper >= response["mean"]).all()
+    assert len(response["mean"]) == 5
 
 
 def test_what_never_changes_goes_on_without_a_doubt(tmp_path: Path) -> None:
-    told = foretold(tmp_path, [7.0] * 30, horizon=1000)
-    assert told["model"] == "constant"
-    assert told["mean"] == [7.0] * 1000
-    assert told["intervals"]["95"]["upper"][-1] == 7.0
+    response = foretold(tmp_path, [7.0] * 30, horizon=1000)
+    assert response["model"] == "constant"
+    assert response["mean"] == [7.0] * 1000
+    assert response["intervals"]["95"]["upper"][-1] == 7.0
 
 
 def test_gaps_are_closed_by_season_and_neighbours(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_gaps_are_closed_by_season_and_neighbours(tmp_path: Path) -> None:
     holes: list[float | None] = list(truth[:96])
     for at in (5, 17, 18, 40, 41, 42, 77):
         holes[at] = None
-    told = foretold(tmp_path, holes, season_length=12)
-    assert np.allclose(told["mean"], truth[96:], atol=1.0)
+    response = foretold(tmp_path, holes, season_length=12)
+    assert np.allclose(response["mean"], truth[96:], atol=1.0)
 
 
 def test_times_put_values_in_order_and_show_gaps(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_times_put_values_in_order_and_show_gaps(tmp_path: Path) -> None:
     shuffled = [*missing[50:], *missing[:50]]
     assert series.read(shuffled).size == 96
     assert np.isnan(series.read(shuffled)[[30, 31, 60]]).all()
-    told = foretold(tmp_path, shuffled)
-    assert told["season_length"] == 12
-    assert np.allclose(told["mean"], 50 + wave(108)[96:], atol=1.0)
+    response = foretold(tmp_path, shuffled)
+    assert response["season_length"] == 12
+    assert np.allclose(response["mean"], 50 + wave(108)[96:], atol=1.0)
 
 
 @pytest.mark.parametrize(
@@ -147,17 +147,17 @@ def test_a_season_is_found_and_noise_has_none(period: int) -> None:
 
 
 def test_a_step_is_no_season(tmp_path: Path) -> None:
-    told = foretold(tmp_path, [1.0] * 30 + [100.0] * 30, 5)
-    assert (told["season_length"], np.allclose(told["mean"], 100, rtol=0.05)) == (1, True)
+    response = foretold(tmp_path, [1.0] * 30 + [100.0] * 30, 5)
+    assert (response["season_length"], np.allclose(response["mean"], 100, rtol=0.05)) == (1, True)
     assert seasonality.length(50 + 0.7 * np.arange(24) + wave(24)) == 12
 
 
 @pytest.mark.parametrize(("level", "size"), [(0.0, 1e-9), (1e7, 1.0)])
 def test_seasonality_is_found_in_small_numbers_and_changes(tmp_path: Path, level: float, size: float) -> None:
     truth = level + size * wave(132)
-    told = foretold(tmp_path, truth[:120])
-    assert told["season_length"] == 12
-    assert np.allclose(told["mean"], truth[120:], rtol=0, atol=size)
+    response = foretold(tmp_path, truth[:120])
+    assert response["season_length"] == 12
+    assert np.allclose(response["mean"], truth[120:], rtol=0, atol=size)
 
 
 def test_the_same_series_is_foretold_the_same(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_two_seasons_are_found_and_continued(tmp_path: Path) -> None:
     at = np.arange(24 * 7 * 6)
     rng = np.random.default_rng(4)
     truth = 100 + wave(at.size, 24) + 8.0 * ((at // 24) % 7 >= 5) + rng.standard_normal(at.size)
-    told = foretold(tmp_path, truth[:-48], horizon=48)
-    assert told["seasons"] == [24, 168]
-    assert np.abs(np.array(told["mean"]) - truth[-48:]).mean() < 1.5
+    response = foretold(tmp_path, truth[:-48], horizon=48)
+    assert response["seasons"] == [24, 168]
+    assert np.abs(np.array(response["mean"]) - truth[-48:]).mean() < 1.5
 
 
 def test_a_random_walk_has_no_season() -> None:
@@ -206,6 +206,6 @@ def test_arima_is_chosen_where_it_forecasts_best(tmp_path: Path) -> None:
     values = np.zeros(240)
     for at in range(2, 240):
         values[at] = 1.6 * values[at - 1] - 0.9 * values[at - 2] + noise[at]
-    told = foretold(tmp_path, 50 + values[:228], season_length=1)
-    assert "ARIMA" in told["model"]
-    assert told["backtest"]["models"]["ARIMA"] < told["backtest"]["models"]["Theta"]
+    response = foretold(tmp_path, 50 + values[:228], season_length=1)
+    assert "ARIMA" in response["model"]
+    assert response["backtest"]["models"]["ARIMA"] < response["backtest"]["models"]["Theta"]

@@ -28,9 +28,11 @@ def lived(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
     for ticks, controls in parts:
         for tick in range(ticks):
             now = controls if tick == 0 else Controls(controls.keys)
-            told = engine.step(EngineStep("motion-model", {"prompt": prompt}, state, now, FPS))
-            state = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(told.state)))  # as between processes
-            poses += told.poses
+            response = engine.step(EngineStep("motion-model", {"prompt": prompt}, state, now, FPS))
+            state = msgspec.msgpack.decode(
+                msgspec.msgpack.encode(dict(response.state))
+            )  # as between processes
+            poses += response.poses
     return poses
 
 

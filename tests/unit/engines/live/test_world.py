@@ -25,12 +25,12 @@ ENGINE = WorldEngine()  # it keeps the lands that were built last
 def looked(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.ndarray[Any, Any]]:
     """Return a frame of a session as RGB from 0 to 255."""
     controls = Controls(more.pop("keys", ()), more.pop("new", None))
-    told = ENGINE.step(EngineStep("world-model", {"prompt": prompt}, state, controls, 30, **more))
-    assert told.frame is not None
-    assert (told.frame.format, told.frame.width, told.frame.height) == ("jpeg", WIDTH, HEIGHT)
-    pixels = cv2.imdecode(np.frombuffer(told.frame.data, np.uint8), cv2.IMREAD_COLOR)
+    response = ENGINE.step(EngineStep("world-model", {"prompt": prompt}, state, controls, 30, **more))
+    assert response.frame is not None
+    assert (response.frame.format, response.frame.width, response.frame.height) == ("jpeg", WIDTH, HEIGHT)
+    pixels = cv2.imdecode(np.frombuffer(response.frame.data, np.uint8), cv2.IMREAD_COLOR)
     assert pixels is not None
-    return told, pixels[..., ::-1].astype(np.float32)
+    return response, pixels[..., ::-1].astype(np.float32)
 
 
 def test_hours_lands_and_weathers_look_their_part() -> None:
@@ -58,28 +58,28 @@ def test_hours_lands_and_weathers_look_their_part() -> None:
 
 
 def test_walking_and_turning_change_the_view() -> None:
-    told, first = looked("rolling hills")
-    still, same = looked("rolling hills", told.state)
-    ahead, moved = looked("rolling hills", told.state, keys=("w",), ticks=30)
-    turned, aside = looked("rolling hills", told.state, keys=("a",), ticks=20)
+    response, first = looked("rolling hills")
+    still, same = looked("rolling hills", response.state)
+    ahead, moved = looked("rolling hills", response.state, keys=("w",), ticks=30)
+    turned, aside = looked("rolling hills", response.state, keys=("a",), ticks=20)
     assert np.abs(same - first).mean() < 4 < np.abs(moved - first).mean() < np.abs(aside - first).mean()
-    gone = math.hypot(ahead.state["x"] - told.state["x"], ahead.state["z"] - told.state["z"])
+    gone = math.hypot(ahead.state["x"] - response.state["x"], ahead.state["z"] - response.state["z"])
     assert 1.0 < gone < 4.0
-    assert turned.state["yaw"] != still.state["yaw"] == told.state["yaw"]
+    assert turned.state["yaw"] != still.state["yaw"] == response.state["yaw"]
 
 
 def test_same_state_gives_same_frame_on_another_engine() -> None:
-    told, first = looked("islands at sunset")
+    response, first = looked("islands at sunset")
     again, second = looked("islands at sunset")
     assert np.array_equal(first, second)
-    assert told == again
+    assert response == again
     other = WorldEngine().step(EngineStep("w", {"prompt": "islands at sunset"}, None, Controls(), 30))
-    assert other.frame == told.frame
+    assert other.frame == response.frame
 
 
 def test_new_prompt_changes_terrain_and_unseen_step_is_undrawn() -> None:
-    told, before = looked("forest")
-    changed, after = looked("forest", told.state, new="forest at night")
+    response, before = looked("forest")
+    changed, after = looked("forest", response.state, new="forest at night")
     assert changed.state["prompt"] == "forest at night"
     assert after.mean() < before.mean()
     unseen = ENGINE.step(EngineStep("w", {}, changed.state, Controls(("w",)), 30, ticks=5, draw=False))

@@ -42,9 +42,9 @@ async def test_image_has_the_requested_size_and_format(
     assert (image.format, image.size) == ("WEBP", (333, 777))
     assert artifact.info == {"width": 333, "height": 777}
     assert result.quality == "full"
-    asked = fal.faults.steps("submit")[0].document
-    assert asked["image_size"]["width"] % 16 == asked["image_size"]["height"] % 16 == 0
-    assert asked["seed"] == 7
+    request = fal.faults.steps("submit")[0].document
+    assert request["image_size"]["width"] % 16 == request["image_size"]["height"] % 16 == 0
+    assert request["seed"] == 7
     assert record.fractions[-1] == 1.0
     assert "drawing" in record.lines
 
@@ -54,11 +54,11 @@ async def test_more_images_than_a_call_gives_are_calls_with_own_seeds(
 ) -> None:
     result = await engine(fal, outside).run(parts.drawing(num_images=6), record)
     assert len(result.artifacts) == 6
-    asked = [seen.document for seen in fal.faults.steps("submit")]
-    assert [one["num_images"] for one in asked] == [4, 2]
-    assert asked[0]["seed"] == 7
-    assert asked[1]["seed"] != 7
-    assert result.data["seeds"] == [one["seed"] for one in asked]
+    requests = [seen.document for seen in fal.faults.steps("submit")]
+    assert [one["num_images"] for one in requests] == [4, 2]
+    assert requests[0]["seed"] == 7
+    assert requests[1]["seed"] != 7
+    assert result.data["seeds"] == [one["seed"] for one in requests]
 
 
 async def test_the_models_look_is_part_of_what_fal_is_asked(
@@ -67,9 +67,9 @@ async def test_the_models_look_is_part_of_what_fal_is_asked(
     await engine(fal, outside, "image-fast").run(
         parts.task("anime", prompt="a fox", width=512, height=512, seed=1), record
     )
-    (asked,) = fal.faults.steps("submit")
-    assert asked.document["prompt"].startswith("a fox\n")
-    assert "cel shading" in asked.document["prompt"]
+    (request,) = fal.faults.steps("submit")
+    assert request.document["prompt"].startswith("a fox\n")
+    assert "cel shading" in request.document["prompt"]
 
 
 async def test_an_input_that_the_model_lacks_is_named_in_the_log(
@@ -205,8 +205,8 @@ async def test_a_submission_without_an_answer_is_not_sent_again(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.hang)
-    made = engine(fal, outside, limits={"call_seconds": 0.2})
-    assert await fails(made, parts.drawing(), record) == "fal did not answer in time: try again later."
+    result = engine(fal, outside, limits={"call_seconds": 0.2})
+    assert await fails(result, parts.drawing(), record) == "fal did not answer in time: try again later."
     assert len(fal.faults.steps("submit")) == 1
 
 
@@ -214,16 +214,16 @@ async def test_an_answer_that_never_ends_ends_with_its_time(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.trickle)
-    made = engine(fal, outside, limits={"call_seconds": 0.2})
-    assert "did not answer in time" in await fails(made, parts.drawing(), record)
+    result = engine(fal, outside, limits={"call_seconds": 0.2})
+    assert "did not answer in time" in await fails(result, parts.drawing(), record)
 
 
 async def test_a_run_longer_than_its_limit_is_canceled_at_fal(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.ends = False
-    made = engine(fal, outside, limits={"whole_seconds": 0.3})
-    assert await fails(made, parts.drawing(), record) == "fal did not finish within 0.3 seconds."
+    result = engine(fal, outside, limits={"whole_seconds": 0.3})
+    assert await fails(result, parts.drawing(), record) == "fal did not finish within 0.3 seconds."
     assert [job.canceled for job in fal.jobs.values()] == [True]
 
 
@@ -274,15 +274,15 @@ async def test_a_result_that_cannot_be_had_once_is_fetched_again(
 async def test_a_result_that_is_larger_than_allowed_is_refused(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
-    made = engine(fal, outside, limits={"file_bytes": 1000})
-    assert "could not be fetched" in await fails(made, parts.drawing(), record)
+    result = engine(fal, outside, limits={"file_bytes": 1000})
+    assert "could not be fetched" in await fails(result, parts.drawing(), record)
 
 
 async def test_an_answer_that_is_longer_than_allowed_is_refused(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
-    made = engine(fal, outside, limits={"answer_bytes": 100})
-    assert "above the size limit" in await fails(made, parts.drawing(), record)
+    result = engine(fal, outside, limits={"answer_bytes": 100})
+    assert "above the size limit" in await fails(result, parts.drawing(), record)
 
 
 async def test_a_picture_inside_the_answer_needs_no_fetching(
@@ -369,8 +369,8 @@ async def test_one_call_that_fails_ends_the_others_at_fal_too(
 
 async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> None:
     async with parts.outside({}) as ways:
-        made = FalEngine(ways, route="image")
-        text = await fails(made, parts.drawing(), record)
+        result = FalEngine(ways, route="image")
+        text = await fails(result, parts.drawing(), record)
     assert "Key for fal not found" in text
     assert "sixfold provider set fal" in text
 
@@ -398,8 +398,8 @@ async def test_the_key_is_in_no_log_and_in_no_error(
     with pytest.raises(EngineError) as caught:
         await engine(fal, outside).run(parts.drawing(), record)
     await engine(fal, outside).run(parts.drawing(), record)
-    told = [str(caught.value), repr(caught.value), caplog.text, *record.lines]
-    assert not any(fakes.KEY in text or fakes.KEY.partition(":")[2] in text for text in told)
+    messages = [str(caught.value), repr(caught.value), caplog.text, *record.lines]
+    assert not any(fakes.KEY in text or fakes.KEY.partition(":")[2] in text for text in messages)
     assert "HTTP Request" in caplog.text
 
 
@@ -414,10 +414,10 @@ async def test_key_is_sent_only_to_its_own_server(
             "response_url": elsewhere,
             "cancel_url": f"{elsewhere}/cancel",
         }
-        made = engine(fal, outside)
-        await made.run(parts.drawing(), record)
+        result = engine(fal, outside)
+        await result.run(parts.drawing(), record)
         fal.faults.add("submit", fault_server.answer(200, ticket))
-        await made.run(parts.drawing(), record)
+        await result.run(parts.drawing(), record)
     assert thief.faults.seen == []
 
 
@@ -425,9 +425,9 @@ async def test_an_operators_own_inputs_go_over_the_rows(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     over = {"inputs": {"num_inference_steps": 40}, "price": {"usd": "0.5"}}
-    made = engine(fal, outside, model="fal-ai/flux/schnell", **over)
-    result = await made.run(parts.drawing(), record)
-    (asked,) = fal.faults.steps("submit")
-    assert (asked.path, asked.document["num_inference_steps"]) == ("/fal-ai/flux/schnell", 40)
+    output = engine(fal, outside, model="fal-ai/flux/schnell", **over)
+    result = await output.run(parts.drawing(), record)
+    (request,) = fal.faults.steps("submit")
+    assert (request.path, request.document["num_inference_steps"]) == ("/fal-ai/flux/schnell", 40)
     assert result.data["provider_model"] == "fal-ai/flux/schnell"
     assert result.upstream_cost_micros == 500_000

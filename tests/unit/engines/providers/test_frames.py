@@ -31,10 +31,10 @@ def as_png(image: Image.Image, **options: object) -> bytes:
 def test_valid_png_keeps_pixels_and_loses_metadata() -> None:
     note = PngImagePlugin.PngInfo()
     note.add_text("prompt", "a secret of the provider")
-    given = Image.open(io.BytesIO(fault_server.picture(320, 200)))
-    artifact = finished(as_png(given, pnginfo=note), (320, 200))
+    inputs = Image.open(io.BytesIO(fault_server.picture(320, 200)))
+    artifact = finished(as_png(inputs, pnginfo=note), (320, 200))
     assert b"secret" not in artifact.data
-    assert np.array_equal(np.asarray(parts.opened(artifact)), np.asarray(given))
+    assert np.array_equal(np.asarray(parts.opened(artifact)), np.asarray(inputs))
 
 
 def test_a_png_whose_pixels_are_all_there_is_written_whole_again() -> None:
@@ -93,9 +93,9 @@ def test_a_source_with_holes_keeps_them(tmp_path: Path) -> None:
 
 
 def test_concurrent_threads_do_not_disturb_each_other() -> None:
-    made = [fault_server.picture(64 + index, 64) for index in range(24)]
+    results = [fault_server.picture(64 + index, 64) for index in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        sizes = list(pool.map(lambda one: parts.opened(finished(one, None, "webp")).size, made))
+        sizes = list(pool.map(lambda one: parts.opened(finished(one, None, "webp")).size, results))
     assert sizes == [(64 + index, 64) for index in range(24)]
 
 

@@ -56,11 +56,11 @@ async def test_negative_prompt_joins_the_prompt_and_seed_is_logged(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(negative_prompt="people"), record)
-    (asked,) = openai.faults.steps("generate")
-    assert asked.document["prompt"] == "a lighthouse\n\nLeave out: people"
+    (request,) = openai.faults.steps("generate")
+    assert request.document["prompt"] == "a lighthouse\n\nLeave out: people"
     assert any("seed" in line and "left out" in line for line in record.lines)
     assert "seeds" not in result.data
-    assert asked.headers["x-sixfold-hop"] == "1"
+    assert request.headers["x-sixfold-hop"] == "1"
 
 
 async def test_a_picture_is_repainted_at_its_own_size(
@@ -75,8 +75,8 @@ async def test_a_picture_is_repainted_at_its_own_size(
     ((_, sent),) = openai.uploads
     with Image.open(io.BytesIO(sent)) as uploaded:
         assert uploaded.size == (300, 200)
-    (asked,) = openai.faults.steps("edit")
-    assert "Style: ukiyo-e" in asked.document["prompt"]
+    (request,) = openai.faults.steps("edit")
+    assert "Style: ukiyo-e" in request.document["prompt"]
     assert result.upstream_cost_micros is not None
 
 
@@ -134,8 +134,8 @@ async def test_hanging_call_times_out_and_is_not_repeated(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, fault: fault_server.Fault
 ) -> None:
     openai.faults.add("generate", fault)
-    made = engine(openai, outside, limits={"whole_seconds": 0.3})
-    text = await fails(made, parts.drawing(), record)
+    result = engine(openai, outside, limits={"whole_seconds": 0.3})
+    text = await fails(result, parts.drawing(), record)
     assert "OpenAI did not" in text
     assert len(openai.faults.steps("generate")) == 1
 

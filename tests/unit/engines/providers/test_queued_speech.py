@@ -96,9 +96,9 @@ async def test_a_speed_that_the_model_has_not_is_made_here(
 async def test_a_long_text_is_several_calls_whose_progress_goes_up(
     fakes: Fakes, outside: ServerServices, record: Record
 ) -> None:
-    said = " ".join(f"This is sentence number {number} of a long tale." for number in range(60))
-    await speakers(fakes, outside)[0].run(parts.task("tts", prompt=said, speed=2), record)
-    assert " ".join(job.inputs["text"] for job in fakes[0].jobs.values()) == said
+    text = " ".join(f"This is sentence number {number} of a long tale." for number in range(60))
+    await speakers(fakes, outside)[0].run(parts.task("tts", prompt=text, speed=2), record)
+    assert " ".join(job.inputs["text"] for job in fakes[0].jobs.values()) == text
     assert len(fakes[0].jobs) == 2
     assert record.fractions == sorted(record.fractions)
 

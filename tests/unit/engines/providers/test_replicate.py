@@ -40,12 +40,12 @@ async def test_a_picture_is_drawn_at_exactly_the_size_asked_for(
     result = await engine(replicate, outside).run(parts.drawing(width=800, height=333), record)
     image = parts.opened(result.artifacts[0])
     assert (image.format, image.size) == ("PNG", (800, 333))
-    (asked,) = replicate.faults.steps("create")
-    assert asked.path == "/v1/models/black-forest-labs/flux-dev/predictions"
-    assert asked.document["input"]["aspect_ratio"] == "21:9"
-    assert asked.headers["prefer"].startswith("wait=")
-    assert asked.headers["cancel-after"] == "10s"
-    assert asked.headers["x-sixfold-hop"] == "1"
+    (request,) = replicate.faults.steps("create")
+    assert request.path == "/v1/models/black-forest-labs/flux-dev/predictions"
+    assert request.document["input"]["aspect_ratio"] == "21:9"
+    assert request.headers["prefer"].startswith("wait=")
+    assert request.headers["cancel-after"] == "10s"
+    assert request.headers["x-sixfold-hop"] == "1"
     assert result.upstream_cost_micros == 25_000
     assert len(replicate.faults.steps("look")) == (0 if quick else 2)
 
@@ -56,9 +56,9 @@ async def test_upscale_by_version_is_billed_per_second(
     task = parts.task("upscale", {"image": parts.source(tmp_path)}, scale=3, face_enhance=True)
     result = await engine(replicate, outside, "upscale").run(task, record)
     assert parts.opened(result.artifacts[0]).size == (900, 600)
-    (asked,) = replicate.faults.steps("create")
-    assert (asked.path, asked.document["version"]) == ("/v1/predictions", fakes.ESRGAN)
-    assert (asked.document["input"]["scale"], asked.document["input"]["face_enhance"]) == (3.0, True)
+    (request,) = replicate.faults.steps("create")
+    assert (request.path, request.document["version"]) == ("/v1/predictions", fakes.ESRGAN)
+    assert (request.document["input"]["scale"], request.document["input"]["face_enhance"]) == (3.0, True)
     assert result.upstream_cost_micros == 282  # 1.25 s of 225 micro-dollars, rounded up
 
 
@@ -84,8 +84,8 @@ async def test_more_pictures_than_one_call_gives_are_several_calls(
 ) -> None:
     result = await engine(replicate, outside, "image-fast").run(parts.drawing(num_images=5), record)
     assert len(result.artifacts) == 5
-    asked = [seen.document["input"] for seen in replicate.faults.steps("create")]
-    assert [one["num_outputs"] for one in asked] == [4, 1]
+    requests = [seen.document["input"] for seen in replicate.faults.steps("create")]
+    assert [one["num_outputs"] for one in requests] == [4, 1]
     assert result.upstream_cost_micros == 5 * 3_000
 
 
@@ -170,8 +170,8 @@ async def test_a_run_longer_than_its_limit_is_canceled_at_replicate(
     replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     replicate.ends = False
-    made = engine(replicate, outside, limits={"whole_seconds": 0.3})
-    assert "did not finish within 0.3 seconds" in await fails(made, parts.drawing(), record)
+    result = engine(replicate, outside, limits={"whole_seconds": 0.3})
+    assert "did not finish within 0.3 seconds" in await fails(result, parts.drawing(), record)
     assert [job.status for job in replicate.jobs.values()] == ["canceled"]
 
 

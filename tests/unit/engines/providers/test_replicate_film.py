@@ -56,10 +56,10 @@ async def test_video_has_the_requested_frames_rate_and_shape(
     assert artifact.path is not None
     assert artifact.info == {"width": 64, "height": 64, "duration": pytest.approx(1.61, abs=0.01), "fps": 100}
     with closing(VideoReader(artifact.path)) as reel:
-        shown = [reel.pixels(frame, (64, 64)).mean() for frame in reel.each()]
-    assert len(shown) == 161
-    assert np.all(np.diff(shown[:25:2]) > 5), "the frames that were made, in their order"
-    assert shown[3] == pytest.approx((shown[2] + shown[4]) / 2, abs=4)
+        visible = [reel.pixels(frame, (64, 64)).mean() for frame in reel.each()]
+    assert len(visible) == 161
+    assert np.all(np.diff(visible[:25:2]) > 5), "the frames that were made, in their order"
+    assert visible[3] == pytest.approx((visible[2] + visible[4]) / 2, abs=4)
     assert (result.quality, result.data["seed"]) == ("full", 7)
     assert result.upstream_cost_micros == 110_363  # 81 frames at 16 a second
     assert record.fractions[-1] == 1.0
@@ -105,8 +105,8 @@ async def test_a_scene_is_cut_to_its_seconds_and_keeps_its_sound(
     task = parts.task("video-image", files, **SCENE)
     result = await engine(replicate, outside, "film-scene").run(task, Record(tmp_path))
     (seen,) = replicate.faults.steps("create")
-    asked = seen.document["input"]
-    assert (asked["duration"], asked["aspect_ratio"], asked["generate_audio"]) == (6, "9:16", True)
+    request = seen.document["input"]
+    assert (request["duration"], request["aspect_ratio"], request["generate_audio"]) == (6, "9:16", True)
     (artifact,) = result.artifacts
     assert artifact.info == {"width": 480, "height": 854, "duration": pytest.approx(1, abs=0.03), "fps": 25}
     assert artifact.path is not None

@@ -65,8 +65,8 @@ def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: Si
 def test_a_ratio_that_is_asked_for_is_the_nearest(width: int, height: int) -> None:
     sizes = model_table.route("replicate", "image").sizes
     assert sizes is not None
-    said = sizes.encode(width, height)
-    across, down = (int(part) for part in said.split(":"))
+    data = sizes.encode(width, height)
+    across, down = (int(part) for part in data.split(":"))
     chosen = abs(math.log(across / down * height / width))
     for other in sizes.ratios:
         wide, high = (int(part) for part in other.split(":"))

@@ -60,19 +60,19 @@ def heard(folder: Path) -> dict[str, Path]:
 async def test_a_text_is_spoken_as_the_file_that_was_asked_for(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, name: str
 ) -> None:
-    said = "Good morning, dear friends."
+    text = "Good morning, dear friends."
     result = await speaker(openai, outside).run(
-        parts.task("tts", prompt=said, voice="ben", speed=2, format=name), record
+        parts.task("tts", prompt=text, voice="ben", speed=2, format=name), record
     )
     (artifact,) = result.artifacts
     assert artifact.path is not None
-    assert seconds(artifact.path) == pytest.approx(0.01 * len(said), abs=0.06)
+    assert seconds(artifact.path) == pytest.approx(0.01 * len(text), abs=0.06)
     assert (result.quality, result.data["voice"]) == ("full", "ben")
-    assert result.upstream_cost_micros == 15 * len(said)
-    (asked,) = openai.faults.steps("speak")
-    assert asked.document == {
+    assert result.upstream_cost_micros == 15 * len(text)
+    (request,) = openai.faults.steps("speak")
+    assert request.document == {
         "model": "tts-1",
-        "input": said,
+        "input": text,
         "voice": "ash",
         "speed": 2.0,
         "response_format": "wav",
@@ -82,11 +82,11 @@ async def test_a_text_is_spoken_as_the_file_that_was_asked_for(
 async def test_a_long_text_is_several_calls_and_one_file(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
-    said = " ".join(f"This is sentence number {number} of a long tale." for number in range(100))
-    result = await speaker(openai, outside).run(parts.task("tts", prompt=said, format="wav"), record)
+    text = " ".join(f"This is sentence number {number} of a long tale." for number in range(100))
+    result = await speaker(openai, outside).run(parts.task("tts", prompt=text, format="wav"), record)
     texts = [call.document["input"] for call in openai.faults.steps("speak")]
     assert len(texts) == 3
-    assert " ".join(texts) == said
+    assert " ".join(texts) == text
     assert result.artifacts[0].info["duration"] == pytest.approx(0.02 * sum(map(len, texts)) + 0.52, abs=0.01)
     assert record.fractions == sorted(record.fractions)
 
@@ -94,10 +94,10 @@ async def test_a_long_text_is_several_calls_and_one_file(
 async def test_another_server_has_its_own_model_and_voice(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
-    made = speaker(openai, outside, model="kokoro", inputs={"voice": "sage"}, price={"usd": "0"})
-    result = await made.run(parts.task("tts", prompt="Hello."), record)
-    (asked,) = openai.faults.steps("speak")
-    assert (asked.document["model"], asked.document["voice"]) == ("kokoro", "sage")
+    output = speaker(openai, outside, model="kokoro", inputs={"voice": "sage"}, price={"usd": "0"})
+    result = await output.run(parts.task("tts", prompt="Hello."), record)
+    (request,) = openai.faults.steps("speak")
+    assert (request.document["model"], request.document["voice"]) == ("kokoro", "sage")
     assert result.upstream_cost_micros == 0
 
 
@@ -154,8 +154,8 @@ async def test_what_is_heard_has_its_segments_words_and_times(
     with av.open(io.BytesIO(recording), "r") as container:
         assert container.format.name == "mp3"
         assert sum(frame.samples for frame in container.decode(audio=0)) > 40_000
-    (asked,) = openai.faults.steps("listen")
-    assert asked.document == {
+    (request,) = openai.faults.steps("listen")
+    assert request.document == {
         "model": ["whisper-1"],
         "response_format": ["verbose_json"],
         "timestamp_granularities[]": ["segment", "word"],
@@ -167,8 +167,8 @@ async def test_a_server_that_tells_no_times_gives_one_segment(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     openai.faults.add("listen", fault_server.answer(200, {"text": " Hello there. "}))
-    made = listener(openai, outside, inputs={"response_format": "json"})
-    result = await made.run(parts.task("stt", heard(tmp_path)), record)
+    output = listener(openai, outside, inputs={"response_format": "json"})
+    result = await output.run(parts.task("stt", heard(tmp_path)), record)
     assert result.data["text"] == "Hello there."
     assert [(each["start"], each["end"]) for each in result.data["segments"]] == [(0.0, 1.0)]
     assert result.data["confidence"] == 0
@@ -192,13 +192,13 @@ async def test_a_picture_is_described_in_either_dialect(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("caption", {"image_url": parts.source(tmp_path, 3000, 200)})
-    told = {}
+    response = {}
     for engine in (OpenAICaption, AnthropicCaption):
-        made = engine(outside, route="caption", base_url=openai.url, limits=LIMITS)
-        result = await made.run(task, record)
-        told[result.data["provider"]] = (result.data["text"], result.upstream_cost_micros, result.quality)
+        output = engine(outside, route="caption", base_url=openai.url, limits=LIMITS)
+        result = await output.run(task, record)
+        response[result.data["provider"]] = (result.data["text"], result.upstream_cost_micros, result.quality)
         assert (result.data["width"], result.data["height"]) == (3000, 200)
-    assert told == {
+    assert response == {
         "openai": ("A red square on white.", 711, "full"),
         "anthropic": ("A red square on white.", 940, "full"),
     }
@@ -207,8 +207,8 @@ async def test_a_picture_is_described_in_either_dialect(
         "sk-ant-canary",
         "2023-06-01",
     )
-    shown = first.document["messages"][0]["content"][1]["image_url"]["url"]
-    kind, _, data = shown.removeprefix("data:").partition(";base64,")
+    visible = first.document["messages"][0]["content"][1]["image_url"]["url"]
+    kind, _, data = visible.removeprefix("data:").partition(";base64,")
     source = second.document["messages"][0]["content"][0]["source"]
     assert source == {"type": "base64", "media_type": kind, "data": data}
     with Image.open(io.BytesIO(fakes.base64.b64decode(data))) as picture:
@@ -219,6 +219,6 @@ async def test_a_model_that_says_nothing_has_failed(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     openai.faults.add("describe", fault_server.answer(200, {"choices": []}))
-    made = OpenAICaption(outside, route="caption", base_url=openai.url, limits=LIMITS)
+    result = OpenAICaption(outside, route="caption", base_url=openai.url, limits=LIMITS)
     with pytest.raises(EngineError, match="without text"):
-        await made.run(parts.task("caption", {"image_url": parts.source(tmp_path)}), record)
+        await result.run(parts.task("caption", {"image_url": parts.source(tmp_path)}), record)

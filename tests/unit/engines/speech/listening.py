@@ -32,7 +32,7 @@ def pitch(wave: NDArray[Any], rate: int) -> float:
     window = round(0.06 * rate)
     low, high = rate // 420, rate // 60
     loud = 0.7 * float(np.sqrt((wave**2).mean()))
-    found: list[float] = []
+    results: list[float] = []
     for at in range(0, wave.size - window, window // 2):
         part = wave[at : at + window] - wave[at : at + window].mean()
         if float(np.sqrt((part**2).mean())) < loud:
@@ -40,5 +40,5 @@ def pitch(wave: NDArray[Any], rate: int) -> float:
         likeness = np.fft.irfft(np.abs(np.fft.rfft(part, 4 * window)) ** 2)
         best = low + int(np.argmax(likeness[low:high]))
         if likeness[best] > 0.4 * likeness[0]:
-            found.append(rate / best)
-    return float(np.median(found))
+            results.append(rate / best)
+    return float(np.median(results))

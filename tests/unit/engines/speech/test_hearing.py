@@ -58,23 +58,23 @@ def sound(path: Path, *parts: NDArray[np.float32]) -> Path:
 
 def test_words_are_found_with_their_times_and_how_sure_they_are(tmp_path: Path, ears: SphinxEngine) -> None:
     path = recording(tmp_path, "Please open the door and come into the house.", voice="ella", speed=0.9)
-    told = heard(ears, path)
+    response = heard(ears, path)
     right = {"please", "open", "the", "door", "and", "come", "into", "house"}
-    assert len(right & set(told["text"].split())) >= 4, told["text"]
-    words = [word for segment in told["segments"] for word in segment["words"]]
-    assert " ".join(word["word"] for word in words) == told["text"]
+    assert len(right & set(response["text"].split())) >= 4, response["text"]
+    words = [word for segment in response["segments"] for word in segment["words"]]
+    assert " ".join(word["word"] for word in words) == response["text"]
     assert all(a["end"] <= b["start"] + 0.02 for a, b in itertools.pairwise(words))
-    assert 0.05 < told["confidence"] < 1
-    assert told["language"] == "en"
-    assert heard(ears, path) == told
+    assert 0.05 < response["confidence"] < 1
+    assert response["language"] == "en"
+    assert heard(ears, path) == response
 
 
 def test_our_own_voices_are_understood(tmp_path: Path, ears: SphinxEngine) -> None:
-    said = "Good morning, would you mind speaking a little more slowly?"
-    told = heard(ears, recording(tmp_path, said, voice="henry"), timestamps=False)
-    right = re.sub(r"[^a-z ]", "", said.lower()).split()
-    alike = difflib.SequenceMatcher(None, right, told["text"].split(), autojunk=False)
-    assert sum(block.size for block in alike.get_matching_blocks()) >= 0.8 * len(right), told["text"]
+    text = "Good morning, would you mind speaking a little more slowly?"
+    response = heard(ears, recording(tmp_path, text, voice="henry"), timestamps=False)
+    right = re.sub(r"[^a-z ]", "", text.lower()).split()
+    alike = difflib.SequenceMatcher(None, right, response["text"].split(), autojunk=False)
+    assert sum(block.size for block in alike.get_matching_blocks()) >= 0.8 * len(right), response["text"]
 
 
 def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
 def test_a_pause_parts_segments(tmp_path: Path, ears: SphinxEngine) -> None:
     one = files.read(recording(tmp_path, "Open the door."), RATE)
     path = sound(tmp_path / "two.wav", one, np.zeros(RATE, np.float32), one)
-    told = heard(ears, path, timestamps=False)
-    assert len(told["segments"]) == 2
-    first, second = told["segments"]
+    response = heard(ears, path, timestamps=False)
+    assert len(response["segments"]) == 2
+    first, second = response["segments"]
     assert "words" not in first
     assert second["start"] - first["end"] > 0.8
     assert second["start"] == pytest.approx(first["start"] + one.size / RATE + 1, abs=0.3)
@@ -99,9 +99,9 @@ def test_a_pause_parts_segments(tmp_path: Path, ears: SphinxEngine) -> None:
 @pytest.mark.parametrize("level", [0.0, 1e-5])
 def test_nothing_is_made_of_silence(tmp_path: Path, ears: SphinxEngine, level: float) -> None:
     quiet = (level * np.random.default_rng(1).standard_normal(2 * RATE)).astype(np.float32)
-    told = heard(ears, sound(tmp_path / "quiet.wav", quiet))
-    assert (told["text"], told["segments"], told["confidence"]) == ("", [], 0.0)
-    assert told["duration"] == pytest.approx(2, abs=0.05)
+    response = heard(ears, sound(tmp_path / "quiet.wav", quiet))
+    assert (response["text"], response["segments"], response["confidence"]) == ("", [], 0.0)
+    assert response["duration"] == pytest.approx(2, abs=0.05)
 
 
 @pytest.mark.parametrize("format_", ["mp3", "opus"])
@@ -114,10 +114,10 @@ def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
     noise = 0.002 * np.random.default_rng(2).standard_normal(3 * RATE).astype(np.float32)
     voice = files.read(recording(tmp_path, "Open the door."), RATE)
     noise[RATE : RATE + voice.size] += voice[: 2 * RATE]
-    found = transcription.speech_ranges(noise)
-    assert len(found) == 1
-    assert found[0][0] / RATE == pytest.approx(1, abs=0.35)
-    assert found[0][1] / RATE == pytest.approx(1 + voice.size / RATE, abs=0.4)
+    result = transcription.speech_ranges(noise)
+    assert len(result) == 1
+    assert result[0][0] / RATE == pytest.approx(1, abs=0.35)
+    assert result[0][1] / RATE == pytest.approx(1 + voice.size / RATE, abs=0.4)
 
 
 @pytest.mark.parametrize("top", [1, 8])
@@ -132,12 +132,12 @@ def test_speech_without_pauses_is_split_at_the_quietest_point() -> None:
     voice = 0.2 * rng.standard_normal(moments.size).astype(np.float32)
     for gap in (19.0, 41.0, 62.0):
         voice[(moments > gap) & (moments < gap + 0.2)] = 0
-    found = transcription.speech_ranges(voice)
-    assert [(start / RATE, end / RATE) for start, end in found] == [
+    result = transcription.speech_ranges(voice)
+    assert [(start / RATE, end / RATE) for start, end in result] == [
         pytest.approx(part, abs=0.25) for part in ((0, 19.1), (19.1, 41.1), (41.1, 62.1), (62.1, 70))
     ]
-    assert all(before[1] == after[0] for before, after in itertools.pairwise(found))
-    assert 19 < found[0][1] / RATE < 19.2
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(result))
+    assert 19 < result[0][1] / RATE < 19.2
 
 
 def test_talking_speaks_transcribes_and_says_again(tmp_path: Path) -> None:

@@ -73,12 +73,14 @@ def test_the_pitch_stays_when_the_speed_changes(tmp_path: Path, speed: float) ->
     ("name", "kind"), [("mp3", "audio/mpeg"), ("opus", "audio/ogg"), ("wav", "audio/wav")]
 )
 def test_the_same_words_are_the_same_bytes_in_every_format(tmp_path: Path, name: str, kind: str) -> None:
-    made = [spoken(tmp_path / str(number), format=name)[0] for number in range(2)]
-    assert made[0].content_type == kind
-    assert made[0].path is not None
-    assert made[1].path is not None
-    assert made[0].path.read_bytes() == made[1].path.read_bytes()
-    assert files.read(made[0].path, RATE).size / RATE == pytest.approx(made[0].info["duration"], abs=0.06)
+    results = [spoken(tmp_path / str(number), format=name)[0] for number in range(2)]
+    assert results[0].content_type == kind
+    assert results[0].path is not None
+    assert results[1].path is not None
+    assert results[0].path.read_bytes() == results[1].path.read_bytes()
+    assert files.read(results[0].path, RATE).size / RATE == pytest.approx(
+        results[0].info["duration"], abs=0.06
+    )
 
 
 def test_every_voice_is_as_loud_and_none_clips(tmp_path: Path) -> None:
@@ -90,11 +92,11 @@ def test_every_voice_is_as_loud_and_none_clips(tmp_path: Path) -> None:
 
 
 def test_a_language_changes_how_the_same_letters_are_said(tmp_path: Path) -> None:
-    said = {
+    text = {
         code: espeak.phonemes("nation", voices.accent(voices.find("ava"), code))
         for code in ("en", "fr", "de")
     }
-    assert len(set(said.values())) == 3
+    assert len(set(text.values())) == 3
     lengths = {code: heard(tmp_path, "nation station", language=code).size for code in ("en", "fr", "de")}
     assert len(set(lengths.values())) == 3
 

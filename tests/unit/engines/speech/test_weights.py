@@ -25,10 +25,10 @@ PHONEMES = "_^$ abdefhijklmnoprstuvwzæðŋɐɑɔəɚɛɡɪɹʃʊʌʒˈˌːɾθ�
 
 def _node(kind: str, inputs: str, output: str, **numbers: int) -> bytes:
     """Return a graph node as protobuf."""
-    found = b"".join(_field(1, name) for name in inputs.split()) + _field(2, output) + _field(4, kind)
+    result = b"".join(_field(1, name) for name in inputs.split()) + _field(2, output) + _field(4, kind)
     for name, number in numbers.items():
-        found += _field(5, _field(1, name) + _field(3, number) + _field(20, 2))
-    return _field(1, found)
+        result += _field(5, _field(1, name) + _field(3, number) + _field(20, 2))
+    return _field(1, result)
 
 
 def _constant(name: str, value: NDArray[Any]) -> bytes:

@@ -43,9 +43,9 @@ def test_case_and_accents_are_nothing(tmp_path: Path) -> None:
 
 def test_vectors_have_length_one_unless_they_are_not_wanted_so(tmp_path: Path) -> None:
     texts = ("one", "one two three four five six", "", "!?", "\ud800")
-    found = vectors(tmp_path, *texts)
-    assert found.shape == (5, DIMENSIONS)
-    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    result = vectors(tmp_path, *texts)
+    assert result.shape == (5, DIMENSIONS)
+    assert np.allclose(np.linalg.norm(result, axis=1), 1, atol=1e-6)
     plain = vectors(tmp_path, *texts, normalize=False)
     assert np.linalg.norm(plain[1]) > 1.5 * np.linalg.norm(plain[0])
 

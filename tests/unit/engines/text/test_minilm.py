@@ -30,10 +30,10 @@ Weights = dict[str, NDArray[np.float32]]
 def random_weights(seed: int = 3) -> Weights:
     """Return the tensors of a small BERT with six layers and twelve heads."""
     draw = np.random.default_rng(seed)
-    made: Weights = {}
+    result: Weights = {}
 
     def put(name: str, *shape: int) -> None:
-        made[name] = draw.normal(0, 0.2, shape).astype(np.float32)
+        result[name] = draw.normal(0, 0.2, shape).astype(np.float32)
 
     put("embeddings.word_embeddings.weight", len(WORDS), WIDTH)
     put("embeddings.position_embeddings.weight", 512, WIDTH)
@@ -51,7 +51,7 @@ def random_weights(seed: int = 3) -> Weights:
     for name in norms:
         put(f"{name}.weight", WIDTH)
         put(f"{name}.bias", WIDTH)
-    return made
+    return result
 
 
 def write(folder: Path, weights: Weights) -> None:
@@ -138,8 +138,8 @@ def test_every_text_has_the_vector_that_the_definition_gives(folder: Path) -> No
         "unknown words": (2, 1, 1, 3),
         "cat " * 400: (2, *[5] * 254, 3),
     }
-    found = MiniLM(folder).vectors(list(ids))
-    for row, tokens in zip(found, ids.values(), strict=True):
+    result = MiniLM(folder).vectors(list(ids))
+    for row, tokens in zip(result, ids.values(), strict=True):
         assert np.abs(row - defined(random_weights(), tokens)).max() < 1e-6
 
 

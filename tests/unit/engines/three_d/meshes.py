@@ -46,8 +46,8 @@ def checked(data: bytes) -> dict[str, Any]:
 def values(data: bytes, name: str) -> Any:
     """Return an attribute of all primitives, concatenated."""
     scene = checked(data)
-    found = [one["attributes"][name] for one in scene["meshes"][0]["primitives"]]
-    return np.concatenate([_values(scene, data, at) for at in found])
+    results = [one["attributes"][name] for one in scene["meshes"][0]["primitives"]]
+    return np.concatenate([_values(scene, data, at) for at in results])
 
 
 def picture(data: bytes, number: int) -> Any:
@@ -55,9 +55,9 @@ def picture(data: bytes, number: int) -> Any:
     scene = checked(data)
     view = scene["bufferViews"][scene["images"][number]["bufferView"]]
     start = 28 + struct.unpack("<I", data[12:16])[0] + view["byteOffset"]
-    found = cv2.imdecode(np.frombuffer(data, np.uint8, view["byteLength"], start), cv2.IMREAD_COLOR)
-    assert found is not None
-    return found[..., ::-1]
+    result = cv2.imdecode(np.frombuffer(data, np.uint8, view["byteLength"], start), cv2.IMREAD_COLOR)
+    assert result is not None
+    return result[..., ::-1]
 
 
 def surface(data: bytes) -> Any:

@@ -53,5 +53,5 @@ def test_the_official_validator_finds_no_fault(
         path.write_bytes(data)
         done = processes.ran([*validator, path])
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)["issues"]
-        assert (found["numErrors"], found["numWarnings"]) == (0, 0), found["messages"]
+        result = json.loads(done.stdout)["issues"]
+        assert (result["numErrors"], result["numWarnings"]) == (0, 0), result["messages"]

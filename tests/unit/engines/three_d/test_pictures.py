@@ -171,10 +171,10 @@ def test_subject_is_found_without_alpha_or_whole_image_is_used(
     rgba = figure()
     ground = np.full((200, 200, 3), 235, np.uint8)
     rgb = np.where(rgba[..., 3:] > 0, rgba[..., :3], ground)
-    found = meshes.outline(
+    result = meshes.outline(
         meshes.surface(made(tmp_path, VoxelEngine(), rgb, style="mesh", mc_resolution=128))
     )
-    assert overlap(found, expected(0.85)) > 0.85
+    assert overlap(result, expected(0.85)) > 0.85
     plain = made(tmp_path, VoxelEngine(), np.full((60, 90, 3), 120, np.uint8), style="voxel32")
     assert np.ptp(meshes.values(plain, "POSITION")[:, 0]) > 0.7
     with pytest.raises(EngineError, match="transparent"):

@@ -134,9 +134,9 @@ def test_near_things_go_farther_than_far_ones() -> None:
     here, there = (yuv.to_rgb(stage.frame(one)) for one in (camera_moves.CameraPose(), pose))
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
-    found = dis.calc(grey[0], grey[1], films.NOTHING)[..., 0]
-    assert np.median(found[:, 250:]) > 9
-    assert abs(np.median(found[:, :70])) < 2
+    result = dis.calc(grey[0], grey[1], films.NOTHING)[..., 0]
+    assert np.median(result[:, 250:]) > 9
+    assert abs(np.median(result[:, :70])) < 2
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,9 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
     def peak(frames: int) -> int:
         tracemalloc.start()
         films.made(tmp_path, source, prompt="zoom in", num_frames=frames)
-        found = tracemalloc.get_traced_memory()[1]
+        result = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return found
+        return result
 
     peak(3)
     assert peak(60) < 1.25 * peak(6)  # a few frames wait for the encoder, however long the film
@@ -303,13 +303,13 @@ def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) ->
         yuv.to_rgb(stage.frame(camera_moves.CameraPose(pan_x=0.02 * step, zoom=1 + 0.01 * step)))
         for step in range(3)
     )
-    made = next(interpolate.FrameInterpolator().frames(first, last, 1))
+    result = next(interpolate.FrameInterpolator().frames(first, last, 1))
     blended = cv2.addWeighted(first, 0.5, last, 0.5, 0)
 
     def decibels(found: Any) -> float:
         return float(10 * np.log10(255**2 / ((found.astype(float) - truth) ** 2).mean()))
 
-    assert decibels(made) > decibels(blended) + 4
+    assert decibels(result) > decibels(blended) + 4
 
 
 def test_interpolated_frames_are_ordered_between_neighbours(source: Path) -> None:

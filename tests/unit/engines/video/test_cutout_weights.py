@@ -55,8 +55,8 @@ def test_video_cutout_keeps_size_and_reports_confidence(tmp_path: Path) -> None:
     assert 0 <= result.data["confidence"] <= 1
     assert artifact.path is not None
     with closing(VideoReader(artifact.path)) as reel:
-        shown = reel.pixels(reel.at(0.1), (64, 48))
-    assert shown[3, 3, 3] < 90 < 200 < shown[20, 22, 3]
+        visible = reel.pixels(reel.at(0.1), (64, 48))
+    assert visible[3, 3, 3] < 90 < 200 < visible[20, 22, 3]
 
 
 def test_image_model_cuts_out_frames_with_stable_still_areas(tmp_path: Path) -> None:
@@ -68,12 +68,12 @@ def test_image_model_cuts_out_frames_with_stable_still_areas(tmp_path: Path) -> 
     assert not engine.recurrent
     masks = engine.masks()
     rng = np.random.default_rng(3)
-    given = []
+    inputs = []
     for _ in range(3):
         noisy = np.clip(frame(20) + rng.normal(0, 4, (48, 64, 3)), 0, 255).astype(np.uint8)
-        given.append(masks.alpha(noisy))
-    assert given[2][20, 30] > 0.8 > 0.3 > given[2][2, 2]
-    assert np.abs(given[2] - given[1]).mean() < 0.02
+        inputs.append(masks.alpha(noisy))
+    assert inputs[2][20, 30] > 0.8 > 0.3 > inputs[2][2, 2]
+    assert np.abs(inputs[2] - inputs[1]).mean() < 0.02
 
 
 def test_new_weights_are_tested_and_useless_ones_refused(tmp_path: Path) -> None:

@@ -66,16 +66,16 @@ def rendered(folder: Path, video: Path) -> Path:
     files = dict.fromkeys(timeline.urls(project), video)
     project = timeline.without_urls(timeline.with_durations(project, {}))
     task = Task("t", "render", {"project": project, "format": "gif"}, files)
-    (made,) = TimelineEngine().run(task, Recorder(folder)).artifacts
-    assert made.path is not None
-    return made.path
+    (result,) = TimelineEngine().run(task, Recorder(folder)).artifacts
+    assert result.path is not None
+    return result.path
 
 
 def encoded(folder: Path, video: Path) -> Path:
     task = Task("t", "media-encode", {"operation": "gif", "width": WIDTH}, {"media": video})
-    (made,) = EncodeEngine().run(task, Recorder(folder)).artifacts
-    assert made.path is not None
-    return made.path
+    (result,) = EncodeEngine().run(task, Recorder(folder)).artifacts
+    assert result.path is not None
+    return result.path
 
 
 def decoded(path: Path) -> list[Array]:
@@ -99,9 +99,9 @@ SCENES = {
 def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: Factory, scene: str) -> None:
     ground, colour, limit = SCENES[scene]
     video = recorded(tmp_path / "video.mp4", ground(), colour)
-    shown, true = decoded(make(tmp_path, video)), decoded(video)
-    assert len(shown) == len(true) == FRAMES
-    for number, (frame, original) in enumerate(zip(shown, true, strict=True)):
+    visible, true = decoded(make(tmp_path, video)), decoded(video)
+    assert len(visible) == len(true) == FRAMES
+    for number, (frame, original) in enumerate(zip(visible, true, strict=True)):
         left = 8 + number * (WIDTH - SIDE - 16) // FRAMES // 2 * 2
         square = np.s_[62 : 58 + SIDE, left + 2 : left + SIDE - 2]
         assert error(frame[square], original[square]) < 8
@@ -111,8 +111,8 @@ def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: F
 @pytest.mark.parametrize("make", [rendered, encoded])
 def test_the_background_of_a_gif_does_not_flicker(tmp_path: Path, make: Factory) -> None:
     video = recorded(tmp_path / "video.mp4", landscape(), (255, 20, 230))
-    shown = np.stack(decoded(make(tmp_path, video)))[:, 100:]
-    moved = np.abs(np.diff(shown.astype(int), axis=0)).max(axis=3) > 0
+    visible = np.stack(decoded(make(tmp_path, video)))[:, 100:]
+    moved = np.abs(np.diff(visible.astype(int), axis=0)).max(axis=3) > 0
     assert moved.mean() < 0.002
 
 
@@ -133,17 +133,17 @@ def test_an_object_seen_in_the_last_frames_only_keeps_its_colour(tmp_path: Path)
     ground = landscape()
     spot = ground.copy()
     spot[200:206, 300:306] = (250, 240, 0)
-    shown = decoded(written(tmp_path, [ground] * 30 + [spot] * 2))
-    assert error(shown[31][200:206, 300:306], spot[200:206, 300:306]) < 4
-    assert (shown[0][:190] == shown[31][:190]).all()
+    visible = decoded(written(tmp_path, [ground] * 30 + [spot] * 2))
+    assert error(visible[31][200:206, 300:306], spot[200:206, 300:306]) < 4
+    assert (visible[0][:190] == visible[31][:190]).all()
 
 
 def test_a_still_region_of_exact_colours_is_exact_in_every_frame(tmp_path: Path) -> None:
     ground = np.full((HEIGHT, WIDTH, 3), (17, 99, 201), np.uint8)
     ground[:, WIDTH // 2 :] = (240, 238, 230)
     frames = [with_square(ground, (255, 0, 0), number) for number in range(FRAMES)]
-    shown = decoded(written(tmp_path, frames))
-    assert all((frame == true).all() for frame, true in zip(shown, frames, strict=True))
+    visible = decoded(written(tmp_path, frames))
+    assert all((frame == true).all() for frame, true in zip(visible, frames, strict=True))
 
 
 def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
@@ -160,16 +160,16 @@ def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
 def test_a_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
     ground = landscape()
     frames = [ground, 255 - ground] * 10
-    shown = decoded(written(tmp_path, frames, rate=50))
-    assert max(error(*pair) for pair in zip(shown, frames, strict=True)) < 4
-    assert len(np.unique(np.concatenate([frame.reshape(-1, 3) for frame in shown]), axis=0)) <= MAX_COLORS
+    visible = decoded(written(tmp_path, frames, rate=50))
+    assert max(error(*pair) for pair in zip(visible, frames, strict=True)) < 4
+    assert len(np.unique(np.concatenate([frame.reshape(-1, 3) for frame in visible]), axis=0)) <= MAX_COLORS
 
 
 def test_noise_of_a_still_background_is_not_shown(tmp_path: Path) -> None:
     ground, rng = landscape().astype(int), np.random.default_rng(5)
     frames = [(ground + rng.integers(-1, 2, ground.shape)).astype(np.uint8) for _ in range(12)]
-    shown = decoded(written(tmp_path, frames))
-    assert all((frame == shown[0]).all() for frame in shown)
+    visible = decoded(written(tmp_path, frames))
+    assert all((frame == visible[0]).all() for frame in visible)
 
 
 def test_memory_does_not_grow_with_the_number_of_frames(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_video_mask_flickers_less_than_per_frame_masks() -> None:
     rng = np.random.default_rng(3)
     pictures = [np.clip(one + rng.normal(0, 4, one.shape), 0, 255).astype(np.uint8) for one in pictures]
     steady = MaskTracker()
-    kept = [steady.alpha(one) for one in pictures]
+    remaining = [steady.alpha(one) for one in pictures]
     alone = [MaskTracker().alpha(one) for one in pictures]
-    assert _flicker(kept) < 0.75 * _flicker(alone)
+    assert _flicker(remaining) < 0.75 * _flicker(alone)
 
 
 def _flicker(masks: list[Array]) -> float:
@@ -85,8 +85,8 @@ def cut_out(seed: int, ground: Stratum, shot: Shot) -> tuple[list[float], float]
 
 
 def test_what_moves_by_itself_is_told_from_a_lively_ground() -> None:
-    found = [cut_out(seed, "cluttered", "standing")[0] for seed in (123,)]
-    assert np.mean(found) > 0.9, found
+    results = [cut_out(seed, "cluttered", "standing")[0] for seed in (123,)]
+    assert np.mean(results) > 0.9, results
 
 
 def test_the_camera_may_follow() -> None:
@@ -134,12 +134,12 @@ def test_ground_that_a_subject_has_left_does_not_stay_with_it() -> None:
     masks = MaskTracker()
     for picture, _ in frames[: masks.ahead]:
         masks.preview(picture)
-    found = []
+    results = []
     for step, (picture, truth) in enumerate(frames):
         if step + masks.ahead < len(frames):
             masks.preview(frames[step + masks.ahead][0])
-        found.append(overlap(masks.alpha(picture), truth))
-    assert found[-1] > 0.85, found  # it was 0.17: the whole way was kept
+        results.append(overlap(masks.alpha(picture), truth))
+    assert results[-1] > 0.85, results  # it was 0.17: the whole way was kept
 
 
 def lively(at: int) -> tuple[Array, Array]:
@@ -163,8 +163,8 @@ def test_passing_object_does_not_replace_a_still_subject() -> None:
     masks = MaskTracker()
     for picture, _ in frames[: masks.ahead]:
         masks.preview(picture)
-    found = [overlap(masks.alpha(picture), truth) for picture, truth in frames]
-    assert min(found) > 0.9, found  # it was 0: the first twelve frames were empty
+    results = [overlap(masks.alpha(picture), truth) for picture, truth in frames]
+    assert min(results) > 0.9, results  # it was 0: the first twelve frames were empty
 
 
 def test_coat_in_background_colour_stays_in_the_mask() -> None:

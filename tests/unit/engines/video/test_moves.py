@@ -112,12 +112,12 @@ def test_the_short_side_is_what_was_asked_for(resolution: str, shape: float, siz
 
 
 def test_sides_are_even_and_keep_the_aspect_ratio() -> None:
-    for resolution, wanted in dimensions.SHORT_SIDES.items():
+    for resolution, expected in dimensions.SHORT_SIDES.items():
         for width in range(300, 900, 7):
             shape = dimensions.aspect_ratio("auto", (width, 512))
             size = dimensions.frame(resolution, shape)
             assert size[0] % 2 == size[1] % 2 == 0
-            assert abs(min(size) - wanted) <= 16
+            assert abs(min(size) - expected) <= 16
             assert abs(size[0] / size[1] / shape - 1) < 0.002
 
 

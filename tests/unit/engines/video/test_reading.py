@@ -19,9 +19,9 @@ from tests.corpora import tricks
 
 def counting(path: Path, kind: str = "mp4", frames: int = 30, rate: int = 10) -> Path:
     """Write a video whose brightness identifies the frame."""
-    with encode.VideoEncoder(path, (32, 32), Fraction(rate), None, encode.KINDS[kind]) as made:
+    with encode.VideoEncoder(path, (32, 32), Fraction(rate), None, encode.KINDS[kind]) as result:
         for number in range(frames):
-            made.add(np.full((32, 32, 3), 8 * number, np.uint8))
+            result.add(np.full((32, 32, 3), 8 * number, np.uint8))
     return path
 
 
@@ -55,14 +55,14 @@ def test_a_cover_is_kept_from_film_to_film(tmp_path: Path) -> None:
     picture[:, 16:, 3] = 255
     for kind in ("webm-cover", "mov-cover"):
         path = tmp_path / kind
-        with encode.VideoEncoder(path, (32, 32), Fraction(10), None, encode.KINDS[kind]) as made:
+        with encode.VideoEncoder(path, (32, 32), Fraction(10), None, encode.KINDS[kind]) as output:
             for _ in range(3):
-                made.add(picture)
+                output.add(picture)
         reel = VideoReader(path)
-        found = reel.pixels(reel.at(0.2), (32, 32))
-        assert found.shape == (32, 32, 4), kind
-        assert found[:, 20:, 3].min() > 240
-        assert found[:, :12, 3].max() < 15
+        result = reel.pixels(reel.at(0.2), (32, 32))
+        assert result.shape == (32, 32, 4), kind
+        assert result[:, 20:, 3].min() > 240
+        assert result[:, :12, 3].max() < 15
         reel.close()
 
 
@@ -75,10 +75,10 @@ def test_voice_starts_at_its_time_and_is_followed_by_silence(tmp_path: Path, spe
     path.write_bytes(header + samples.tobytes())
     voice = AudioTrack(path, 0.5, speed)
     quiet = round(0.5 / speed * 48_000)
-    found = voice.read(quiet + round(2.0 / speed * 48_000) + 48_000)
-    onset = int(np.argmax(np.abs(found[0]) > 0.05))
+    content = voice.read(quiet + round(2.0 / speed * 48_000) + 48_000)
+    onset = int(np.argmax(np.abs(content[0]) > 0.05))
     assert abs(onset - quiet) < 0.03 * max(1.0, 1 / speed) * 48_000
-    assert np.abs(found[:, -24_000:]).max() < 0.01
+    assert np.abs(content[:, -24_000:]).max() < 0.01
     voice.close()
 
 
@@ -106,8 +106,8 @@ def test_a_header_that_is_cut_anywhere_breaks_nothing(tmp_path: Path) -> None:
     for data in (film(tmp_path / "m"), counting(tmp_path / "w", "webm").read_bytes(), wav(1.0, 440)):
         for end in range(16, 600, 13):
             path.write_bytes(data[:end])
-            told = headers.seconds(path, "audio")
-            assert told is None or 0 < told <= 3.1
+            response = headers.seconds(path, "audio")
+            assert response is None or 0 < response <= 3.1
 
 
 def test_what_is_no_film_is_refused_before_a_demuxer_sees_it(tmp_path: Path) -> None:

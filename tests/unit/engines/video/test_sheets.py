@@ -49,8 +49,8 @@ def reel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("fit", "box"), [("contain", {}), ("cover", {"width": 64, "height": 32})])
 def test_a_film_that_nothing_lies_over_is_not_changed(reel: Path, fit: str, box: dict[str, int]) -> None:
     clip = {"url": "a", "duration": 0.4, "fit": fit, **box}
-    said = {"width": 64, "height": 48, "fps": 10, "tracks": [{"type": "video", "clips": [clip]}]}
-    project = timeline.parse(timeline.without_urls(timeline.with_durations(timeline.check(said), {})))
+    text = {"width": 64, "height": 48, "fps": 10, "tracks": [{"type": "video", "clips": [clip]}]}
+    project = timeline.parse(timeline.without_urls(timeline.with_durations(timeline.check(text), {})))
     tracks = clip_timing.of(project, {timeline.file_name(0, 0): reel})
     top, rows = (8, 32) if box else (0, 48)
     with (
@@ -58,10 +58,10 @@ def test_a_film_that_nothing_lies_over_is_not_changed(reel: Path, fit: str, box:
         closing(VideoReader(reel)) as own,
     ):
         for second in (0.0, 0.1, 0.2, 0.3):
-            wanted = yuv.of_frame(own.at(second))
-            for step, found, plane in zip((1, 2, 2), stage.frame(second), wanted, strict=True):
-                shown = slice(0, rows // step), slice(top // step, (top + rows) // step)
-                assert np.array_equal(found[shown[0]], plane[shown[1]])
+            expected = yuv.of_frame(own.at(second))
+            for step, result, plane in zip((1, 2, 2), stage.frame(second), expected, strict=True):
+                visible = slice(0, rows // step), slice(top // step, (top + rows) // step)
+                assert np.array_equal(result[visible[0]], plane[visible[1]])
 
 
 PLACES = [(0, 0), (7, 4), (6, 5), (9, 11), (-5, -3), (50, 37)]
@@ -74,12 +74,12 @@ def test_a_sprite_anywhere_looks_the_same_on_both_papers(left: int, top: int, op
     cover = np.broadcast_to(np.linspace(0, 255, 21).astype(np.uint8)[None, :, None], pixels.shape)
     weighed = (pixels * (cover / 255)).astype(np.uint8)
     for sprite in (Sprite(pixels, left, top), Sprite(weighed, left, top, np.ascontiguousarray(cover))):
-        shown = []
+        visible = []
         for kind in ("gif", "mp4"):
             paper = FORMATS[kind]
             canvas = paper.fill(SIZE, (40, 80, 160))
             compositing.draw(paper, canvas, paper.layer(sprite), opacity)
-            shown.append(seen(canvas))
-        apart = np.abs(shown[0] - shown[1])
+            visible.append(seen(canvas))
+        apart = np.abs(visible[0] - visible[1])
         assert apart.mean() < 2.5
         assert np.median(apart) <= 2

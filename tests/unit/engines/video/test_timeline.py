@@ -45,8 +45,8 @@ def media_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 def made(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: Any) -> Path:
     """Render a project whose clips name those files."""
-    said = {**PLAIN, **more, "tracks": [{"type": kind, "clips": clips} for kind, clips in tracks]}
-    project = timeline.check(said)
+    text = {**PLAIN, **more, "tracks": [{"type": kind, "clips": clips} for kind, clips in tracks]}
+    project = timeline.check(text)
     files = {name: media_files[url] for name, url in timeline.urls(project).items()}
     project = timeline.without_urls(timeline.with_durations(project, {}))
     artifact = (
@@ -104,14 +104,14 @@ def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
 ) -> None:
     counting = tmp_path / "counting.mp4"
 
-    with encode.VideoEncoder(counting, (32, 32), Fraction(10)) as made:
+    with encode.VideoEncoder(counting, (32, 32), Fraction(10)) as result:
         for number in range(20):
-            made.add(np.full((32, 32, 3), 12 * number, np.uint8))
+            result.add(np.full((32, 32, 3), 12 * number, np.uint8))
     clip = {"url": "counting", "trim_start": 0.5, "speed": 2, "duration": 1.5}
     seen = rendered(tmp_path, {"counting": counting}, ("video", [clip]), width=32, height=32)
     shades = [seen.colour(second / 10, 16, 16)[0] / 12 for second in range(15)]
-    wanted = [min(19, 5 + 2 * step) for step in range(15)]
-    assert np.abs(np.array(shades) - wanted).max() < 0.6
+    expected = [min(19, 5 + 2 * step) for step in range(15)]
+    assert np.abs(np.array(shades) - expected).max() < 0.6
 
 
 def test_fades_take_the_picture_to_nothing(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
@@ -223,13 +223,13 @@ def _limited(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> sprites.Sprite:
     """Render a text on a frame of 320 x 180."""
-    said = {
+    message = {
         "width": 320,
         "height": 180,
         **(project or {}),
         "tracks": [{"type": "text", "clips": [{"text": text, **clip}]}],
     }
-    whole = timeline.parse(timeline.check(said))
+    whole = timeline.parse(timeline.check(message))
     return timeline_text.of(whole.tracks[0].clips[0], whole)
 
 
@@ -269,20 +269,20 @@ def test_lines_are_aligned_in_their_box(align: str, share: float) -> None:
 def test_long_text_wraps_by_word_and_long_word_by_letter() -> None:
     words = lettered("several words that need more than a line", x=10, width=120, style={"font_size": 20})
     letters = lettered("x" * 60, x=10, width=120, style={"font_size": 20})
-    for found in (words, letters):
-        left, top, right, bottom = inked(found)
+    for result in (words, letters):
+        left, top, right, bottom = inked(result)
         assert left >= 10
         assert right <= 131
         assert bottom - top > 40
 
 
 def test_a_texts_ground_is_drawn_behind_it_in_its_colour() -> None:
-    found = lettered("Hi", style={"font_size": 40, "color": "#ff0000", "background": "rgba(0,0,255,0.5)"})
-    assert found.cover is not None
-    middle = found.pixels.shape[0] // 2
-    assert found.pixels[middle, 3].tolist() == [0, 0, 128]
-    assert found.cover[middle, 3, 0] == 128
-    assert (found.pixels.reshape(-1, 3).max(0) == [255, 0, 128]).all()
+    result = lettered("Hi", style={"font_size": 40, "color": "#ff0000", "background": "rgba(0,0,255,0.5)"})
+    assert result.cover is not None
+    middle = result.pixels.shape[0] // 2
+    assert result.pixels[middle, 3].tolist() == [0, 0, 128]
+    assert result.cover[middle, 3, 0] == 128
+    assert (result.pixels.reshape(-1, 3).max(0) == [255, 0, 128]).all()
 
 
 LONG = "What somebody wrote for the foot of a film, and never thought about where it would come to an end. "
@@ -300,8 +300,8 @@ def test_text_shrinks_to_fit_unless_its_size_is_set() -> None:
     _, top, _, bottom = inked(lettered(LONG * 4, {"height": 320}))
     assert top >= 16
     assert bottom <= 304
-    said = inked(lettered(LONG * 4, {"height": 320}, style={"font_size": 22}))
-    assert said[3] - said[1] > 400
+    text = inked(lettered(LONG * 4, {"height": 320}, style={"font_size": 22}))
+    assert text[3] - text[1] > 400
 
 
 def on(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, Any]:
@@ -314,15 +314,15 @@ def on(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, A
 @pytest.mark.parametrize("ground", [0, 70, 128, 200, 255])
 @pytest.mark.parametrize("colour", ["white", "black", "#808080", "#ffd400", "#0033aa"])
 def test_text_is_legible_on_any_background_in_its_colour(colour: str, ground: int) -> None:
-    asked = np.array((css_colors.rgba(colour) or (0, 0, 0, 0))[:3])
+    request = np.array((css_colors.rgba(colour) or (0, 0, 0, 0))[:3])
     seen = on(
         (ground, ground, ground), lettered("WORD", {"width": 640, "height": 360}, style={"color": colour})
     )
-    letters = (np.abs(seen - asked).max(2) < 1).astype(np.uint8)
+    letters = (np.abs(seen - request).max(2) < 1).astype(np.uint8)
     rim = (cv2.dilate(letters, np.ones((9, 9), np.uint8)) > 0) & (letters == 0)
     assert letters.sum() > 100
     light = seen[rim].mean(1)
-    assert float(np.abs(light - asked.mean()).max()) > 85
+    assert float(np.abs(light - request.mean()).max()) > 85
 
 
 def test_no_rim_shines_through_letters_that_are_clear() -> None:
@@ -335,9 +335,9 @@ def test_no_rim_shines_through_letters_that_are_clear() -> None:
 
 
 def test_a_ground_that_is_said_takes_the_rims_place() -> None:
-    found = lettered("Hi", style={"background": "transparent", "font_size": 40})
-    assert found.cover is not None
-    assert (found.pixels == found.cover).all()
+    result = lettered("Hi", style={"background": "transparent", "font_size": 40})
+    assert result.cover is not None
+    assert (result.pixels == result.cover).all()
 
 
 def test_emoji_without_a_font_is_omitted_and_a_letter_is_not() -> None:

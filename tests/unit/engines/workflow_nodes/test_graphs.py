@@ -70,9 +70,9 @@ def with_(graph: Graph, **nodes: dict[str, Any]) -> Graph:
 
 async def test_words_become_a_picture_of_the_asked_size_by_one_order(graph_fixture: GraphFixture) -> None:
     ended = await graph_fixture.run(PAINT)
-    [(model, asked)] = graph_fixture.children.asked
+    [(model, request)] = graph_fixture.children.asked
     assert model == "graph-image"
-    assert asked == {
+    assert request == {
         "prompt": "a lighthouse at sunset",
         "negative_prompt": "people",
         "width": 96,
@@ -92,18 +92,18 @@ async def test_words_become_a_picture_of_the_asked_size_by_one_order(graph_fixtu
 
 
 async def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
-    made = []
+    results = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         graph_fixture = GraphFixture(tmp_path / name)
         await graph_fixture.run(PAINT)
-        made.append(graph_fixture.outputs.made[0][2])
-    assert made[0] == made[1]
+        results.append(graph_fixture.outputs.made[0][2])
+    assert results[0] == results[1]
 
 
 async def test_a_batch_is_an_order_for_each_picture(graph_fixture: GraphFixture) -> None:
     await graph_fixture.run(with_(PAINT, _4=node("EmptyLatentImage", width=64, height=64, batch_size=2)))
-    assert [asked["seed"] for _, asked in graph_fixture.children.asked] == [42, 43]
+    assert [request["seed"] for _, request in graph_fixture.children.asked] == [42, 43]
     assert len(graph_fixture.outputs.made) == 2
 
 
@@ -150,8 +150,8 @@ async def test_a_picture_is_repainted_as_much_as_the_sampler_says(graph_fixture:
     )
     graph["5"]["inputs"]["denoise"] = 0.55
     await graph_fixture.run(graph)
-    [(model, asked)] = graph_fixture.children.asked
-    assert (model, asked["strength"], asked["style_prompt"]) == (
+    [(model, request)] = graph_fixture.children.asked
+    assert (model, request["strength"], request["style_prompt"]) == (
         "graph-restyle",
         0.55,
         "a lighthouse at sunset",
@@ -232,17 +232,17 @@ async def test_words_become_a_moving_picture(graph_fixture: GraphFixture) -> Non
         method="fastest",
     )
     ended = await graph_fixture.run(film_graph(latent, save))
-    [(model, asked)] = graph_fixture.children.asked
-    wanted = {"num_frames": 9, "frames_per_second": 24, "width": 128, "height": 96, "steps": 9, "seed": 7}
+    [(model, request)] = graph_fixture.children.asked
+    expected = {"num_frames": 9, "frames_per_second": 24, "width": 128, "height": 96, "steps": 9, "seed": 7}
     assert model == "graph-film"
-    assert {name: asked[name] for name in wanted} == wanted
+    assert {name: request[name] for name in expected} == expected
     moving: Any = Image.open(io.BytesIO(graph_fixture.outputs.made[0][2]))
-    shown = 0  # a frame that is equal to the one before only lengthens that
+    visible = 0  # a frame that is equal to the one before only lengthens that
     for at in range(moving.n_frames):
         moving.seek(at)
         moving.load()
-        shown += moving.info["duration"]
-    assert (shown // 41, moving.size) == (9, (128, 96))
+        visible += moving.info["duration"]
+    assert (visible // 41, moving.size) == (9, (128, 96))
     assert moving.n_frames > 4
     assert ended.outputs["7"]["animated"] == (True,)
 
@@ -269,10 +269,10 @@ async def test_a_picture_becomes_a_film_with_its_first_frame(graph_fixture: Grap
     graph["c"]["inputs"] |= {"positive": ["l", 0], "negative": ["l", 1]}
     graph["5"]["inputs"]["latent_image"] = ["l", 2]
     await graph_fixture.run(graph)
-    [(model, asked)] = graph_fixture.children.asked
+    [(model, request)] = graph_fixture.children.asked
     assert model == "graph-film"
-    assert isinstance(asked["image_url"], NodeFile)
-    assert asked["prompt"] == "a lighthouse at sunset"
+    assert isinstance(request["image_url"], NodeFile)
+    assert request["prompt"] == "a lighthouse at sunset"
     assert frames_of(graph_fixture.outputs.made[0][2]) == (9, 128, 96)
 
 
@@ -360,9 +360,9 @@ async def test_an_upscale_is_the_platforms(graph_fixture: GraphFixture) -> None:
     put(graph_fixture)
 
     def enlarged(inputs: Mapping[str, Any]) -> NodeChild:
-        made = Image.open(inputs["image"].path).resize((80 * inputs["scale"], 60 * inputs["scale"]))
+        result = Image.open(inputs["image"].path).resize((80 * inputs["scale"], 60 * inputs["scale"]))
         out = io.BytesIO()
-        made.save(out, "PNG")
+        result.save(out, "PNG")
         return NodeChild((graph_fixture.children.file(out.getvalue(), "image/png"),))
 
     graph_fixture.children.given["upscaler"] = enlarged
@@ -437,8 +437,8 @@ async def test_a_file_that_is_no_picture_says_so(graph_fixture: GraphFixture) ->
 
 
 def test_orders_are_known_before_a_graph_runs() -> None:
-    found = estimate.orders(validate(PAINT, registry.registry()))
-    assert [(node_id, order.model) for node_id, order in found] == [("6", "graph-image")]
+    result = estimate.orders(validate(PAINT, registry.registry()))
+    assert [(node_id, order.model) for node_id, order in result] == [("6", "graph-image")]
 
 
 def test_every_class_with_a_function_takes_what_its_schema_says() -> None:

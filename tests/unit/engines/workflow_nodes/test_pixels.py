@@ -43,53 +43,53 @@ def cubic(distance: float) -> float:
 def interpolated(line: Any, to: int, method: str) -> Any:
     """Resample one line of pixels, pixel by pixel."""
     length = len(line)
-    made = []
+    results = []
     for at in range(to):
         centre = (at + 0.5) * length / to - 0.5
         if method == "nearest-exact":
-            made.append(line[min(length - 1, int((at + 0.5) * length / to))])
+            results.append(line[min(length - 1, int((at + 0.5) * length / to))])
         elif method == "area":
-            made.append(line[at * length // to : -(-(at + 1) * length // to)].mean(0))
+            results.append(line[at * length // to : -(-(at + 1) * length // to)].mean(0))
         else:
             reach = 1 if method == "bilinear" else 2
             first = int(np.floor(centre)) - reach + 1
             weight = (lambda d: max(0.0, 1 - abs(d))) if method == "bilinear" else cubic
             taps = [(min(max(k, 0), length - 1), weight(centre - k)) for k in range(first, first + 2 * reach)]
-            made.append(sum(line[k] * w for k, w in taps))
-    return np.array(made)
+            results.append(sum(line[k] * w for k, w in taps))
+    return np.array(results)
 
 
 @pytest.mark.parametrize("method", ["nearest-exact", "bilinear", "area", "bicubic"])
 @pytest.mark.parametrize(("width", "height"), [(17, 13), (4, 5), (9, 3)])
 def test_pictures_are_scaled_pixel_for_pixel(method: str, width: int, height: int) -> None:
-    given = picture()
-    down = np.stack([interpolated(given[0][:, at], height, method) for at in range(given.shape[2])], 1)
-    wanted = np.stack([interpolated(row, width, method) for row in down])
-    made = scaling.scaled(given, width, height, method)
-    assert made.shape == (1, height, width, 3)
-    assert np.abs(made[0] - wanted).max() < 2e-6
+    inputs = picture()
+    down = np.stack([interpolated(inputs[0][:, at], height, method) for at in range(inputs.shape[2])], 1)
+    expected = np.stack([interpolated(row, width, method) for row in down])
+    result = scaling.scaled(inputs, width, height, method)
+    assert result.shape == (1, height, width, 3)
+    assert np.abs(result[0] - expected).max() < 2e-6
 
 
 def test_lanczos_goes_through_bytes() -> None:
-    given = picture(20, 20)
-    wanted = Image.fromarray(values.to_bytes(given)[0]).resize((7, 9), Image.Resampling.LANCZOS)
-    assert np.array_equal(values.to_bytes(scaling.scaled(given, 7, 9, "lanczos"))[0], np.asarray(wanted))
+    inputs = picture(20, 20)
+    expected = Image.fromarray(values.to_bytes(inputs)[0]).resize((7, 9), Image.Resampling.LANCZOS)
+    assert np.array_equal(values.to_bytes(scaling.scaled(inputs, 7, 9, "lanczos"))[0], np.asarray(expected))
 
 
 def test_a_middle_is_kept_where_the_shape_differs() -> None:
-    given = np.zeros((1, 4, 8, 3), np.float32)
-    given[:, :, 2:6] = 1
-    assert scaling.scaled(given, 4, 4, "nearest-exact", "center").min() == 1
+    inputs = np.zeros((1, 4, 8, 3), np.float32)
+    inputs[:, :, 2:6] = 1
+    assert scaling.scaled(inputs, 4, 4, "nearest-exact", "center").min() == 1
 
 
 def test_sizes_follow_the_other_side_the_factor_and_the_pixels() -> None:
-    given = picture(10, 20)
-    assert images.scale(NOWHERE, given, "bilinear", 0, 5, "disabled")[0].shape[1:3] == (5, 10)
-    assert images.scale_by(NOWHERE, given, "area", 0.5)[0].shape[1:3] == (5, 10)
-    assert images.scale_to_pixels(NOWHERE, given, "area", 0.0002)[0].shape[1:3] == (10, 20)
-    assert images.scale_to_side(NOWHERE, given, "area", 10)[0].shape[1:3] == (5, 10)
+    inputs = picture(10, 20)
+    assert images.scale(NOWHERE, inputs, "bilinear", 0, 5, "disabled")[0].shape[1:3] == (5, 10)
+    assert images.scale_by(NOWHERE, inputs, "area", 0.5)[0].shape[1:3] == (5, 10)
+    assert images.scale_to_pixels(NOWHERE, inputs, "area", 0.0002)[0].shape[1:3] == (10, 20)
+    assert images.scale_to_side(NOWHERE, inputs, "area", 10)[0].shape[1:3] == (5, 10)
     with pytest.raises(UnusableInput):
-        images.scale_by(NOWHERE, given, "area", 10_000)
+        images.scale_by(NOWHERE, inputs, "area", 10_000)
 
 
 def convolved(given: Any, kernel: Any) -> Any:
@@ -107,14 +107,14 @@ def bell(radius: int, sigma: float) -> Any:
 
 
 def test_blur_and_sharpen_are_convolutions_with_a_bell_of_radii() -> None:
-    given = picture(12, 14)
-    blurred = images.blur(NOWHERE, given, 2, 0.7)[0][0]
-    assert np.abs(blurred - convolved(given[0], bell(2, 0.7))).max() < 1e-5
+    inputs = picture(12, 14)
+    blurred = images.blur(NOWHERE, inputs, 2, 0.7)[0][0]
+    assert np.abs(blurred - convolved(inputs[0], bell(2, 0.7))).max() < 1e-5
     kernel = bell(1, 1.0) * -(0.5 * 10)
     kernel[1, 1] += 1 - kernel.sum()
-    sharp = images.sharpen(NOWHERE, given, 1, 1.0, 0.5)[0][0]
-    assert np.abs(sharp - np.clip(convolved(given[0], kernel), 0, 1)).max() < 1e-5
-    assert images.blur(NOWHERE, given, 0, 1.0)[0] is given
+    sharp = images.sharpen(NOWHERE, inputs, 1, 1.0, 0.5)[0][0]
+    assert np.abs(sharp - np.clip(convolved(inputs[0], kernel), 0, 1)).max() < 1e-5
+    assert images.blur(NOWHERE, inputs, 0, 1.0)[0] is inputs
 
 
 @pytest.mark.parametrize(
@@ -136,15 +136,15 @@ def test_blends(mode: str, wanted: float) -> None:
 
 
 def test_pictures_are_turned_cut_padded_and_joined() -> None:
-    given = picture(4, 6)
-    assert np.array_equal(images.invert(NOWHERE, given)[0], 1 - given)
-    assert np.array_equal(images.crop(NOWHERE, given, 3, 2, 1, 1)[0], given[:, 1:3, 1:4])
-    assert np.array_equal(images.rotate(NOWHERE, given, "90 degrees")[0][0, 0, 0], given[0, -1, 0])
-    assert np.array_equal(images.flip(NOWHERE, given, "y-axis: horizontally")[0], given[:, :, ::-1])
-    assert images.batch(NOWHERE, given, picture(8, 8))[0].shape == (2, 4, 6, 3)
+    inputs = picture(4, 6)
+    assert np.array_equal(images.invert(NOWHERE, inputs)[0], 1 - inputs)
+    assert np.array_equal(images.crop(NOWHERE, inputs, 3, 2, 1, 1)[0], inputs[:, 1:3, 1:4])
+    assert np.array_equal(images.rotate(NOWHERE, inputs, "90 degrees")[0][0, 0, 0], inputs[0, -1, 0])
+    assert np.array_equal(images.flip(NOWHERE, inputs, "y-axis: horizontally")[0], inputs[:, :, ::-1])
+    assert images.batch(NOWHERE, inputs, picture(8, 8))[0].shape == (2, 4, 6, 3)
     assert images.from_batch(NOWHERE, picture(count=5), 3, 9)[0].shape[0] == 2
     assert images.empty(NOWHERE, 2, 1, 1, 0xFF8000)[0][0, 0, 0] == pytest.approx([1, 128 / 255, 0])
-    grown, cover = images.pad(NOWHERE, given, 2, 0, 1, 0, feathering=1)
+    grown, cover = images.pad(NOWHERE, inputs, 2, 0, 1, 0, feathering=1)
     assert (grown.shape, cover.shape) == ((1, 4, 9, 3), (1, 4, 9))
     assert grown[0, 0, 0, 0] == 0.5
     assert cover[0, :, :2].min() == 1
@@ -154,37 +154,37 @@ def test_pictures_are_turned_cut_padded_and_joined() -> None:
 def test_a_picture_is_laid_into_another_where_its_mask_lets_it() -> None:
     below, above = np.zeros((1, 4, 4, 3), np.float32), np.ones((1, 2, 2, 3), np.float32)
     cover = np.array([[[1, 0], [0.5, 1]]], np.float32)
-    made = masks.composite(NOWHERE, below, above, 1, 2, resize_source=False, mask=cover)[0][0, ..., 0]
-    assert np.array_equal(made[2:, 1:3], cover[0])
-    assert made.sum() == cover.sum()
+    result = masks.composite(NOWHERE, below, above, 1, 2, resize_source=False, mask=cover)[0][0, ..., 0]
+    assert np.array_equal(result[2:, 1:3], cover[0])
+    assert result.sum() == cover.sum()
     off = masks.composite(NOWHERE, below, above, -1, -1, resize_source=False)[0][0, ..., 0]
     assert (off[0, 0], off.sum()) == (1, 1)
     assert below.max() == 0
 
 
 def test_masks() -> None:
-    given = np.zeros((1, 5, 5), np.float32)
-    given[0, 2, 2] = 1
-    assert masks.grow(NOWHERE, given, 1, tapered_corners=True)[0].sum() == 5
-    assert masks.grow(NOWHERE, given, 1, tapered_corners=False)[0].sum() == 9
-    assert masks.grow(NOWHERE, 1 - given, -1, tapered_corners=False)[0].sum() == 16
+    inputs = np.zeros((1, 5, 5), np.float32)
+    inputs[0, 2, 2] = 1
+    assert masks.grow(NOWHERE, inputs, 1, tapered_corners=True)[0].sum() == 5
+    assert masks.grow(NOWHERE, inputs, 1, tapered_corners=False)[0].sum() == 9
+    assert masks.grow(NOWHERE, 1 - inputs, -1, tapered_corners=False)[0].sum() == 16
     assert masks.feather(NOWHERE, np.ones((1, 4, 4), np.float32), 2, 0, 0, 0)[0][0, 0].tolist() == [
         0.5,
         1,
         1,
         1,
     ]
-    assert masks.combine(NOWHERE, given, np.ones((1, 2, 2)), 0, 0, "add")[0].sum() == 5
+    assert masks.combine(NOWHERE, inputs, np.ones((1, 2, 2)), 0, 0, "add")[0].sum() == 5
     assert masks.from_color(NOWHERE, images.empty(NOWHERE, 2, 2, 1, 0x102030)[0], 0x102030)[0].min() == 1
-    assert np.array_equal(masks.from_image(NOWHERE, masks.to_image(NOWHERE, given)[0], "red")[0], given)
-    joined = masks.join_alpha(NOWHERE, picture(5, 5), given)[0]
-    assert np.array_equal(masks.split_alpha(NOWHERE, joined)[1], given)
+    assert np.array_equal(masks.from_image(NOWHERE, masks.to_image(NOWHERE, inputs)[0], "red")[0], inputs)
+    joined = masks.join_alpha(NOWHERE, picture(5, 5), inputs)[0]
+    assert np.array_equal(masks.split_alpha(NOWHERE, joined)[1], inputs)
 
 
 def test_edges_are_found_where_a_picture_changes() -> None:
-    given = np.zeros((1, 20, 20, 3), np.float32)
-    given[:, :, 10:] = 1
-    edges = images.canny(NOWHERE, given, 0.2, 0.5)[0][0, ..., 0]
+    inputs = np.zeros((1, 20, 20, 3), np.float32)
+    inputs[:, :, 10:] = 1
+    edges = images.canny(NOWHERE, inputs, 0.2, 0.5)[0][0, ..., 0]
     assert set(np.unique(edges)) == {0, 1}
     assert set(np.nonzero(edges)[1]) <= {9, 10}
 
@@ -203,11 +203,11 @@ def test_a_loaded_picture_has_a_mask_where_it_is_clear(tmp_path: Path) -> None:
 
 def test_sound_is_cut_joined_and_made_louder() -> None:
     wave = np.linspace(-0.5, 0.5, 48_000, dtype=np.float32)[None]
-    given = AudioValue(wave, 48_000)
-    assert audio.trim(NOWHERE, given, -0.5, 0.25)[0].wave.shape[1] == 12_000
-    assert audio.concat(NOWHERE, given, given, "after")[0].wave.shape == (2, 96_000)
-    assert audio.merge(NOWHERE, given, given, "add")[0].wave.max() == pytest.approx(1)
-    assert audio.volume(NOWHERE, given, -6)[0].wave.max() == pytest.approx(0.5 * 10**-0.3)
+    inputs = AudioValue(wave, 48_000)
+    assert audio.trim(NOWHERE, inputs, -0.5, 0.25)[0].wave.shape[1] == 12_000
+    assert audio.concat(NOWHERE, inputs, inputs, "after")[0].wave.shape == (2, 96_000)
+    assert audio.merge(NOWHERE, inputs, inputs, "add")[0].wave.max() == pytest.approx(1)
+    assert audio.volume(NOWHERE, inputs, -6)[0].wave.max() == pytest.approx(0.5 * 10**-0.3)
     assert audio.empty(NOWHERE, 0.5, 44_100, 1)[0].wave.shape == (1, 22_050)
 
 
@@ -216,7 +216,7 @@ def test_values_come_out_of_bytes_as_they_went_in(tmp_path: Path) -> None:
     whole = images.empty(NOWHERE, 3, 2, 2, 0x123456)[0]
     film = tmp_path / "film"
     film.write_bytes(b"film")
-    given = (
+    inputs = (
         whole,
         picture(),
         AudioValue(picture(1, 4)[0, 0].T, 44_100),
@@ -225,12 +225,12 @@ def test_values_come_out_of_bytes_as_they_went_in(tmp_path: Path) -> None:
         None,
         VideoValue(NodeFile("d", "video/mp4", film)),
     )
-    data = packer.pack(given)
+    data = packer.pack(inputs)
     assert data is not None
     back = packer.unpack(data)
     assert np.array_equal(back[0], whole)
-    assert np.array_equal(back[1], given[1])
-    assert np.array_equal(back[2].wave, given[2].wave)
+    assert np.array_equal(back[1], inputs[1])
+    assert np.array_equal(back[2].wave, inputs[2].wave)
     assert back[3:6] == ("text", 3, None)
     assert back[6].file.path.read_bytes() == b"film"
     assert packer.pack((object(),)) is None

@@ -48,9 +48,10 @@ def turn(*parts: Any) -> Any:
     ],
 )
 async def test_bytes_take_the_place_of_an_address(part: Any, became: Any) -> None:
-    told = await shown(Store(), turn(part))
+    response = await shown(Store(), turn(part))
     assert (
-        next(value for name, value in told["messages"][0]["content"][0].items() if name != "type") == became
+        next(value for name, value in response["messages"][0]["content"][0].items() if name != "type")
+        == became
     )
 
 
@@ -78,8 +79,8 @@ async def test_file_like_urls_go_through_the_same_fetcher(address: str) -> None:
 async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
     store = Store()
     call = {"role": "assistant", "content": [{"type": "tool_use", "input": {"image_url": URL}}]}
-    found = {"type": "search_result", "source": URL}
-    parts = turn({"image_url": {"url": DATA}}, {"image_url": 5}, found, "x")["messages"]
+    result = {"type": "search_result", "source": URL}
+    parts = turn({"image_url": {"url": DATA}}, {"image_url": 5}, result, "x")["messages"]
     body = {"messages": [call, *parts, 5]}
     assert await shown(store, body) == body
     plain = b'{"messages": [{"content":  "https://example.com"}]}'

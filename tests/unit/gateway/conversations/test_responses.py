@@ -44,22 +44,22 @@ class Place:
 
     async def names(self, name: str) -> list[str]:
         """A response and those before it."""
-        found = await self.response_store().get_chain(Tenant(self.account_id), name, MOST)
-        return [] if found is None else [turn.id for turn in found.turns]
+        result = await self.response_store().get_chain(Tenant(self.account_id), name, MOST)
+        return [] if result is None else [turn.id for turn in result.turns]
 
     async def fault(self, name: str, most: int = MOST) -> errors.SixfoldError | None:
         """Why a conversation does not begin with its first response."""
-        found = await self.response_store().get_chain(Tenant(self.account_id), name, most)
-        assert found is not None
-        return found.fault
+        result = await self.response_store().get_chain(Tenant(self.account_id), name, most)
+        assert result is not None
+        return result.fault
 
 
 @asynccontextmanager
 async def place(back: str, folder: Path) -> AsyncIterator[Place]:
-    found: Place | None = None
-    async with databases.on(back, folder, lambda: found.moment if found else BEGAN) as database:
-        found = Place(database, (await database.write(accounts.create("a@example.com"))).id)
-        yield found
+    result: Place | None = None
+    async with databases.on(back, folder, lambda: result.moment if result else BEGAN) as database:
+        result = Place(database, (await database.write(accounts.create("a@example.com"))).id)
+        yield result
 
 
 @BACKS
@@ -161,20 +161,20 @@ async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back
         with pytest.raises(ResponseNotFound):
             await response_store.get_chain(Tenant(other), "same", MOST)
         await response_store.record(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
-        found = [
+        results = [
             await response_store.get_chain(Tenant(who), "same", MOST) for who in (here.account_id, other)
         ]
-        told = [(turn.input, turn.server) for one in found if one is not None for turn in one.turns]
-        assert told == [('["mine"]', ""), ('["theirs"]', "s/m")]
+        messages = [(turn.input, turn.server) for one in results if one is not None for turn in one.turns]
+        assert messages == [('["mine"]', ""), ('["theirs"]', "s/m")]
 
 
 async def test_what_a_request_does_not_say_the_operator_does(tmp_path: Path) -> None:
     async with place("sqlite", tmp_path) as here:
-        assert [here.response_store().should_store(asked) for asked in (None, True, False)] == [
+        assert [here.response_store().should_store(request) for request in (None, True, False)] == [
             True,
             True,
             False,
         ]
         asked_only = here.response_store(store_responses=False)
-        assert [asked_only.should_store(asked) for asked in (None, True, False)] == [False, True, False]
+        assert [asked_only.should_store(request) for request in (None, True, False)] == [False, True, False]
         assert not here.response_store(responses_bytes=0).should_store(True)

@@ -18,8 +18,8 @@ PIECES = [TEXT[at : at + 3] for at in range(0, len(TEXT), 3)]
 def test_a_document_of_plain_text_has_a_text() -> None:
     plain = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": TEXT}}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
-    found = list(texts.slots({"messages": [{"role": "user", "content": [plain, image]}]}))
-    assert [(slot.text, slot.is_content) for slot in found] == [(TEXT, True)]
+    results = list(texts.slots({"messages": [{"role": "user", "content": [plain, image]}]}))
+    assert [(slot.text, slot.is_content) for slot in results] == [(TEXT, True)]
 
 
 def _of_delta(delta: dict[str, Any]) -> dict[str, Any]:

@@ -175,16 +175,16 @@ def test_uses_are_charged_at_the_rates_of_the_table() -> None:
     table = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("utf-8"))
     assert all(row["as_of"] and row["source"] for row in table["tools"].values())
     book = PriceBook(table["models"], {}, tools=table["tools"])
-    found = book.find("openai", "gpt-5")
-    assert found is not None
-    lines = {line.unit: line for line in book.with_tools(found).lines(TokenUsage(units=USED))}
+    result = book.find("openai", "gpt-5")
+    assert result is not None
+    lines = {line.unit: line for line in book.with_tools(result).lines(TokenUsage(units=USED))}
     assert {unit: line.quantity for unit, line in lines.items()} == {
         "web_searches": 2,
         "file_searches": 1,
         "code_containers": 1,
     }
-    assert book.with_tools(found).cost(TokenUsage(units=USED)) == 20_000 + 2_500 + 30_000
+    assert book.with_tools(result).cost(TokenUsage(units=USED)) == 20_000 + 2_500 + 30_000
     others = TokenUsage(units=Units(preview_searches=2, code_executions=1))
-    assert book.with_tools(found).cost(others) == 50_000 + 50_000
+    assert book.with_tools(result).cost(others) == 50_000 + 50_000
     own = rates({"input_per_million_usd": 1, "per_web_search_usd": "0.5"})
     assert book.with_tools(own).cost(TokenUsage(units=Units(web_searches=1))) == 500_000

@@ -21,15 +21,17 @@ COUNTED = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 300), max_
 @given(st.lists(st.tuples(st.integers(0, 5), COUNTED), max_size=40))
 def test_postings_have_what_was_put_last(history: list[tuple[int, dict[str, int]]]) -> None:
     postings, written = Postings(), dict[int, dict[str, int]]()
-    for wanted, words in history:
-        place = min(wanted, len(written))  # places come one after the other
+    for expected, words in history:
+        place = min(expected, len(written))  # places come one after the other
         postings.put(place, words)
         written[place] = words
         for word in "abcdefgh":
-            found = postings.get(word)
-            told = {} if found is None else dict(zip(found[0].tolist(), found[1].tolist(), strict=True))
+            result = postings.get(word)
+            response = (
+                {} if result is None else dict(zip(result[0].tolist(), result[1].tolist(), strict=True))
+            )
             having = {at: min(of[word], 255) for at, of in sorted(written.items()) if word in of}
-            assert list(told.items()) == list(having.items())
+            assert list(response.items()) == list(having.items())
             assert postings.places(word).tolist() == list(having)
             assert postings.among(np.arange(7), word).tolist() == [at in having for at in range(7)]
 
@@ -88,10 +90,10 @@ def test_endlessly_edited_index_does_not_grow() -> None:
             body="\n\n".join(parts), type="note", tags=(f"tag{turn}",), collections=(), version=1,
             created_at=number, updated_at=turn, created_by="",
         )  # fmt: skip
-        kept = decode(encode(entry(page, ())))
-        assert kept is not None
-        index.put(page.id, kept)
-        index.embed(page.id, halved(model.embed([page.body])[0]) * len(kept.passages))
+        remaining = decode(encode(entry(page, ())))
+        assert remaining is not None
+        index.put(page.id, remaining)
+        index.embed(page.id, halved(model.embed([page.body])[0]) * len(remaining.passages))
 
     def free_list() -> tuple[int, ...]:
         return (

@@ -41,8 +41,8 @@ def test_every_word_so_near_to_a_long_one_is_found(words: list[str], word: str, 
         postings.put(place, {other: 1})
         if place % 3 == 0:
             list(near.near(word, most))  # what comes later is taken in later
-    wanted = [other for other in words if edits(word, other) == most and (most == 1 or other[0] == word[0])]
-    assert list(near.near(word, most)) == wanted
+    expected = [other for other in words if edits(word, other) == most and (most == 1 or other[0] == word[0])]
+    assert list(near.near(word, most)) == expected
 
 
 def test_short_word_is_found_by_one_edit_or_transposition() -> None:

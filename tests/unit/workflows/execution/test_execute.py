@@ -71,8 +71,8 @@ async def test_run_shows_its_outputs_and_events_like_comfyui(fixture: ExecutionF
         ("execution_success", None),
         ("executing", None),
     ]
-    [shown] = [event.data["output"] for event in events if event.type == "executed"]
-    assert shown == {"text": ("50",)}
+    [visible] = [event.data["output"] for event in events if event.type == "executed"]
+    assert visible == {"text": ("50",)}
     assert [event.data["node"] for event in events if event.type == "finished"] == list("12345")
 
 
@@ -162,11 +162,11 @@ async def test_a_failure_names_its_node_and_ends_the_rest(fixture: ExecutionFixt
     with pytest.raises(NodeError, match=r"^Fail \(node 2\) failed$") as caught:
         await run(fixture, graph, events)
     assert (caught.value.node_id, caught.value.class_type) == ("2", "Fail")
-    told = events[-1]
-    assert told.type == "execution_error"
-    assert told.data["node_id"] == "2"
-    assert told.data["exception_type"] == "ZeroDivisionError"
-    assert "1 // 0" not in str(told.data)
+    response = events[-1]
+    assert response.type == "execution_error"
+    assert response.data["node_id"] == "2"
+    assert response.data["exception_type"] == "ZeroDivisionError"
+    assert "1 // 0" not in str(response.data)
 
 
 async def test_a_childs_sentence_reaches_the_user(fixture: ExecutionFixture) -> None:

@@ -18,15 +18,17 @@ _SIZE = 50_000
 
 
 def test_many_small_files_are_not_all_in_the_frame(tmp_path: Path) -> None:
-    made = Worked((), (), artifacts=tuple(NodeArtifact("image/png", bytes([n]) * _SIZE) for n in range(100)))
+    result = Worked(
+        (), (), artifacts=tuple(NodeArtifact("image/png", bytes([n]) * _SIZE) for n in range(100))
+    )
     frame = NodeFrame({"kind": "done"})
-    assert node_frames.needs_file(made)
-    frame.payload["worked"] = node_frames.worked_row(made, frame, tmp_path)
+    assert node_frames.needs_file(result)
+    frame.payload["worked"] = node_frames.worked_row(result, frame, tmp_path)
     [received] = NodeFrameReader().feed(frame.encode())
     assert len(received.binary) <= 2**20
     worked = node_frames.read_worked(received.payload["worked"], received, tmp_path)
     data = [each.path.read_bytes() if each.path else each.data for each in worked.artifacts]
-    assert data == [each.data for each in made.artifacts]
+    assert data == [each.data for each in result.artifacts]
 
 
 def test_reader_keeps_the_frames_beyond_a_number() -> None:
