@@ -14,7 +14,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.settings import Settings
 from sixfold.ui.catalog import example_outputs as specimens
-from sixfold.ui.catalog.pages import has_card
+from sixfold.ui.catalog.cards import has_card
 
 MOST_BYTES, MOST_OF_ALL = 15_000, 1_500_000
 WANTED = tomllib.loads(Path("tools/specimens.toml").read_text("utf-8"))

@@ -9,7 +9,7 @@ from sixfold import errors
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
-from sixfold.ui.catalog.pages import has_card
+from sixfold.ui.catalog.cards import has_card
 from sixfold.web.services import WebServices
 
 # Seconds for which a list is cached; the set of available engines changes rarely.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,16 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.formats import media_types
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import code_samples, example_outputs, initial_values, input_files
-from sixfold.ui.catalog.example_outputs import ExampleOutput
+from sixfold.ui.catalog import abilities, code_samples, example_outputs, initial_values, input_files
+from sixfold.ui.catalog.cards import (
+    SECTIONS,
+    CatalogCard,
+    by_ability,
+    has_card,
+    matching,
+    section_named,
+    section_of,
+)
 from sixfold.ui.catalog.initial_values import InitialValues
 from sixfold.ui.catalog.input_files import InputFile, RecentFiles
 from sixfold.ui.templating import PageTemplates
@@ -31,30 +39,6 @@ from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-# The sections of the page, with the template categories and output kinds of their models.
-SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Images": ("Image", "image"),
-    "Videos": ("Video", "video"),
-    "Audio": ("Audio", "audio"),
-    "3D models": ("3D", "model3d"),
-    "Text and data": ("Text", "text", "json"),
-    "Files": ("file",),
-    "Workflows": (),
-}
-HUES = dict(
-    zip(SECTIONS, ("media", "gateway", "imagekit", "hosting", "memory", "quietly", "workflows"), strict=True)
-)
-# Earlier names of sections, which links may still use.
-_OLD_SECTIONS = {
-    "Pictures": "Images",
-    "Films": "Videos",
-    "Sound": "Audio",
-    "Things": "3D models",
-    "Words and numbers": "Text and data",
-}
-# Models for internal use by other APIs.
-_INTERNAL = ("graph-", "create_image")
-_WORKFLOW = "space:"
 # The earlier name of the query parameter `section`, which links may still use.
 _OLD_SECTION_PARAMETER = "shelf"
 _LATEST_PREDICTIONS = 100
@@ -67,25 +51,6 @@ _EXAMPLES = {
     "text": "Good morning.",
     "style": "calm piano",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogCard:
-    """The card of a model in the catalog."""
-
-    model: Model
-    section: str
-    price: str
-    quality: str
-    unlock: str
-    session: bool
-    image: str = ""
-    example: ExampleOutput | None = None
-
-    @property
-    def hue(self) -> str:
-        """Return the CSS class for the color of the card."""
-        return HUES[self.section]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +129,7 @@ class CatalogPages:
         query = request.query_params.get("q", "")[:100].strip().lower()
         parameters = request.query_params
         section = parameters.get("section", parameters.get(_OLD_SECTION_PARAMETER, ""))
-        section = _OLD_SECTIONS.get(section, section)
+        section = section_named(section)
         models = [] if requests.cursor(request) else [*self._services.catalog.models()]
         next_cursor: str | None = None
         if user is not None:
@@ -173,17 +138,24 @@ class CatalogPages:
             )
             models += [entry.model for entry in own_models]
         images = await self._latest_images(user)
-        cards = [self._card(model, images.get(model.name, "")) for model in models if has_card(model)]
-        matches = [card for card in cards if _matches(card, query, section)]
+        cards = by_ability(
+            [self._card(model, images.get(model.name, "")) for model in models if has_card(model)]
+        )
+        matches = matching(cards, query, section)
+        ready, others = ([card for card in matches if card.ready is value] for value in (True, False))
         return self._pages.render(
             "catalog/list.html",
             user.session if user is not None else None,
-            sections={name: [card for card in matches if card.section == name] for name in SECTIONS},
+            sections={
+                **{name: [card for card in ready if card.section == name] for name in SECTIONS},
+                "Needs a model or a key": others,
+            },
             counts={name: sum(card.section == name for card in cards) for name in SECTIONS},
             query=query,
             section=section,
             total=len(matches),
             next_cursor=next_cursor,
+            filler=" ".join(sorted(abilities.filler())),
         )
 
     async def show_model(self, request: Request) -> Response:
@@ -231,7 +203,7 @@ class CatalogPages:
         category = template.category if template is not None else None
         return CatalogCard(
             model=model,
-            section=_section(model, category),
+            section=section_of(model, category),
             price=price_text(self._services.predictions, model),
             quality=quality,
             unlock=unlock,
@@ -278,23 +250,6 @@ class CatalogPages:
                 if file.content_type.startswith("image/"):
                     images[prediction.model] = f"{MEDIA_PATH}{file.name}"
         return images
-
-
-def has_card(model: Model) -> bool:
-    """Return whether a model has a card; models for internal use have none."""
-    return not model.name.startswith(_INTERNAL)
-
-
-def _section(model: Model, category: str | None) -> str:
-    if model.name.startswith(_WORKFLOW):
-        return "Workflows"
-    kinds = (model.output_kind, "file") if category is None else (category,)
-    return next(name for name, outputs in SECTIONS.items() if set(kinds) & set(outputs))
-
-
-def _matches(card: CatalogCard, query: str, section: str) -> bool:
-    text = f"{card.model.name} {card.model.title} {card.model.description}".lower()
-    return section in ("", card.section) and all(word in text for word in query.split())
 
 
 def _example(descriptor: Descriptor) -> Any:

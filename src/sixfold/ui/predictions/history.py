@@ -21,7 +21,7 @@ from sixfold.core.predictions.history.entries import HistoryEntry, HistoryFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import example_outputs
-from sixfold.ui.catalog.pages import has_card
+from sixfold.ui.catalog.cards import has_card
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

@@ -2,7 +2,7 @@
 // Example cards: videos play while the card is hovered or focused, audio plays on click.
 (() => {
   const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
-  for (const video of document.querySelectorAll("[data-preview]")) {
+  function prepareVideo(video) {
     const card = video.closest(".card");
     const play = () => { if (!reducedMotion.matches) video.play().then(() => video.classList.add("on")).catch(() => {}); };
     const stopVideo = () => { video.classList.remove("on"); video.pause(); };
@@ -14,7 +14,7 @@
   let playing = null;
   const stopAudio = () => { playing?.setAttribute("aria-pressed", "false"); playing = null; player.pause(); };
   player.addEventListener("ended", stopAudio);
-  for (const button of document.querySelectorAll("[data-audio]")) {
+  function prepareAudio(button) {
     button.addEventListener("click", () => {
       if (playing === button) { stopAudio(); return; }
       stopAudio();
@@ -24,4 +24,12 @@
       player.play().catch(stopAudio);
     });
   }
+
+  // Used by catalog.js for cards that it loads.
+  function prepare(container) {
+    container.querySelectorAll("[data-preview]").forEach(prepareVideo);
+    container.querySelectorAll("[data-audio]").forEach(prepareAudio);
+  }
+  window.cards = { prepare };
+  prepare(document);
 })();
