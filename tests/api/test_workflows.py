@@ -379,11 +379,9 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
         key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         body = {"workflow": SHOUTED, "name": "shouted"}
         check, header = "/api/graph/validate", bearer(key)
-        document = (await app.client.post(check, json=body, headers=header)).json()
-        assert [(each["node_id"], each["model"]) for each in document["estimate"]["orders"]] == [
-            ("1", "shout")
-        ]
-        assert float(document["estimate"]["price_usd"]) > 0.01
+        plan = (await app.client.post(check, json=body, headers=header)).json()
+        assert [(each["node_id"], each["model"]) for each in plan["estimate"]["orders"]] == [("1", "shout")]
+        assert float(plan["estimate"]["price_usd"]) > 0.01
         assert (await app.client.post(SPACES, json=body, headers=header)).status_code == 201
         document = (await run(app, "shouted", key)).json()
         assert (document["status"], "HELLO" in str(document["output"])) == ("succeeded", True)

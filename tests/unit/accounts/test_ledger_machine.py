@@ -146,10 +146,8 @@ class SeveralMachine(LedgerMachine):
             ledger_batches.HoldRequest(accounts[which], f"hold{next(self.names)}", amount)
             for which, amount in whose
         ]
-        request = {
-            name: sum(each.amount for each in expected if each.account_id == name) for name in self.posted
-        }
-        if any(amount > self.available(name) for name, amount in request.items()):
+        due = {name: sum(each.amount for each in expected if each.account_id == name) for name in self.posted}
+        if any(amount > self.available(name) for name, amount in due.items()):
             with pytest.raises(errors.InsufficientCredits):
                 self.write(ledger_batches.hold_all(expected))
         else:
@@ -165,18 +163,16 @@ class SeveralMachine(LedgerMachine):
             )
             for which, most in whose
         ]
-        request = {
-            name: sum(each.amount for each in bought if each.account_id == name) for name in self.posted
-        }
+        due = {name: sum(each.amount for each in bought if each.account_id == name) for name in self.posted}
         if any(each.amount > each.max_amount for each in bought):
             with pytest.raises(ledger.LedgerError):
                 self.write(ledger_batches.charge_all(bought))
-        elif any(amount > self.available(name) for name, amount in request.items()):
+        elif any(amount > self.available(name) for name, amount in due.items()):
             with pytest.raises(errors.InsufficientCredits):
                 self.write(ledger_batches.charge_all(bought))
         else:
             self.write(ledger_batches.charge_all(bought))
-            self.posted = {name: posted - request[name] for name, posted in self.posted.items()}
+            self.posted = {name: posted - due[name] for name, posted in self.posted.items()}
 
     @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4), again=st.booleans())
     def capture_several(self, shares: list[float], again: bool) -> None:
