@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from sixfold.app import catalog as app_catalog
+from sixfold.engines.video.timeline import fonts
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.media_samples import Seen, ended, film, near, uploaded, wav
 from tests.corpora import tricks
@@ -183,6 +186,37 @@ async def test_what_is_wrong_with_a_project_is_named_and_free(studio: AppFixture
         "status": 400,
     }
     assert await studio.balance() == ("5.00", "0.00")
+
+
+async def test_characters_without_a_font_are_named_and_free(studio: AppFixture) -> None:
+    letters = "".join(chr(0xE0F0 + at) for at in range(7))
+    clips = [{"text": text, "duration": 0.2} for text in ("fine", f"{letters}x", "too", letters)]
+    response = await ordered(studio, project({"type": "text", "clips": clips}))
+    codes = [f"U+E0F{at}" for at in range(7)]
+    lacking = "text has characters that no font of this server has"
+    assert response.status_code == 400
+    assert response.json()["error"] == (
+        f"Invalid project: tracks[0].clips[1]: {lacking}: {', '.join(codes)}; "
+        f"tracks[0].clips[3]: {lacking}: {', '.join(codes[:3])}, and 4 more; remove them, or install a font "
+        "with outlines that has them on the server, such as Debian's fonts-noto-cjk for Chinese, Japanese "
+        "and Korean, and restart it"
+    )
+    assert await studio.balance() == ("5.00", "0.00")
+
+
+async def test_chinese_is_drawn_with_an_installed_font(studio: AppFixture) -> None:
+    font = next((font for font in fonts.installed() if font.count("世界") == 2), None)
+    if font is None:
+        pytest.skip("no installed font has Chinese characters: install fonts-wqy-microhei or fonts-noto-cjk")
+    style = {"font_size": 40, "background": "transparent"}
+    track = {"type": "text", "clips": [{"text": "世界", "duration": 0.2, "style": style}]}
+    _, seen = await rendered(studio, project(track, width=160, height=96))
+    frame = seen.frames[0].max(2)
+    for letter in "世界":
+        sign = Image.new("L", (80, 80), 0)
+        ImageDraw.Draw(sign).text((10, 10), letter, font=font.at(40), fill=255)
+        glyph = np.asarray(sign.crop(sign.getbbox()))
+        assert cv2.matchTemplate(frame, glyph, cv2.TM_CCOEFF_NORMED).max() > 0.9
 
 
 async def test_every_bad_clip_is_named_at_once(studio: AppFixture) -> None:

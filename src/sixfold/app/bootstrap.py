@@ -212,6 +212,7 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
         settings.run_limit_seconds,
         settings.free_queue_limit,
         settings.model_versions,
+        app_media.check_glyphs,
     )
 
 

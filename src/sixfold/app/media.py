@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from sixfold import errors, import_string
+from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
@@ -32,6 +35,7 @@ def open_fetcher(settings: Settings) -> Fetcher:
 
 
 _thumbnail = import_string.deferred("sixfold.engines.thumbnails.image:make")
+_missing_glyphs = import_string.deferred("sixfold.engines.video.timeline.fonts:missing")
 _still = import_string.deferred("sixfold.engines.thumbnails.video:render")
 
 
@@ -99,6 +103,18 @@ def shrink_video(path: Path, width: int) -> bytes:
         file.write(still)
         file.flush()
         return shrink(Path(file.name), width)
+
+
+async def check_glyphs(project: Mapping[str, Any]) -> None:
+    """Raise `InvalidInput` if a text of a project has characters that no font of this machine has.
+
+    The fonts are read on the first text beyond ASCII, in a thread.
+    """
+    await asyncio.to_thread(timeline.check_glyphs, project, _missing)
+
+
+def _missing(text: str) -> tuple[str, ...]:
+    return () if text.isascii() else _missing_glyphs(text)
 
 
 def measure_duration(path: Path, kind: str) -> float | None:

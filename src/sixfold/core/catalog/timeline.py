@@ -7,7 +7,8 @@ project pixels from the top left. A run knows the file of a clip as `file_name(t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
@@ -23,6 +24,8 @@ MAX_CLIPS = 256
 # The default duration of an image or a text.
 STILL_SECONDS = 5.0
 _MAX_PROBLEMS = 20
+# How many characters without a glyph an error names.
+_MAX_MISSING = 10
 _TOUCHING = 1e-3
 _FILE_SECONDS = 1800
 
@@ -288,6 +291,33 @@ def with_durations(project: Mapping[str, Any], lengths: Mapping[str, float | Non
     if problems:
         raise InvalidInput(problems[:_MAX_PROBLEMS])
     return whole
+
+
+def check_glyphs(project: Mapping[str, Any], missing: Callable[[str], Sequence[str]]) -> None:
+    """Raise `InvalidInput` if texts have characters that `missing` returns; the first ten are named."""
+    texts = [(name, str(clip["text"])) for name, kind, clip in _clips(project) if kind == "text"]
+    lacking = [(clip_path(name), letters) for name, text in texts if (letters := missing(text))]
+    problems: list[str] = []
+    left = _MAX_MISSING
+    for path, letters in lacking:
+        shown = ", ".join(map(_code_point, letters[:left]))
+        if shown:
+            problems.append(f"{path}: text has characters that no font of this server has: {shown}")
+        left -= len(letters[:left])
+    if problems:
+        others = sum(len(letters) for _, letters in lacking) - (_MAX_MISSING - left)
+        problems[-1] += f", and {others} more" if others else ""
+        problems[-1] += (
+            "; remove them, or install a font with outlines that has them on the server, such as Debian's "
+            "fonts-noto-cjk for Chinese, Japanese and Korean, and restart it"
+        )
+        raise InvalidInput([Problem("project", problem, KIND) for problem in problems])
+
+
+def _code_point(letter: str) -> str:
+    """Return a character for a message, without the character itself if it would not be visible alone."""
+    alone = letter.isprintable() and not unicodedata.combining(letter)
+    return f"U+{ord(letter):04X} {letter}" if alone else f"U+{ord(letter):04X}"
 
 
 def without_urls(project: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,12 +78,17 @@ class PriceQuote:
     hardware: str | None = None
 
 
+async def accept_glyphs(_project: Mapping[str, Any]) -> None:
+    """Accept the texts of a project unchecked, where no fonts are known."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
     """Limits of the queue and of a run, and the policy by which engines are selected.
 
     `free_queue_limit` counts unfinished free requests of one account; 0 means unlimited. `model_versions`
-    counts all versions of an account's own models.
+    counts all versions of an account's own models. `check_glyphs` raises `InvalidInput` for texts of a
+    checked video project that cannot be drawn.
     """
 
     queue_limit: int
@@ -91,6 +96,7 @@ class AdmissionPolicy:
     run_limit_seconds: float = 600.0
     free_queue_limit: int = 0
     model_versions: int = MAX_VERSIONS
+    check_glyphs: Callable[[Mapping[str, Any]], Awaitable[None]] = accept_glyphs
 
 
 def authorize(request: PredictionRequest) -> None:
@@ -112,9 +118,16 @@ def principal_of(prediction: Prediction) -> Transaction[Principal]:
 
 
 async def resolve_sources(
-    request: PredictionRequest, model: Model, values: Mapping[str, Any], media: MediaService
+    request: PredictionRequest,
+    model: Model,
+    values: Mapping[str, Any],
+    media: MediaService,
+    policy: AdmissionPolicy,
 ) -> dict[str, MediaSource]:
-    """Return the media source of each media input by name; raises what `MediaService.resolve` raises."""
+    """Return the media source of each media input by name; raises what `MediaService.resolve` raises.
+
+    The texts of a project are checked before its files are fetched.
+    """
     sources, tenant = dict(request.sources), request.principal.tenant
     for descriptor in model.media_inputs:
         text = values.get(descriptor.name)
@@ -122,6 +135,7 @@ async def resolve_sources(
             sources[descriptor.name] = await media.resolve(tenant, descriptor, text)
     sources |= await media.resolve_all(tenant, model.listed_images(values))
     for name in model.projects & values.keys():
+        await policy.check_glyphs(values[name])
         clips, urls = timeline.media(values[name]), timeline.urls(values[name])
         clip_sources = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
         sources |= await media.resolve_all(tenant, clip_sources)

@@ -178,7 +178,7 @@ class PredictionService:
         )
         if model.price in self.admit:
             await self.admit[model.price](request.principal, quote.values)
-        sources = await requests.resolve_sources(request, model, quote.values, self._media)
+        sources = await requests.resolve_sources(request, model, quote.values, self._media, self._policy)
         quote = pricing.quote_project(self._catalog, model, quote, sources)
         pricing.check_max_price(request, quote)
         request = await video_backends.assign(request, model, quote, self._catalog, self._database)

@@ -340,11 +340,6 @@ def test_a_ground_that_is_said_takes_the_rims_place() -> None:
     assert (result.pixels == result.cover).all()
 
 
-def test_emoji_without_a_font_is_omitted_and_a_letter_is_not() -> None:
-    assert inked(lettered("Clef \U0001d1de", x=9)) == inked(lettered("Clef", x=9))
-    assert inked(lettered("Clef \ue0ff", x=9))[2] > inked(lettered("Clef", x=9))[2]
-
-
 # -- what cannot be ----------------------------------------------------------------------------------
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from sixfold.core.catalog import timeline
-from sixfold.core.catalog.engines import Artifact, Context, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.core.catalog.timeline import Project
 from sixfold.engines.video import encode
 from sixfold.engines.video.encode import AUDIO_RATE, AudioSource, VideoEncoder
 from sixfold.engines.video.gif import MAX_GIF_RATE, write_gif
-from sixfold.engines.video.timeline import clip_timing
+from sixfold.engines.video.timeline import clip_timing, fonts
 from sixfold.engines.video.timeline.clip_timing import ClipTiming
 from sixfold.engines.video.timeline.compositing import FORMATS, Array, Planes
 from sixfold.engines.video.timeline.compositor import Compositor
 from sixfold.engines.video.timeline.mixing import TimelineMix
+from sixfold.errors import InvalidInput
 
 _GIF = "gif"
 _TYPES = {_GIF: "image/gif", **{name: kind.content_type for name, kind in encode.KINDS.items()}}
@@ -32,10 +34,11 @@ class TimelineEngine:
     """Renders projects; the same project and files give the same bytes."""
 
     name = "timeline"
-    version = "5"
+    version = "6"
 
     def run(self, task: Task, context: Context) -> Result:
         """Render a project."""
+        _check_glyphs(task.inputs["project"])
         project = timeline.parse(task.inputs["project"])
         output_format = str(task.inputs.get("format", "mp4"))
         seconds = max(shot.end for track in project.tracks for shot in track.clips)
@@ -59,6 +62,14 @@ class TimelineEngine:
         }
         billed = min(seconds, float(frames / rate))
         return Result((Artifact(_TYPES[output_format], b"", info, target),), billed=billed)
+
+
+def _check_glyphs(project: Mapping[str, Any]) -> None:
+    """Raise `UnusableInput` for characters that no font here has; the server's fonts may differ."""
+    try:
+        timeline.check_glyphs(project, fonts.missing)
+    except InvalidInput as error:
+        raise UnusableInput("; ".join(problem.message for problem in error.problems)) from error
 
 
 class _RenderPlan:

@@ -1,28 +1,25 @@
 """Rendering of text clips: wrapped into a box, aligned, with an optional background.
 
 Text without a background gets a soft outline, dark around light letters and light around dark ones, so that
-it is legible on any image. The font is Pillow's own; if it lacks a character, an installed font is used.
+it is legible on any image. `fonts` says which fonts are used.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
-from unicodedata import category
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from sixfold.core.catalog import css_colors
 from sixfold.core.catalog.timeline import Clip, Project
 from sixfold.engines.video import decoder
-from sixfold.engines.video.timeline import sprites
+from sixfold.engines.video.timeline import fonts, sprites
+from sixfold.engines.video.timeline.fonts import TextFont
 from sixfold.engines.video.timeline.sprites import Sprite, SpriteBox
 
 Array = NDArray[Any]
@@ -43,12 +40,6 @@ _OUTLINE = 0.045
 _OUTLINE_GAIN, _OUTLINE_MAX = 2.6, 0.82
 # The luma from which letters count as light.
 _LIGHT = 0.43
-_FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "/Library/Fonts", "/System/Library/Fonts")
-_STYLED = ("Bold", "Italic", "Oblique", "Mono", "Light", "Thin", "Condensed", "Serif", "Black")
-# No font has this character, so its glyph is the one drawn for missing characters.
-_MISSING = "\U0010fffe"
-# Categories of emoji and their modifiers, which are omitted if no font has them.
-_EMOJI = ("So", "Sk", "Mn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ class _TextLines:
     """The lines of a text at a font size in pixels."""
 
     lines: tuple[str, ...]
-    font: Any
+    font: TextFont
     size: float
     inset: int
 
@@ -112,7 +103,8 @@ def _inset_range(at: float, length: float, total: int, both_ends: bool) -> tuple
 def _layout(clip: Clip, box: SpriteBox, project: Project) -> _TextLines:
     """Break the text into lines at the clip's font size, or at the largest default size that fits."""
     size = clip.style.font_size or max(_MIN_SIZE, project.height / _DEFAULT_LINES)
-    font, text = _font_for(clip.text, size)
+    text = fonts.visible(clip.text)
+    font = fonts.for_text(text, size)
     has_background = bool((css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0))[3])
     while True:
         inset = round(size * _INSET) if has_background else 0
@@ -121,7 +113,7 @@ def _layout(clip: Clip, box: SpriteBox, project: Project) -> _TextLines:
         if clip.style.font_size or size <= _MIN_SIZE or layout.height <= box.height:
             return layout
         size = max(_MIN_SIZE, size * _SHRINK)
-        font = font.font_variant(size=size)
+        font = font.font_variant(size)
 
 
 def _align(clip: Clip) -> str:
@@ -152,7 +144,7 @@ def _render(clip: Clip, text: _TextLines) -> tuple[Array, int]:
     baseline = inset + (text.step - ascent - descent) / 2
     for number, (line, line_width) in enumerate(zip(text.lines, widths, strict=True)):
         x = inset + 1 + _left_offset(clip, image.width - 2 * inset - 2 - line_width)
-        letters.text((x, baseline + number * text.step), line, font=text.font, fill=255)
+        text.font.draw(letters, x, baseline + number * text.step, line)
     color = css_colors.rgba(clip.style.color) or (255, 255, 255, 255)
     pixels, mask, bleed = decoder.premultiply(np.asarray(image)), np.asarray(mask_image), 0
     if clip.style.background is None:
@@ -179,7 +171,7 @@ def _blend_letters(pixels: Array, letters: Array, color: css_colors.Color) -> Ar
     return np.rint(pixels.astype(np.float32) * (1 - share) + ink * share).astype(np.uint8)
 
 
-def _wrap(text: str, font: Any, width: float) -> list[str]:
+def _wrap(text: str, font: TextFont, width: float) -> list[str]:
     lines: list[str] = []
     for paragraph in text.expandtabs(4).splitlines() or [""]:
         line = ""
@@ -194,12 +186,7 @@ def _wrap(text: str, font: Any, width: float) -> list[str]:
     return lines
 
 
-def _visible(text: str) -> str:
-    """Remove control and format characters, which would be drawn as boxes."""
-    return "".join(sign for sign in text if sign.isspace() or category(sign) not in ("Cc", "Cf"))
-
-
-def _break_word(word: str, font: Any, width: float) -> list[str]:
+def _break_word(word: str, font: TextFont, width: float) -> list[str]:
     """Split a word that is wider than its line."""
     if font.getlength(word) <= width:
         return [word]
@@ -210,36 +197,3 @@ def _break_word(word: str, font: Any, width: float) -> list[str]:
             piece = ""
         piece += letter
     return [*pieces, piece]
-
-
-def _font_for(text: str, size: float) -> tuple[Any, str]:
-    """Return the font that covers the text best, preferably the default one, and the drawable text."""
-    text = _visible(text)
-    letters = frozenset(letter for letter in text if not letter.isspace() and letter.isprintable())
-    best: Any = ImageFont.load_default(size)
-    missing = _missing(best, letters)
-    for path in _installed_fonts() if missing else ():
-        try:
-            font = ImageFont.truetype(path, size)
-        except OSError:
-            continue
-        fewer = _missing(font, letters)
-        if len(fewer) < len(missing):
-            best, missing = font, fewer
-        if not missing:
-            break
-    blank = {letter for letter in missing if category(letter) in _EMOJI}
-    return best, "".join(letter for letter in text if letter not in blank)
-
-
-def _missing(font: Any, letters: frozenset[str]) -> frozenset[str]:
-    none = bytes(font.getmask(_MISSING))
-    return frozenset(letter for letter in letters if bytes(font.getmask(letter)) == none)
-
-
-@cache
-def _installed_fonts() -> tuple[str, ...]:
-    """Return the regular fonts of this machine, at most 64, in a stable order."""
-    paths = itertools.chain.from_iterable(Path(folder).rglob("*.[to]t[fc]") for folder in _FOLDERS)
-    names = sorted(str(path) for path in paths)
-    return tuple(name for name in names if not any(word in name for word in _STYLED))[:64]

@@ -1,0 +1,260 @@
+"""The fonts of text clips, Pillow's own and those of this machine, and the characters that they have.
+
+A font is searched by its character map, which is read once. Fonts of bitmaps only, such as color emoji, are
+left out, because they cannot be drawn at every size.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import itertools
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+from unicodedata import category
+
+import numpy as np
+from PIL import ImageFont
+
+_FOLDERS = (
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "~/.local/share/fonts",
+    "~/.fonts",
+    "/Library/Fonts",
+    "/System/Library/Fonts",
+)
+_STYLED = ("Bold", "Italic", "Oblique", "Mono", "Light", "Thin", "Condensed", "Serif", "Black", "LastResort")
+# Fonts of many scripts, in the order of preference among fonts that have equally many characters of a text.
+_PREFERRED = ("DejaVuSans.", "NotoSans-", "LiberationSans-", "NotoSansCJK", "SourceHanSans", "wqy", "ipag")
+_MAX_FILES, _MAX_FONTS = 20_000, 400
+_MAX_TABLES, _MAX_CMAP_BYTES = 64, 4 * 2**20
+_OUTLINES = frozenset({b"glyf", b"CFF ", b"CFF2"})
+# Selectors of a glyph's variant, which are drawn as nothing.
+_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Font:
+    """A font file, or Pillow's own font without a path, and the code points that it has."""
+
+    path: str | None
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def has(self, letter: str) -> bool:
+        """Return whether the font has a character."""
+        at = bisect.bisect_right(self.starts, ord(letter)) - 1
+        return at >= 0 and ord(letter) <= self.ends[at]
+
+    def count(self, letters: Iterable[str]) -> int:
+        """Return how many of the characters the font has."""
+        return sum(map(self.has, letters))
+
+    def at(self, size: float) -> Any:
+        """Return the font at a size in pixels."""
+        return ImageFont.load_default(size) if self.path is None else ImageFont.truetype(self.path, size)
+
+
+class TextFont:
+    """The fonts of one text at a size: each character in the first font that has it."""
+
+    def __init__(self, fonts: tuple[Font, ...], size: float) -> None:
+        self._fonts = fonts
+        self._sized = [font.at(size) for font in fonts]
+        self._chosen: dict[str, int] = {}
+
+    def font_variant(self, size: float) -> TextFont:
+        """Return the same fonts at another size."""
+        return TextFont(self._fonts, size)
+
+    def getmetrics(self) -> tuple[int, int]:
+        """Return the ascent and the descent of the first font."""
+        return self._sized[0].getmetrics()
+
+    def getlength(self, text: str) -> float:
+        """Return the width of a line."""
+        return sum(self._sized[at].getlength(run) for at, run in self._runs(text))
+
+    def draw(self, canvas: Any, x: float, y: float, line: str) -> None:
+        """Draw a line in full strength; `y` is the top of the first font's ascent."""
+        baseline = y + self.getmetrics()[0]
+        for at, run in self._runs(line):
+            canvas.text((x, baseline), run, font=self._sized[at], fill=255, anchor="ls")
+            x += self._sized[at].getlength(run)
+
+    def _runs(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield the runs of characters with the same font; a space or mark continues the run before it."""
+        run, current = "", 0
+        for letter in text:
+            at = self._at(letter)
+            joins = letter.isspace() or category(letter).startswith("M")
+            if run and at != current and not (joins and self._fonts[current].has(letter)):
+                yield current, run
+                run = ""
+            if not run:
+                current = at
+            run += letter
+        if run:
+            yield current, run
+
+    def _at(self, letter: str) -> int:
+        if letter not in self._chosen:
+            having = (at for at, font in enumerate(self._fonts) if font.has(letter))
+            self._chosen[letter] = next(having, 0)
+        return self._chosen[letter]
+
+
+def visible(text: str) -> str:
+    """Remove control characters, format characters and selectors of variants, which have no glyph."""
+    return "".join(letter for letter in text if letter.isspace() or not _is_formatting(letter))
+
+
+def missing(text: str) -> tuple[str, ...]:
+    """Return the visible characters of a text that no font has, in the order of the text."""
+    lacking = [letter for letter in _letters(text) if not _default().has(letter)]
+    return tuple(letter for letter in lacking if not any(font.has(letter) for font in installed()))
+
+
+def for_text(text: str, size: float) -> TextFont:
+    """Return the font that has all characters of a text, preferably Pillow's own, or else few fonts.
+
+    The font that has the most characters comes first; each further one has the most of those that are left.
+    """
+    candidates, left, chosen = (_default(), *installed()), _letters(text), list[Font]()
+    while left:
+        best = max(candidates, key=lambda font: font.count(left))
+        remaining = tuple(letter for letter in left if not best.has(letter))
+        if remaining == left:
+            break
+        chosen.append(best)
+        left = remaining
+    return TextFont(tuple(chosen) or (_default(),), size)
+
+
+def _letters(text: str) -> tuple[str, ...]:
+    """Return the different characters of a text that need a glyph, in the order of the text."""
+    return tuple(dict.fromkeys(letter for letter in visible(text) if not letter.isspace()))
+
+
+def _is_formatting(letter: str) -> bool:
+    return category(letter) in ("Cc", "Cf") or any(ord(letter) in selectors for selectors in _SELECTORS)
+
+
+@cache
+def _default() -> Font:
+    font: Any = ImageFont.load_default(20.0)
+    return _font(None, character_ranges(io.BytesIO(font.font_bytes)))
+
+
+@cache
+def installed() -> tuple[Font, ...]:
+    """Return the regular fonts of this machine that have outlines, preferred ones first."""
+    fonts: list[Font] = []
+    for path in _font_files():
+        try:
+            with Path(path).open("rb") as file:
+                ranges = character_ranges(file)
+            if ranges:
+                ImageFont.truetype(path, 20)
+                fonts.append(_font(path, ranges))
+        except (OSError, ValueError):
+            continue
+    return tuple(fonts)
+
+
+def _font_files() -> list[str]:
+    walks = itertools.chain.from_iterable(os.walk(Path(folder).expanduser()) for folder in _FOLDERS)
+    names = (f"{folder}/{name}" for folder, _, files in walks for name in files)
+    names = itertools.islice(names, _MAX_FILES)
+    names = (name for name in names if name.lower().endswith((".ttf", ".otf", ".ttc", ".otc")))
+    return sorted((name for name in names if not any(word in name for word in _STYLED)), key=_rank)[
+        :_MAX_FONTS
+    ]
+
+
+def _rank(path: str) -> tuple[int, str]:
+    name = path.rpartition("/")[2]
+    ranks = (at for at, start in enumerate(_PREFERRED) if name.startswith(start))
+    return next(ranks, len(_PREFERRED)), path
+
+
+def _font(path: str | None, ranges: Collection[Range]) -> Font:
+    ordered = sorted(ranges)
+    return Font(path, tuple(start for start, _ in ordered), tuple(end for _, end in ordered))
+
+
+def character_ranges(file: BinaryIO) -> list[Range]:
+    """Return the ranges of code points with a glyph; of a collection, those of its first font.
+
+    A font without outlines has none. Raises `ValueError` if the file is not a font that can be read.
+    """
+    table = _character_map(file)
+    if not table:
+        return []
+    count = _number(table, 2, 2)
+    maps = {_number(table, 4 + 8 * at + 4, 4) for at in range(min(count, _MAX_TABLES))}
+    by_format = {_number(table, offset, 2): offset for offset in maps}
+    if 12 in by_format:
+        return _groups(table, by_format[12])
+    return _segments(table, by_format[4]) if 4 in by_format else []
+
+
+def _character_map(file: BinaryIO) -> bytes:
+    """Return the table `cmap`, or nothing if the font has no outlines."""
+    head = file.read(16)
+    start = _number(head, 12, 4) if head[:4] == b"ttcf" else 0
+    file.seek(start)
+    count = min(_number(file.read(12), 4, 2), _MAX_TABLES)
+    rows = file.read(16 * count)
+    tables = {rows[at : at + 4]: rows[at + 8 : at + 16] for at in range(0, 16 * count, 16)}
+    if b"cmap" not in tables or not _OUTLINES & tables.keys():
+        return b""
+    file.seek(_number(tables[b"cmap"], 0, 4))
+    return file.read(min(_number(tables[b"cmap"], 4, 4), _MAX_CMAP_BYTES))
+
+
+def _groups(table: bytes, at: int) -> list[Range]:
+    """Return the ranges of a map of format 12."""
+    count = _number(table, at + 12, 4)
+    rows = np.frombuffer(table[at + 16 : at + 16 + 12 * count], ">u4").reshape(-1, 3).tolist()
+    return [(start + (glyph == 0), end) for start, end, glyph in rows if start + (glyph == 0) <= end]
+
+
+def _segments(table: bytes, at: int) -> list[Range]:
+    """Return the ranges of a map of format 4."""
+    size = _number(table, at + 6, 2)
+    words = np.frombuffer(table[at + 14 : at + 14 + (len(table) - at - 14) // 2 * 2], ">u2").astype(np.int64)
+    half = size // 2
+    ends, starts, deltas, offsets = (words[k * half + (k > 0) :][:half] for k in range(4))
+    ranges: list[Range] = []
+    for segment, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        codes = np.arange(start, end + 1)
+        glyphs = codes
+        if offsets[segment]:
+            places = 3 * half + 1 + segment + int(offsets[segment]) // 2 + codes - start
+            found = words[np.clip(places, 0, len(words) - 1)]
+            glyphs = np.where((places < len(words)) & (found != 0), found, -int(deltas[segment]))
+        present = codes[((glyphs + int(deltas[segment])) & 0xFFFF) != 0]
+        ranges += _joined(present[present != 0xFFFF])
+    return ranges
+
+
+def _joined(codes: Any) -> list[Range]:
+    """Return consecutive numbers as ranges."""
+    if not len(codes):
+        return []
+    parts = np.split(codes, np.flatnonzero(np.diff(codes) != 1) + 1)
+    return [(int(part[0]), int(part[-1])) for part in parts]
+
+
+def _number(data: bytes, at: int, length: int) -> int:
+    if at + length > len(data):
+        raise ValueError("the font ends before its character map")
+    return int.from_bytes(data[at : at + length], "big")
