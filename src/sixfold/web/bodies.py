@@ -30,8 +30,6 @@ MAX_PARTS = MAX_FIELDS + MAX_FILES
 _MAX_DIGITS = 20
 # A shorter body cannot exceed the limits on values.
 _SMALL_BYTES = 64 * 1024
-# The size of a body that takes at most 10 ms to parse, so that the event loop can do it.
-LOOP_BYTES = 256 * 1024
 _T = TypeVar("_T")
 _FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
@@ -73,7 +71,7 @@ def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
 
 async def parse(parser: Callable[[bytes], _T], raw: bytes) -> _T:
     """Run `parser` on a body, in the thread of parsers if the body is large."""
-    return parser(raw) if len(raw) <= LOOP_BYTES else await PARSER.run(parser, raw)
+    return await PARSER.run_large(len(raw), parser, raw)
 
 
 def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:

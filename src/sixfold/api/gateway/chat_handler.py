@@ -20,6 +20,7 @@ from sixfold.core import money
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency.shared_reads import SharedReads
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
@@ -250,7 +251,8 @@ class ChatHandler:
         if reply.answer is None:
             body = reply.raw or b""
         else:
-            body = self._dialect.render(reply.answer, chat_call, gateway_request.request_id)
+            prepared = await _with_request_fields(chat_call, len(gateway_request.body))
+            body = self._dialect.render(reply.answer, prepared, gateway_request.request_id)
         if chat_call.recorder is not None:
             body = await chat_call.recorder.record(body, reply.target if reply.answer is None else "")
         return Whole(body, [*reply_headers(reply), *self._request_id_header(gateway_request)])
@@ -308,14 +310,19 @@ class ChatHandler:
     async def _render_stream(
         self, stream: ResponseStream, gateway_request: GatewayRequest, chat_call: ChatCall
     ) -> AsyncGenerator[bytes]:
-        async with (
-            contextlib.aclosing(stream.events()) as events,
-            contextlib.aclosing(
-                self._dialect.render_stream(events, chat_call, gateway_request.request_id)
-            ) as blocks,
-        ):
-            async for block in blocks:
-                yield block
+        async with contextlib.aclosing(stream.events()) as events:
+            prepared = await _with_request_fields(chat_call, len(gateway_request.body))
+            rendered = self._dialect.render_stream(events, prepared, gateway_request.request_id)
+            async with contextlib.aclosing(rendered) as blocks:
+                async for block in blocks:
+                    yield block
+
+
+async def _with_request_fields(chat_call: ChatCall, size: int) -> ChatCall:
+    """Return a call whose `tools` and `echo` are read already: from a large request in another thread."""
+    tools = await PARSER.run_large(size, chat_call.tools)
+    echo = await PARSER.run_large(size, chat_call.echo)
+    return msgspec.structs.replace(chat_call, tools=lambda: tools, echo=lambda: echo)
 
 
 class EventStreamResponse(LongResponse):

@@ -14,6 +14,9 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# The size of an input that takes at most 10 ms to parse, so that the event loop can do it.
+LOOP_BYTES = 256 * 1024
+
 
 class SingleThread:
     """Runs functions one after another in a thread of its own."""
@@ -29,6 +32,12 @@ class SingleThread:
             return context.run(function, *args, **kwargs)
 
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def run_large(self, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of a function of an input of `size` bytes: called here if that is little."""
+        if size <= LOOP_BYTES:
+            return function(*args, **kwargs)
+        return await self.run(function, *args, **kwargs)
 
 
 # Parses, counts and encodes large documents.

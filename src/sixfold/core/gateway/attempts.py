@@ -36,8 +36,6 @@ from sixfold.core.gateway.usage import TokenRates, TokenUsage
 from sixfold.core.gpu.arbiter import GpuAccess, GpuLease
 
 _LOG = logging.getLogger("sixfold.gateway")
-# Larger requests are parsed and serialized in a thread.
-LOOP_BYTES = 256 * 1024
 REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 # The operator's key or account is at fault, not the caller.
 _KEY_REJECTED = frozenset({401, 402, 403})
@@ -226,12 +224,11 @@ class FailoverClient:
         request, name = active.request, target.name
         wire = target.upstream.wire(request.wire)
         try:
+            size = len(request.body)
             if wire.name in _WITHOUT_URLS:
-                active.chat = await self._media.inline_chat(request.tenant, active.conversation())
-            if len(request.body) > LOOP_BYTES:
-                body = await PARSER.run(_build_body, active, target, wire)
-            else:
-                body = _build_body(active, target, wire)
+                chat = await PARSER.run_large(size, active.conversation)
+                active.chat = await self._media.inline_chat(request.tenant, chat)
+            body = await PARSER.run_large(size, _build_body, active, target, wire)
             body = await self.inline_media(request, target, wire, body)
         except BaseException:
             self.health.release_trial(name)

@@ -20,13 +20,12 @@ from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.accounts.keys import Principal, covers, format_limit
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
-from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.database import Database, now
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.attempts import (
-    LOOP_BYTES,
     REFUSED,
     ActiveCall,
     FailoverClient,
@@ -260,9 +259,10 @@ class Gateway:
             wire = target.upstream.wire(request.wire)
             if wire.name != request.wire or request.wire not in _COUNT_PATHS:
                 continue
-            payload = await self._attempts.inline_media(
-                request, target, wire, wire.rewrite_request(request.body, target.model)
+            payload = await PARSER.run_large(
+                len(request.body), wire.rewrite_request, request.body, target.model
             )
+            payload = await self._attempts.inline_media(request, target, wire, payload)
             try:
                 async with asyncio.timeout(self.policy.timeout_seconds):
                     response = await target.upstream.open(
@@ -277,7 +277,7 @@ class Gateway:
             match = _INPUT_TOKENS.search(body)
             if response.status == 200 and match is not None:
                 return int(match[1])
-        return chats.estimate(request.parse())
+        return await PARSER.run_large(len(request.body), lambda: chats.estimate(request.parse()))
 
     async def delete_stored(self, server: str, path: str) -> None:
         """Delete what a server stores; raises `EngineFailed`. A server that is gone is skipped."""
@@ -314,7 +314,7 @@ class Gateway:
     async def _begin(self, request: GatewayRequest, payer: Payer | None) -> ActiveCall:
         if not 0 <= (request.max_tokens or 0) * request.answers <= _MAX_OUTPUT_TOKENS:
             raise errors.InvalidInput.of("max_tokens", f"max_tokens must be from 1 to {_MAX_OUTPUT_TOKENS}")
-        large = len(request.body) > LOOP_BYTES and request.expected_usage is None
+        large = len(request.body) > LOOP_BYTES
         needs = RequestNeeds(request)
         if large:
             await PARSER.run(needs.determine)

@@ -119,8 +119,9 @@ class RequestNeeds:
 
     def determine(self) -> None:
         """Determine everything now: for a large body in another thread."""
-        _ = self.input_tokens, self.images, self.tools, self.least_tokens
-        _ = self.unpriced_tool, self.contents
+        _ = self.input_tokens, self.unpriced_tool
+        if self.request.expected_usage is None:
+            _ = self.images, self.tools, self.least_tokens, self.contents
 
 
 def meeting(targets: RatedTargets, needs: RequestNeeds) -> RatedTargets:

@@ -38,6 +38,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     ToolResult,
 )
+from sixfold.core.input_limits import json_decoding
 from sixfold.errors import SixfoldError
 from sixfold.web import bodies
 
@@ -129,7 +130,7 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
         stream=bool(head.stream),
         max_tokens=head.max_output_tokens,
         parse=lambda: parse(raw),
-        tools=lambda: tools.tool_kinds(bodies.parse_object(raw).get("tools")),
+        tools=lambda: tools.tool_kinds(json_decoding.decode(parsing.raws(raw).get("tools", b"null"))),
         echo=lambda: _echo(raw),
         previous=head.previous_response_id or "",
         conversation=conversation or "",

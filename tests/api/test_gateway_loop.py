@@ -1,0 +1,55 @@
+"""Calls of the gateway with large bodies: what reads them runs in another thread than the event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.gateway.requirements import provider_tools
+from sixfold.core.input_limits import json_decoding
+from tests.api.gateway import running_gateway
+
+LARGE = "x" * 400_000
+MESSAGES = [{"role": "user", "content": LARGE}]
+ITEMS: dict[str, Any] = {"input": MESSAGES}
+PRICE = {"input_per_million_usd": "1", "output_per_million_usd": "1"}
+CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "response": ("/v1/responses", ITEMS),
+    "stream of a response": ("/v1/responses", {**ITEMS, "stream": True}),
+    "response with tools": (
+        "/v1/responses",
+        {**ITEMS, "tools": [{"type": "function", "name": "look", "parameters": {}, "description": LARGE}]},
+    ),
+    "chat": ("/v1/chat/completions", {"messages": MESSAGES}),
+    "message": ("/v1/messages", {"messages": MESSAGES, "max_tokens": 9}),
+    "count of tokens": ("/v1/messages/count_tokens", {"messages": MESSAGES}),
+    "embeddings": ("/v1/embeddings", {"input": LARGE}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_large_body_is_not_read_in_the_event_loop(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, readers = threading.get_ident(), [(json_decoding, "decode"), (provider_tools, "_parsed")]
+    held: list[str] = []
+
+    def noting(label: str, function: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        def read(raw: bytes) -> Any:
+            if threading.get_ident() == loop and memoryview(raw).nbytes >= len(LARGE):
+                held.append(label)
+            return function(raw)
+
+        return read
+
+    for module, reader in readers:
+        monkeypatch.setattr(module, reader, noting(reader, getattr(module, reader)))
+    path, body = CALLS[name]
+    async with running_gateway(tmp_path, prices={"acme/small": PRICE}) as gateway:
+        sent = {"model": "acme/small", **body}
+        answer = await gateway.app.client.post(path, json=sent, headers=gateway.headers)
+    assert (answer.status_code, held) == (200, [])
