@@ -144,6 +144,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
     media = app_media.open_media(settings, database, blobs, fetcher)
     models = app_catalog.catalog(settings, app_catalog.price_table(settings), model_rows)
+    media.credentials = app_media.open_credentials(settings, models.engines())
     availability = app_catalog.availability(settings, models, clients, address)
     terms = SelectionPolicy(settings.previews_allowed, status_of=availability)
     live = SessionCatalog(models, templates, terms, settings.session_limit)

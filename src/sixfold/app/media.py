@@ -11,18 +11,23 @@ from typing import Any
 from sixfold import errors, import_string
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentLimits, DocumentReader
 from sixfold.core.files.files import AccountFiles, FileLimits
 from sixfold.core.media.media import MediaLimits, MediaService
 from sixfold.core.media.ports import BlobStore
+from sixfold.core.provenance.certificates import InvalidCertificate
+from sixfold.core.provenance.content_credentials import ContentCredentials
 from sixfold.engines.documents.reader import ProcessReader
 from sixfold.engines.image import headers
 from sixfold.engines.video import headers as video_headers
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
 from sixfold.settings import InvalidSetting, Settings
+
+_MAX_PEM_BYTES = 1 << 16
 
 
 def open_fetcher(settings: Settings) -> Fetcher:
@@ -46,6 +51,41 @@ def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher
     media.thumbnails.shrink = shrink
     media.thumbnails.shrink_video = shrink_video
     return media
+
+
+def open_credentials(settings: Settings, engines: Mapping[str, EngineSpec]) -> ContentCredentials | None:
+    """Return the signer of C2PA manifests, or None if none is configured; raises `InvalidSetting`."""
+    if settings.c2pa_certificate is None and settings.c2pa_key is None:
+        return None
+    if settings.c2pa_certificate is None or settings.c2pa_key is None:
+        missing = "c2pa_key" if settings.c2pa_key is None else "c2pa_certificate"
+        raise InvalidSetting(f"c2pa_certificate and c2pa_key must be set together; {missing} is not set")
+    chain = _pem("c2pa_certificate", settings.c2pa_certificate)
+    key = _pem("c2pa_key", settings.c2pa_key)
+    try:
+        signer = import_string.named("sixfold.app.c2pa_signer:C2paSigner")(chain, key)
+    except ImportError as error:
+        raise InvalidSetting(
+            "c2pa_certificate requires c2pa-python: run pip install 'sixfold[c2pa]'"
+        ) from error
+    except InvalidCertificate as error:
+        raise InvalidSetting(f"c2pa_certificate and c2pa_key cannot be used: {error}") from error
+
+    def engine_kind(name: str) -> str | None:
+        return engines[name].kind if name in engines else None
+
+    return ContentCredentials(signer, engine_kind)
+
+
+def _pem(name: str, path: Path) -> bytes:
+    try:
+        with path.expanduser().open("rb") as file:
+            content = file.read(_MAX_PEM_BYTES + 1)
+    except OSError as error:
+        raise InvalidSetting(f"{name} {path} cannot be read: {error.strerror}") from error
+    if len(content) > _MAX_PEM_BYTES:
+        raise InvalidSetting(f"{name} {path} must be at most {_MAX_PEM_BYTES:,} bytes")
+    return content
 
 
 def open_files(settings: Settings, database: Database, blobs: BlobStore) -> AccountFiles:

@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay, _mcp)
+    serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay, _c2pa, _mcp)
     for add in (*serving, _model, _space, _account, _key, _provider, _ledger, _upkeep, _completion):
         add(commands)
     for module in (database_parser, gateway_parser, imports_parser, organizations_parser):
@@ -254,6 +254,13 @@ def _replay(commands: Group) -> None:
         metavar="FILE",
         help="an input file, if it is not in the data folder",
     )
+
+
+def _c2pa(commands: Group) -> None:
+    group = _group(commands, "c2pa", "create a certificate for C2PA manifests")
+    create = _report(group, "create", "c2pa_certificate:create", "create a certificate and its key")
+    create.add_argument("--name", default="Sixfold", help="the organization in it (default: Sixfold)")
+    create.add_argument("--days", type=int, default=365, metavar="N", help="validity (default: 365)")
 
 
 # -- administration ------------------------------------------------------------------------------

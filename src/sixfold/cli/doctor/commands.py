@@ -12,6 +12,7 @@ from typing import Any
 
 from sixfold import __version__, errors
 from sixfold.app import catalog as app_catalog
+from sixfold.app import media as app_media
 from sixfold.app import storage
 from sixfold.cli import database_access, server_lock
 from sixfold.cli.doctor import report, storage_checks, text
@@ -20,7 +21,7 @@ from sixfold.cli.engines import commands as engine_commands
 from sixfold.cli.terminal import put_json
 from sixfold.core.accounts import ledger_queries
 from sixfold.core.humanize import size
-from sixfold.settings import Settings
+from sixfold.settings import InvalidSetting, Settings
 from sixfold.store import sql
 from sixfold.store.admin import InvalidDatabase
 
@@ -35,7 +36,11 @@ def doctor(arguments: argparse.Namespace) -> int:
     disk = _free_bytes(configured)
     database = _database(configured)
     stores = asyncio.run(storage_checks.check_stores(configured))
-    problems = [*_problems(database, disk), *filter(None, (store.problem() for store in stores))]
+    problems = [
+        *_problems(database, disk),
+        *_c2pa_problems(configured),
+        *filter(None, (store.problem() for store in stores)),
+    ]
     document: dict[str, Any] = {
         "ok": not problems,
         "problems": problems,
@@ -116,6 +121,13 @@ def _database(configured: Settings) -> dict[str, Any] | None:
         "faults": list(health.faults),
         "ledger_faults": list(ledger_faults),
     }
+
+
+def _c2pa_problems(configured: Settings) -> Iterator[str]:
+    try:
+        app_media.open_credentials(configured, {})
+    except InvalidSetting as error:
+        yield str(error)
 
 
 def _dated_rows(name: str) -> dict[str, Any]:

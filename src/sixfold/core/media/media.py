@@ -30,6 +30,7 @@ from sixfold.core.database import Database, Query, Row, Transaction, now, one
 from sixfold.core.media.ports import BlobStore, FetcherPort, OutputFile, StagedFile
 from sixfold.core.media.thumbnails import ThumbnailStore
 from sixfold.core.provenance import embed
+from sixfold.core.provenance.content_credentials import ContentCredentials
 from sixfold.core.provenance.formats import media_types
 
 MEDIA_PATH = "/media/"
@@ -171,6 +172,7 @@ class MediaService:
         # Keys of recently stored blobs, and when they were stored by the monotonic clock.
         self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
+        self.credentials: ContentCredentials | None = None
 
     @property
     def blobs(self) -> BlobStore:
@@ -320,8 +322,10 @@ class MediaService:
         return StoredMedia(files, records, sum(file.size for file in files))
 
     async def _store_output(self, file: StagedFile, text: str) -> tuple[str, int]:
-        if file.path.stat().st_size > _IN_MEMORY_BYTES:
+        if self.credentials is not None or file.path.stat().st_size > _IN_MEMORY_BYTES:
             key, size = await asyncio.to_thread(_embed_in_place, file, text)
+            if self.credentials and await self.credentials.sign(file.path, file.content_type, text):
+                key, _, size = await asyncio.to_thread(hashes, file.path)
             if not self._was_stored_recently(key):
                 await self._blobs.put_file(key, file.path, content_type=file.content_type)
             # The blob store may have moved the file.

@@ -1,0 +1,61 @@
+"""Signing of C2PA manifests with c2pa-python, imported only if a certificate is configured.
+
+Nothing is fetched: no time stamp authority, no revocation list and no remote manifest.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, BinaryIO
+
+import c2pa
+
+from sixfold.core.provenance import certificates
+from sixfold.core.provenance.certificates import InvalidCertificate
+from sixfold.core.provenance.content_credentials import SigningFailed
+
+_SETTINGS = {
+    # A thumbnail would repeat the file's content, and can be larger than the file.
+    "builder": {"thumbnail": {"enabled": False}},
+    "verify": {"remote_manifest_fetch": False, "ocsp_fetch": False},
+}
+# A GIF of one pixel, to test a certificate.
+_PIXEL = bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")
+_CREATED = "http://cv.iptc.org/newscodes/digitalsourcetype/algorithmicMedia"
+_TEST = {
+    "claim_generator_info": [{"name": "Sixfold"}],
+    "assertions": [
+        {
+            "label": "c2pa.actions.v2",
+            "data": {"actions": [{"action": "c2pa.created", "digitalSourceType": _CREATED}]},
+        }
+    ],
+}
+
+
+class C2paSigner:
+    """Signs files with a certificate chain and its key, both as PEM; raises `InvalidCertificate`."""
+
+    def __init__(self, chain: bytes, key: bytes) -> None:
+        self._algorithm = certificates.algorithm(chain, key)
+        self._chain = chain
+        self._key = key
+        try:
+            self(BytesIO(_PIXEL), BytesIO(), "image/gif", _TEST)
+        except SigningFailed as error:
+            raise InvalidCertificate(f"the C2PA library does not accept it: {error}") from error
+
+    def __call__(
+        self, source: BinaryIO, target: BinaryIO, media_type: str, definition: dict[str, Any]
+    ) -> None:
+        """Write the file with a C2PA manifest to `target`; raises `SigningFailed`."""
+        info = c2pa.C2paSignerInfo(self._algorithm, self._chain, self._key, None)
+        try:
+            with (
+                c2pa.Context(c2pa.Settings.from_dict(_SETTINGS)) as context,
+                c2pa.Signer.from_info(info) as signer,
+                c2pa.Builder(definition, context) as builder,
+            ):
+                builder.sign(signer, media_type, source, target)
+        except c2pa.C2paError as error:
+            raise SigningFailed(str(error)) from error
