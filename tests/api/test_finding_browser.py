@@ -1,4 +1,4 @@
-"""Finding things in a real browser: the catalog's filter while typing and without JavaScript."""
+"""Finding things in a real browser: the catalog's filter, and the search over everything."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import Look
 from tests.api.test_memory_browser import RULES
+from tests.api.test_memory_pages import put
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 
 VISIBLE = ".card:visible h3"
+OPTION = ".palette [role=option]"
+SELECTED = f"{OPTION}[aria-selected=true]"
 MAX_PAGE_BYTES = 350_000
 
 
@@ -62,3 +65,66 @@ async def test_the_catalog_fits_is_light_and_accessible(
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         result = await axe.Axe().run(page, options=RULES)
         assert [rule["id"] for rule in result.response["violations"]] == []
+
+
+async def test_ctrl_k_opens_a_search_that_keys_operate(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    await put(app, "companies/acme", "# Acme\n\nMakes quiet airships.\n")
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/account")
+        await page.focus("main a")
+        await page.keyboard.press("Control+k")
+        await page.wait_for_selector(SELECTED)
+        await page.keyboard.type("airships")
+        await page.wait_for_selector(f"{SELECTED}:has-text('Acme')")
+        active = await page.get_attribute("[role=combobox]", "aria-activedescendant")
+        assert await page.locator(SELECTED).get_attribute("id") == active
+        await page.fill("[role=combobox]", "speech")
+        await page.wait_for_selector(f"{OPTION}:has-text('Transcription')")
+        names = await page.locator(OPTION).all_inner_texts()
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("ArrowUp")
+        assert await page.locator(SELECTED).inner_text() == names[1]
+        await page.keyboard.press("Escape")
+        assert not await page.is_visible(".palette")
+        assert await page.evaluate("document.activeElement.matches('main a')")
+        await page.keyboard.press("Control+k")
+        await page.fill("[role=combobox]", "api keys")
+        await page.wait_for_selector(f"{SELECTED}:has-text('API keys')")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/account/keys")
+
+
+@pytest.mark.parametrize("width", [1440, 834, 390])
+async def test_the_search_has_a_button_and_is_accessible(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        page = tab.page
+        await tab.open("/predictions")
+        box = await page.locator("#find").bounding_box()
+        assert min(box["width"], box["height"]) >= 34
+        await page.click("#find")
+        await page.wait_for_selector(SELECTED)
+        palette = await page.locator(".palette").bounding_box()
+        assert palette["x"] >= 0
+        assert palette["x"] + palette["width"] <= width
+        result = await axe.Axe().run(page, options=RULES)
+        assert [rule["id"] for rule in result.response["violations"]] == []
+        await tab.open("/find?q=voice")
+        result = await axe.Axe().run(page, options=RULES)
+        assert [rule["id"] for rule in result.response["violations"]] == []
+
+
+async def test_the_search_is_a_page_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=390, scripts=False)) as tab:
+        await tab.open("/account")
+        await tab.page.click("#find")
+        await tab.page.fill("#q", "password")
+        await tab.page.keyboard.press("Enter")
+        await tab.page.click("text='Sign-in and security'")
+        await tab.page.wait_for_url("**/account/security")

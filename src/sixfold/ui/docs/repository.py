@@ -6,6 +6,7 @@ import hashlib
 import posixpath
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 from PIL import Image
@@ -136,3 +137,9 @@ class DocsRepository:
         if self._snapshot is None or stamp != self._stamp:
             self._stamp, self._snapshot = stamp, DocsSnapshot(self._folder)
         return self._snapshot
+
+
+@cache
+def installed() -> DocsRepository:
+    """Return the documentation of this installation."""
+    return DocsRepository()

@@ -13,7 +13,6 @@ from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.ui.docs import renderer
 from sixfold.ui.docs import repository as docs_repository
-from sixfold.ui.docs.repository import DocsRepository
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.openapi import OpenApiDocument
@@ -32,7 +31,7 @@ class DocsPages:
         self._services = services
         self._pages = pages
         self._documents = documents
-        self._repository = DocsRepository()
+        self._repository = docs_repository.installed()
 
     async def show_contents(self, request: Request) -> Response:
         """Show the contents: all pages and API operations with a description."""

@@ -1,0 +1,1 @@
+"""Finding models, pages, runs, chats, settings and guides of an account."""

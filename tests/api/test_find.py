@@ -1,0 +1,83 @@
+"""The search over everything: what it finds, for whom, and its limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.conversations.chats import ChatStore
+from tests.api.app_fixture import AppFixture
+from tests.api.test_history import made
+from tests.api.test_memory_pages import put
+from tests.api.test_pages import signed_in
+
+NAVIGATION = ("/catalog", "/chat", "/workflows", "/predictions", "/memory", "/gallery", "/docs", "/account")
+
+
+async def find(app: AppFixture, query: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the entries of a search by the title of their group."""
+    response = await app.client.get("/pages/find", params={"q": query})
+    assert response.status_code == 200, response.text
+    return {group["title"]: group["entries"] for group in response.json()["groups"]}
+
+
+async def chat(app: AppFixture, title: str) -> str:
+    """Create a chat of the first account; return its id."""
+    store = ChatStore(app.product.database, app.product.gateway_runtime.conversations)
+    return await store.create(Tenant(app.account.id), title, "acme/one")
+
+
+async def test_search_finds_objects_of_every_kind(app: AppFixture) -> None:
+    await put(app, "notes/owl", "# The owl\n\nAn owl with a key.\n")
+    run = await made(app, "an owl with a key")
+    chat_id = await chat(app, "Owl with keys")
+    await signed_in(app)
+    groups = await find(app, "owl")
+    assert [each["href"] for each in groups["Memory"]] == ["/memory/notes/owl"]
+    assert [each["href"] for each in groups["Runs"]] == [f"/predictions/{run['id']}"]
+    assert [each["href"] for each in groups["Chats"]] == [f"/chat/{chat_id}"]
+    groups = await find(app, "keys")
+    assert groups["Go to"][0]["href"] == "/account/keys"
+    assert "/docs/howto/keys" in [each["href"] for each in groups["Guides"]]
+    assert (await find(app, "cutout"))["Models"][0]["href"] == "/catalog/remove-background"
+    recent = await find(app, "")
+    assert list(recent) == ["Memory", "Runs", "Chats", "Go to"]
+
+
+async def test_search_shows_nothing_of_another_account(app: AppFixture) -> None:
+    await put(app, "notes/owl", "# The owl\n\nSecret.\n")
+    await made(app, "secret owl")
+    await chat(app, "Secret owl")
+    eve = await app.product.database.write(accounts.create("eve@example.com"))
+    await signed_in(app, eve)
+    for query in ("owl", "secret", ""):
+        groups = await find(app, query)
+        assert groups.keys() & {"Memory", "Runs", "Chats"} == set()
+        assert "/admin" not in [each["href"] for each in groups.get("Go to", [])]
+    await signed_in(app, app.operator)
+    assert "/admin/people" in [each["href"] for each in (await find(app, "invite"))["Go to"]]
+
+
+async def test_search_needs_a_session_and_limits_its_words(app: AppFixture) -> None:
+    assert (await app.visitor().get("/pages/find?q=a")).status_code == 401
+    assert (await app.visitor().get("/find?q=a")).headers["Location"] == "/signin?next=%2Ffind%3Fq%3Da"
+    await signed_in(app)
+    response = await app.client.get("/pages/find", params={"q": "a" * 101})
+    assert (response.status_code, response.json()["error"]) == (400, "q must be at most 100 characters")
+    for query in ("'\"%_*(", "<script>", "a " * 50, "\u0000", "😀"):
+        assert isinstance(await find(app, query), dict)
+    page = (await app.client.get("/find", params={"q": "<script>"})).text
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize("path", NAVIGATION)
+async def test_navigation_marks_the_current_page(app: AppFixture, path: str) -> None:
+    await signed_in(app)
+    html = {"Accept": "text/html"}
+    page = (await app.client.get(path)).text
+    assert f'<a href="{path}" aria-current="page">' in page
+    below = (await app.client.get(f"{path}/no-such-page", headers=html)).text
+    assert f'<a href="{path}" aria-current="true">' in below
