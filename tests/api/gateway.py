@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from starlette.types import ASGIApp
 from sixfold.core.database import many
 from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes.chat_servers import ModelServer, model_server
+from tests.harness.embedded_server import EmbeddedServer
 
 PRICE = {
     "input_per_million_usd": "100",
@@ -122,12 +122,6 @@ async def running_gateway(
             yield Gateway(app, acme, anth)
 
 
-class _Quiet(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-
 @asynccontextmanager
 async def listening(app: ASGIApp) -> AsyncGenerator[str, None]:
     """An application on a real socket, for callers that leave; gives its origin."""
@@ -135,7 +129,7 @@ async def listening(app: ASGIApp) -> AsyncGenerator[str, None]:
         gateway.bind(("127.0.0.1", 0))
         gateway.listen(64)
         config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
-        server = _Quiet(config)
+        server = EmbeddedServer(config)
         serving = asyncio.create_task(server.serve(sockets=[gateway]))
         try:
             yield f"http://127.0.0.1:{gateway.getsockname()[1]}"

@@ -14,6 +14,7 @@ import uvicorn
 
 from sixfold.core.accounts import accounts
 from tests.api.app_fixture import running_app
+from tests.harness.embedded_server import EmbeddedServer
 from tests.harness.processes import PATIENCE_SECONDS
 
 CREDIT_MICROS = 1_000_000_000
@@ -26,7 +27,7 @@ class ServedApp:
         self._folder = folder
         self._settings = settings
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self._server: uvicorn.Server | None = None
+        self._server: EmbeddedServer | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self.port = self._socket.getsockname()[1]
@@ -49,7 +50,7 @@ class ServedApp:
         async with running_app(self._folder, port=self.port, **self._settings) as app:
             await app.product.database.write(accounts.credit(app.account.email, CREDIT_MICROS))
             config = uvicorn.Config(app.asgi, log_config=None, lifespan="off", ws="none")
-            self._server = uvicorn.Server(config)
+            self._server = EmbeddedServer(config)
             self.key = app.key
             self._ready.set()  # the socket listens already
             await self._server.serve([self._socket])

@@ -22,6 +22,7 @@ from sixfold.web import refusals
 from sixfold.web.connections.uvicorn_protocol import WebSocketProtocol
 from sixfold.web.sessions import BROWSER_COOKIE
 from tests.api.app_fixture import AppFixture, bearer, client, running_app
+from tests.harness.embedded_server import EmbeddedServer
 
 PUBLIC = "https://six.example.com"
 RIGHT = "correct horse"
@@ -31,7 +32,7 @@ RIGHT = "correct horse"
 async def listening(app: AppFixture) -> AsyncIterator[int]:
     """The port of a server on a socket."""
     config = uvicorn.Config(app.asgi, ws=WebSocketProtocol, lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
+    server = EmbeddedServer(config)
     task = asyncio.create_task(server.serve())
     config.port = 0
     try:

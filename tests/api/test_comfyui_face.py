@@ -32,6 +32,7 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, client, running_app
+from tests.harness.embedded_server import EmbeddedServer
 
 
 def node(class_type: str, **inputs: Any) -> dict[str, Any]:
@@ -147,8 +148,8 @@ async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
             config = uvicorn.Config(
                 app.asgi, lifespan="off", log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=2
             )
-            server = uvicorn.Server(config)
-            serving = asyncio.create_task(server._serve([listener]))
+            server = EmbeddedServer(config)
+            serving = asyncio.create_task(server.serve([listener]))
             try:
                 yield Stage(app, Script(f"127.0.0.1:{port}"))
             finally:

@@ -25,6 +25,7 @@ from sixfold.settings import worker_environment
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_hosting_webhooks import INSIDE, listening, until
 from tests.fakes.fault_server import Faults
+from tests.harness.embedded_server import EmbeddedServer
 
 QUEUE = "/fal/queue"
 SCHNELL = f"{QUEUE}/fal-ai/flux/schnell"
@@ -74,8 +75,8 @@ async def over_tls(folder: Path) -> AsyncIterator[tuple[AppFixture, dict[str, st
                 ssl_certfile=str(public),
                 ssl_keyfile=str(private),
             )
-            server = uvicorn.Server(config)
-            serving = asyncio.create_task(server._serve([listener]))  # `serve` would take the signals
+            server = EmbeddedServer(config)
+            serving = asyncio.create_task(server.serve([listener]))
             try:
                 yield (
                     result,

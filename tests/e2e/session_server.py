@@ -19,6 +19,7 @@ from websockets.asyncio.client import ClientConnection
 from sixfold.app import asgi
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
+from tests.harness.embedded_server import EmbeddedServer
 
 WAIT_SECONDS = 60
 
@@ -101,7 +102,7 @@ async def running_session_server(folder: Path, **changes: Any) -> AsyncIterator[
         async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:
             asgi_app = asgi.create_app(app.product)
             config = uvicorn.Config(asgi_app, ws="websockets-sansio", lifespan="off", log_config=None)
-            server = uvicorn.Server(config)
+            server = EmbeddedServer(config)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 yield SessionServer(app, port)

@@ -43,6 +43,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from tests.fakes import comfyui_nodes, comfyui_rules
 from tests.fakes.comfyui_nodes import InstalledFiles
 from tests.fakes.shared_gpu import ComfyMemory
+from tests.harness.embedded_server import EmbeddedServer
 
 VERSION = "0.8.0"
 
@@ -103,7 +104,7 @@ class Comfy:
         self._kept: dict[str, Any] = {}
         self._numbers = itertools.count(1)
         self._work = asyncio.Event()
-        self._server: uvicorn.Server | None = None
+        self._server: EmbeddedServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- what a test does ------------------------------------------------------------------------
@@ -163,8 +164,8 @@ class Comfy:
             ws="websockets-sansio",
             access_log=False,
         )
-        self._server = server = uvicorn.Server(config)
-        self._tasks = [asyncio.create_task(server._serve()), asyncio.create_task(self._worker())]
+        self._server = server = EmbeddedServer(config)
+        self._tasks = [asyncio.create_task(server.serve()), asyncio.create_task(self._worker())]
         async with asyncio.timeout(60):
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.005)

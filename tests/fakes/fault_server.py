@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import json
 import socket
 import wave
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute
+
+from tests.harness.embedded_server import EmbeddedServer
 
 Fault = Callable[[Request], Awaitable[Response | None]]
 
@@ -118,13 +119,6 @@ def picture(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alp
     return out.getvalue()
 
 
-class _Quiet(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave the signals to the tests' own process."""
-        yield
-
-
 @asynccontextmanager
 async def served(
     routes: Sequence[BaseRoute], port: int = 0, host: str = "127.0.0.1"
@@ -138,7 +132,7 @@ async def served(
         config = uvicorn.Config(
             Starlette(routes=routes), log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=0
         )
-        server = _Quiet(config)
+        server = EmbeddedServer(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             yield listening.getsockname()[1]

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.harness.embedded_server import EmbeddedServer
+
 
 @asynccontextmanager
 async def served(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
@@ -17,7 +19,7 @@ async def served(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
     config = uvicorn.Config(
         app, lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=2
     )
-    server = uvicorn.Server(config)
+    server = EmbeddedServer(config)
     listener = socket.create_server(("127.0.0.1", port))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:

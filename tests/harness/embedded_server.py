@@ -1,0 +1,42 @@
+"""A uvicorn server for tests, which leaves signals to pytest and stops without uvicorn's pauses of 0.1 s."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+
+import uvicorn
+
+_POLL_SECONDS = 0.01
+
+
+class EmbeddedServer(uvicorn.Server):
+    """A server of this process; set `should_exit` to stop it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave the signals to pytest."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Run until `should_exit` is set, also by another thread."""
+        while not await self.on_tick(0):  # noqa: ASYNC110 - another thread may set `should_exit`
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the sockets, and wait for open requests up to the timeout of the configuration."""
+        for each in (*self.servers, *(sockets or ())):
+            each.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                while self._busy() and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event for it
+                    await asyncio.sleep(_POLL_SECONDS)
+        for task in self.server_state.tasks:
+            task.cancel("the server stops")
+
+    def _busy(self) -> bool:
+        return bool(self.server_state.connections or self.server_state.tasks)
