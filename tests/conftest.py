@@ -97,8 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more process than cores, since tests also wait for servers and disks; at most 8."""
-    return min(8, len(os.sched_getaffinity(0)) + 1)
+    """Two more processes than cores, since tests also wait for servers and disks; at most 8."""
+    return min(8, len(os.sched_getaffinity(0)) + 2)
 
 
 @pytest.fixture(params=backends.EACH_DATABASE)

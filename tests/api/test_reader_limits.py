@@ -135,6 +135,7 @@ async def test_largest_documents_block_the_loop_under_100_ms(
     assert not results, "\n".join(results)
 
 
+@pytest.mark.nightly
 async def test_long_headers_and_queries_block_the_loop_under_100_ms(
     metered: MeteredServer,
 ) -> None:

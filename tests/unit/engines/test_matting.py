@@ -68,7 +68,14 @@ def test_pixels_far_from_a_body_are_less_certain() -> None:
     assert person_prior.apply_prior(belief, [DetectedFace(10, 10, 25, 25)]) is belief
 
 
-@pytest.mark.parametrize(("stratum", "least"), [("plain", 0.93), ("textured", 0.9), ("shadow", 0.87)])
+@pytest.mark.parametrize(
+    ("stratum", "least"),
+    [
+        pytest.param("plain", 0.93, marks=pytest.mark.nightly),
+        ("textured", 0.9),
+        pytest.param("shadow", 0.87, marks=pytest.mark.nightly),
+    ],
+)
 def test_subjects_are_found_on_every_kind_of_ground(stratum: composites.Stratum, least: float) -> None:
     results = [composites.composite(seed, stratum) for seed in range(400, 405)]
     overlaps = [overlap(segmentation.alpha(known.rgb)[0], known.alpha) for known in results]
@@ -80,6 +87,7 @@ def test_the_same_picture_gives_the_same_mask() -> None:
     assert np.array_equal(segmentation.alpha(rgb)[0], segmentation.alpha(rgb)[0])
 
 
+@pytest.mark.nightly
 def test_it_is_surer_of_what_it_does_better() -> None:
     plain = [segmentation.alpha(composites.composite(seed, "plain").rgb)[1] for seed in range(420, 423)]
     clutter = [segmentation.alpha(composites.composite(seed, "cluttered").rgb)[1] for seed in range(420, 423)]
@@ -110,6 +118,7 @@ def landscape(seed: int) -> Any:
     return np.clip(picture + rng.normal(0, 6, picture.shape), 0, 255).astype(np.uint8)
 
 
+@pytest.mark.nightly
 def test_a_landscape_has_no_subject_and_it_is_told(tmp_path: Path) -> None:
     messages = [segmentation.alpha(landscape(seed))[1] for seed in range(6)]
     assert np.mean(messages) < 0.5, messages

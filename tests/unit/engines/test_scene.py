@@ -87,6 +87,7 @@ def test_nine_labels_in_ten_are_seen_in_the_pixels() -> None:
     assert len(missed) <= len(labels) * 0.1, missed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["time", "palette", "weather", "terrain", "subject"])
 def test_every_class_of_label_is_mostly_seen(kind: str) -> None:
     group = sightings()[kind]
@@ -318,7 +319,17 @@ def test_the_library_holds_at_least_forty_five_drawn_things() -> None:
     assert all(shape.parts for shape in shapes.library().values())
 
 
-@pytest.mark.parametrize("name", sorted(name for name, shape in shapes.library().items() if shape.words))
+DRAWN = sorted(name for name, shape in shapes.library().items() if shape.words)
+
+
+# `make nightly` draws every one.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if number % 5 else ())
+        for number, name in enumerate(DRAWN)
+    ],
+)
 def test_every_drawn_thing_stands_out_where_it_belongs(name: str) -> None:
     shape = shapes.library()[name]
     home = {"moon": "lunar surface"}.get(shape.home[0], shape.home[0])
