@@ -155,15 +155,8 @@ class Comfy:
 
     async def start(self, host: str = "127.0.0.1") -> None:
         """Listen on a free port of a loopback address."""
-        config = uvicorn.Config(
-            self.app(),
-            host=host,
-            port=0,
-            log_config=None,
-            lifespan="off",
-            ws="websockets-sansio",
-            access_log=False,
-        )
+        options: dict[str, Any] = {"log_config": None, "lifespan": "off", "access_log": False}
+        config = uvicorn.Config(self.app(), host=host, port=0, ws="websockets-sansio", **options)
         self._server = server = EmbeddedServer(config)
         self._tasks = [asyncio.create_task(server.serve()), asyncio.create_task(self._worker())]
         async with asyncio.timeout(60):
