@@ -53,7 +53,21 @@ PAGES = {name: Page(EDITION.rendered(name).html) for name in EDITION.guides}
 def test_every_page_of_the_documentation_is_a_guide() -> None:
     files = {path.relative_to(docs_repository.FOLDER) for path in docs_repository.FOLDER.rglob("*/*.md")}
     assert {f"{name}.md" for name in PAGES} == {str(path) for path in files if path.parts[0] != "_build"}
-    assert set(EDITION.sections()) == set(docs_repository.SECTIONS)
+
+
+def test_guides_are_in_the_groups_of_the_index() -> None:
+    groups = {title: [guide.name for guide in guides] for title, guides in EDITION.groups().items()}
+    assert list(groups) == [
+        *("Main paths", "Start", "Media", "Gateway", "Memory", "Hosting", "Workflows", "Operate"),
+        *("Reference", "Architecture", "HTTP"),
+    ]
+    assert groups["Main paths"][0] == "howto/gpu-box"
+    assert EDITION.neighbours("howto/gpu-box")[1] == EDITION.guides["howto/team"]
+    assert sorted(name for names in groups.values() for name in names) == sorted(PAGES)
+    assert EDITION.group_of("howto/deploy") == "Operate"
+    index = (docs_repository.FOLDER / "index.md").read_text("utf-8")
+    links = set(re.findall(r"\]\(([\w/-]+)\.md\)", index))
+    assert links <= EDITION.guides.keys()
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -18,6 +19,7 @@ from sixfold.ui.docs.renderer import GuideImage, GuidePage, RenderedGuide
 _PACKAGE = Path(sixfold.__file__).parent
 _PACKAGED = _PACKAGE / "guides"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parents[1] / "docs"
+# Titles of the folders; pages that no list of docs/index.md names are grouped by these.
 SECTIONS: Mapping[str, str] = {
     "start": "Start",
     "howto": "How to",
@@ -25,7 +27,14 @@ SECTIONS: Mapping[str, str] = {
     "reference/http": "HTTP",
     "architecture": "Architecture",
 }
+_INDEX = "index.md"
+_GROUP = re.compile(r"^```\{toctree\}\n:caption: (.+)\n((?:[^`].*\n|\n)*)```$", re.MULTILINE)
 _IMAGE_TYPES = {".webp": "image/webp", ".jpg": "image/jpeg"}
+
+
+def anchor(title: str) -> str:
+    """Return the anchor of a group on the page of contents."""
+    return "guides-" + title.lower().replace(" ", "-")
 
 
 class DocsSnapshot:
@@ -38,16 +47,25 @@ class DocsSnapshot:
             for section in SECTIONS
             for path in sorted((folder / section).glob("*.md"))
         }
+        groups = _groups(folder / _INDEX, self._texts)
+        names = dict.fromkeys([*groups, *self._texts])
         self.guides = {
-            name: GuidePage(name, *renderer.title_and_summary(text)) for name, text in self._texts.items()
+            name: GuidePage(name, *renderer.title_and_summary(self._texts[name])) for name in names
         }
+        self._groups = {name: groups.get(name) or SECTIONS[posixpath.dirname(name)] for name in names}
         self._rendered: dict[str, RenderedGuide] = {}
         self._images: dict[str, GuideImage] = {}
 
-    def sections(self) -> dict[str, list[GuidePage]]:
-        """Return the pages by section, in file order, without empty sections."""
-        sections = {section: self.of(section) for section in SECTIONS}
-        return {section: guides for section, guides in sections.items() if guides}
+    def groups(self) -> dict[str, list[GuidePage]]:
+        """Return the pages by the title of their group, in the order of docs/index.md."""
+        groups: dict[str, list[GuidePage]] = {}
+        for name, guide in self.guides.items():
+            groups.setdefault(self._groups[name], []).append(guide)
+        return groups
+
+    def group_of(self, name: str) -> str:
+        """Return the title of a page's group."""
+        return self._groups[name]
 
     def of(self, section: str) -> list[GuidePage]:
         """Return the pages of a section."""
@@ -93,6 +111,19 @@ class DocsSnapshot:
         return None
 
 
+def _groups(index: Path, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the titles of the groups in docs/index.md by the names of their pages."""
+    if not index.is_file():
+        return {}
+    return {
+        name: title
+        for title, lines in _GROUP.findall(index.read_text("utf-8"))
+        for line in lines.splitlines()
+        for name in texts
+        if fnmatchcase(name, line) and posixpath.dirname(name) == posixpath.dirname(line)
+    }
+
+
 class _SectionLinks:
     """Resolves the relative links of the pages in one section."""
 
@@ -133,6 +164,7 @@ class DocsRepository:
     def snapshot(self) -> DocsSnapshot:
         """Return a snapshot of the current files."""
         files = [path for section in (*SECTIONS, "pictures") for path in (self._folder / section).glob("*.*")]
+        files += [path for path in [self._folder / _INDEX] if path.is_file()]
         stamp = tuple(path.stat().st_mtime_ns for path in files)
         if self._snapshot is None or stamp != self._stamp:
             self._stamp, self._snapshot = stamp, DocsSnapshot(self._folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import posixpath
 from collections.abc import Mapping
 
 from starlette.requests import Request
@@ -40,8 +39,8 @@ class DocsPages:
             await self._services.sessions.admitted(request),
             documents=self._documents,
             # Reading all pages takes a tenth of a second.
-            sections=(await asyncio.to_thread(self._repository.snapshot)).sections(),
-            titles=docs_repository.SECTIONS,
+            groups=(await asyncio.to_thread(self._repository.snapshot)).groups(),
+            anchor=docs_repository.anchor,
             url=renderer.url,
         )
 
@@ -52,15 +51,14 @@ class DocsPages:
         name = requests.path_value(request, "name")
         if name not in snapshot.guides:
             raise errors.NotFound
-        section = posixpath.dirname(name)
         previous, following = snapshot.neighbours(name)
         return self._pages.render(
             "docs/guide.html",
             session,
             guide=snapshot.guides[name],
             rendered=await asyncio.to_thread(snapshot.rendered, name),
-            section=section,
-            titles=docs_repository.SECTIONS,
+            group=snapshot.group_of(name),
+            anchor=docs_repository.anchor,
             previous=previous,
             following=following,
             url=renderer.url,
