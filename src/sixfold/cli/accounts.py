@@ -128,9 +128,7 @@ def link(arguments: argparse.Namespace) -> None:
     """Run `account link`: print a one-time sign-in link for the server of this data folder."""
     configured = database_access.settings_of(arguments)
     token = database_access.write(configured, _link(arguments.email))
-    running = server_lock.running(configured.data_dir)
-    origin = configured.base_url if configured.public_url or not running or not running.url else running.url
-    url = f"{origin}/signin?token={token}"
+    url = f"{server_lock.link_origin(configured)}/signin?token={token}"
     if arguments.json:
         put_json({"url": url, "expires_in_seconds": login_sessions.LINK_LIFE_US // clock.SECOND_US})
     else:

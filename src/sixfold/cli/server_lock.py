@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sixfold.cli.terminal import CommandError
+from sixfold.settings import Settings
 
 try:
     import fcntl
@@ -102,6 +103,12 @@ def running(data_dir: Path) -> RunningServer | None:
         return _read(descriptor)
     finally:
         os.close(descriptor)
+
+
+def link_origin(settings: Settings) -> str:
+    """Return the origin for links: the public URL, that of the running server, or that of the settings."""
+    server = running(settings.data_dir)
+    return settings.base_url if settings.public_url or not server or not server.url else server.url
 
 
 def _take_with_retries(descriptor: int) -> bool:

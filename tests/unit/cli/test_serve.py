@@ -144,6 +144,9 @@ def test_administration_works_while_the_server_runs(server: Server) -> None:
     assert program(server.folder, "ledger", "verify").status == 0
     link = json.loads(program(server.folder, "account", "link", "b@b.c", "--json").out)
     assert link["url"].startswith(f"{server.url}/signin?token=")
+    assert program(server.folder, "organization", "create", "acme", "--owner", "b@b.c").status == 0
+    invitation = json.loads(program(server.folder, "member", "invite", "acme", "--json").out)
+    assert invitation["url"].startswith(f"{server.url}/invitation?token=")
 
 
 def test_a_running_server_keeps_its_schema(server: Server) -> None:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from sixfold import errors
-from sixfold.cli import database_access
+from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import money
 from sixfold.core.accounts import accounts, keys, limits, rights
@@ -107,7 +107,7 @@ def invite(arguments: argparse.Namespace) -> None:
         return (yield from invitations.create(account.id, account.email, arguments.role, email, team_id))
 
     new = _write(arguments, work())
-    url = f"{database_access.settings_of(arguments).base_url}/invitation?token={new.token}"
+    url = f"{server_lock.link_origin(database_access.settings_of(arguments))}/invitation?token={new.token}"
     _say(arguments, {"url": url}, f"{url}  (valid once, within {invitations.DAYS} days)")
 
 
