@@ -31,7 +31,7 @@ HEADER = """# Assurance
 What is promised about safety and money, each with the tests that show it and what they found.
 `make assurance` writes this page, from a run of the whole suite or of these tests alone. A row is there for
 each hole that this field has had, and for each way in which money gets lost. A check is one test with one of
-its cases; one that is skipped lacked something on the machine, and is no proof.
+its cases; a skipped check lacked a requirement on the machine and proves nothing.
 """
 TITLES = {"security": "Safety", "money": "Money and jobs"}
 SOURCES = ("src", "tests")
@@ -148,10 +148,10 @@ def judge(rows: list[Promise], runs: list[Run]) -> None:
 
 def page(rows: list[Promise], runs: list[Run]) -> str:
     """The page of the documentation."""
-    parts = [HEADER, "\nWhat was run: ", "; ".join(run.line() for run in runs), ".\n"]
+    parts = [HEADER, "\nChecks run: ", "; ".join(run.line() for run in runs), ".\n"]
     for of, title in TITLES.items():
         lines = [row.row() for row in rows if row.of == of]
-        head = "| what could go wrong | wanted | found | shown by |\n|---|---|---|---|"
+        head = "| risk | requirement | result | tests |\n|---|---|---|---|"
         parts.append(f"\n## {title}\n\n{head}\n" + "\n".join(lines) + "\n")
     return "".join(parts)
 

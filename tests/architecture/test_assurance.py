@@ -100,7 +100,7 @@ def test_the_page_says_which_runs_it_is_of(run: assurance.Run) -> None:
     assurance.judge(rows, [run, later])
     text = assurance.page(rows, [run, later])
     day = run.began.astimezone(UTC).date()
-    assert f"What was run: 5 checks on {day}: 2 failed, 1 skipped; 1 checks on 2031-05-06: 0 failed" in text
+    assert f"Checks run: 5 checks on {day}: 2 failed, 1 skipped; 1 checks on 2031-05-06: 0 failed" in text
     assert f"| what | none | 2 checks, 0 failed | `{FILE}` |" in text
 
 
