@@ -18,7 +18,8 @@ from sixfold.engines.audio import files
 from sixfold.engines.encode import presets
 from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.encode.optimizer import OptimizerEngine
-from sixfold.engines.video.encode import KINDS, AudioSource, VideoEncoder
+from sixfold.engines.video import yuv
+from sixfold.engines.video.encode import KINDS, AudioSource, VideoEncoder, frame_of_planes
 from tests.api.media_samples import wav
 from tests.unit.engines.audio.measuring import Recorder
 
@@ -78,6 +79,31 @@ def test_a_film_is_transcoded_cut_and_scaled_with_its_sound(
     assert result.info["duration"] == 1.0
     assert frames[2][20, 60].argmax() == 0
     assert frames[-3][20, 78].argmax() == 1
+
+
+@pytest.mark.parametrize("declared", [2, 5, 6])
+@pytest.mark.parametrize("operation", ["transcode-mp4", "transcode-webm"])
+def test_a_video_in_bt601_stays_in_it(tmp_path: Path, operation: str, declared: int) -> None:
+    rng = np.random.default_rng(3)
+    planes = tuple(rng.integers(60, 190, shape, np.uint8) for shape in ((9, 16), (5, 8), (5, 8)))
+    large = tuple(np.kron(plane, np.ones((10, 10), np.uint8)) for plane in planes)
+    large = (large[0], large[1][:45], large[2][:45])
+    source = tmp_path / "source.mp4"
+    with av.open(str(source), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=24, options={"qp": "0"})
+        stream.width, stream.height, stream.pix_fmt = 160, 90, "yuv420p"
+        stream.codec_context.colorspace = declared
+        frame: Any = frame_of_planes(large)
+        for number in range(12):
+            frame.pts, frame.colorspace = number, declared
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    _, path = encoded(tmp_path, source, operation=operation)
+    with av.open(str(path)) as container:
+        (shown, *_) = container.decode(video=0)
+        assert int(shown.colorspace) == 5
+        for plane, expected in zip(yuv.of_frame(shown), large, strict=True):
+            assert abs(float(plane.astype(np.float32).mean() - expected.mean())) < 1
 
 
 def test_the_sound_of_a_film_as_mp3(tmp_path: Path, film: Path) -> None:

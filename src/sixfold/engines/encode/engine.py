@@ -48,7 +48,7 @@ class EncodeEngine:
     """Applies an `operation` to `media`; the same inputs give the same bytes."""
 
     name = "encoder"
-    version = "4"
+    version = "5"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return the converted file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -42,22 +43,25 @@ def transcode(
 ) -> dict[str, Any]:
     """Write the part as a video at the size that `choose` maps its own to; return its properties.
 
-    `kind_of` returns the kind of file for that size and the number of frames.
+    `kind_of` returns the kind of file for that size and the number of frames. A video in BT.601 stays in it,
+    because a conversion of the matrix costs detail.
     """
     reader = _reader(part)
     try:
         rate = min(Fraction(_MAX_RATE), reader.rate)
-        size = choose(reader.size(reader.at(part.begin)))
+        first = reader.at(part.begin)
+        size, matrix = choose(reader.size(first)), reader.matrix(first)
         frames = max(1, round(part.seconds * rate))
         track = _audio_track(part)
         audio = None
         if track is not None:
             samples = round(frames / rate * AUDIO_RATE)
             audio = AudioSource(samples, lambda first, last: track.read(last - first))
-        with VideoEncoder(target, size, rate, audio, kind_of(size, frames)) as video:
+        kind = replace(kind_of(size, frames), matrix=matrix)
+        with VideoEncoder(target, size, rate, audio, kind) as video:
             for index in range(frames):
                 frame = reader.at(part.begin + float(index / rate))
-                planes = reader.planes(frame, size)
+                planes = reader.planes(frame, size, matrix)
                 video.add(_flatten(reader.pixels(frame, size)) if planes is None else planes)
                 progress((index + 1) / frames)
         if track is not None:

@@ -39,6 +39,8 @@ _ALPHA_FORMATS = ("yuva", "rgba", "bgra", "argb", "abgr", "gbrap", "ya", "pal8")
 _YUV_FORMATS = frozenset({"yuv420p", "yuv422p", "yuv444p", "yuv420p10le"})
 # The short side in pixels from which an undeclared color matrix is taken as BT.709 instead of BT.601.
 _HD_SIDE = 720
+# The codes of BT.601 for 625 and for 525 lines, which have the same matrix.
+_BT601 = frozenset({5, 6})
 _QUARTER_TURNS = {90: 1, 180: 2, 270: 3}
 
 
@@ -158,7 +160,14 @@ class VideoReader:
         width, height = max(1, round(frame.width * self._pixel_aspect)), frame.height
         return (height, width) if _quarter_turns(frame) % 2 else (width, height)
 
-    def planes(self, frame: Any, size: tuple[int, int]) -> tuple[Array, ...] | None:
+    def matrix(self, frame: Any) -> int:
+        """Return the color matrix, BT.709 or BT.601, in which `planes` returns a frame without loss."""
+        bt601 = Colorspace.ITU601
+        return int(Colorspace.ITU709 if self.planes(frame, (2, 2), bt601) is None else bt601)
+
+    def planes(
+        self, frame: Any, size: tuple[int, int], matrix: int = Colorspace.ITU709
+    ) -> tuple[Array, ...] | None:
         """Return the frame's Y, U and V planes at an even size, or None if that requires a conversion."""
         if (
             _quarter_turns(frame)
@@ -166,9 +175,10 @@ class VideoReader:
             or int(frame.color_range) == ColorRange.JPEG
         ):
             return None
-        if (_color_matrix(frame) or int(frame.colorspace)) != Colorspace.ITU709:
+        own = _color_matrix(frame) or int(frame.colorspace)
+        if own != matrix and not {own, matrix} <= _BT601:
             return None
-        return yuv.of_frame(self._resize(frame, size, "yuv420p", Colorspace.ITU709))
+        return yuv.of_frame(self._resize(frame, size, "yuv420p", own))
 
     def pixels(self, frame: Any, size: tuple[int, int]) -> Array:
         """Return the upright frame at a size (width, height): RGBA if it has an alpha channel, else RGB."""

@@ -49,7 +49,8 @@ _VP9 = {"deadline": "realtime", "cpu-used": "6", "crf": "30", "b": "0", "row-mt"
 class VideoKind:
     """A kind of video file: container, codecs and options; `audio_samples` is the size of an audio frame.
 
-    Keyframes are at most `keyframe_seconds` apart; `audio_bit_rate` is in bits per second.
+    Keyframes are at most `keyframe_seconds` apart; `audio_bit_rate` is in bits per second. `matrix` is the
+    code of the color matrix of added planes and of the file: BT.709 or BT.601.
     """
 
     content_type: str
@@ -63,6 +64,7 @@ class VideoKind:
     mux_options: Mapping[str, str] = field(default_factory=dict[str, str])
     keyframe_seconds: float = 2
     audio_bit_rate: int = 160_000
+    matrix: int = _BT709
 
 
 MP4 = VideoKind(
@@ -126,7 +128,7 @@ class VideoEncoder:
         stream: Any = self._container.add_stream(kind.codec, rate=rate, options=dict(kind.options))
         stream.pix_fmt = kind.pixel_format
         stream.codec_context.thread_count = threads
-        open_stream(stream, size, rate, 1 / rate, kind.keyframe_seconds)
+        open_stream(stream, size, rate, 1 / rate, kind.keyframe_seconds, kind.matrix)
         self._stream = stream
         self._audio = audio
         self._audio_stream: Any = None
@@ -161,8 +163,8 @@ class VideoEncoder:
             self._pending.popleft().result()
 
     def _encode(self, pixels: Frame) -> None:
-        frame = _video_frame(pixels, self._kind.pixel_format)
-        set_colors(frame)
+        frame = _video_frame(pixels, self._kind.pixel_format, self._kind.matrix)
+        set_colors(frame, self._kind.matrix)
         frame.pts = self._frames
         frame.time_base = 1 / self._rate
         self._container.mux(self._stream.encode(frame))
@@ -195,14 +197,14 @@ def yuv_planes(rgb: Array) -> tuple[Array, ...]:
     return yuv.of_frame(_frame_of_rgb(rgb, "yuv420p"))
 
 
-def _video_frame(pixels: Frame, pixel_format: str) -> av.VideoFrame:
+def _video_frame(pixels: Frame, pixel_format: str, matrix: int) -> av.VideoFrame:
     match pixels:
         case YuvPlanes(y, uv):
             return frame_of_planes((y, uv[..., 0], uv[..., 1]))
         case tuple():
             return frame_of_planes(pixels)
         case _:
-            return _frame_of_rgb(pixels, pixel_format)
+            return _frame_of_rgb(pixels, pixel_format, matrix)
 
 
 def frame_of_planes(planes: tuple[Array, ...]) -> av.VideoFrame:
@@ -213,12 +215,12 @@ def frame_of_planes(planes: tuple[Array, ...]) -> av.VideoFrame:
     return frame
 
 
-def _frame_of_rgb(pixels: Array, pixel_format: str) -> av.VideoFrame:
+def _frame_of_rgb(pixels: Array, pixel_format: str, matrix: int = _BT709) -> av.VideoFrame:
     frame = av.VideoFrame.from_ndarray(pixels, format="rgb24" if pixels.shape[2] == 3 else "rgba")
     return frame.reformat(
         format=pixel_format,
         src_color_range=ColorRange.JPEG,
-        dst_colorspace=Colorspace.ITU709,
+        dst_colorspace=Colorspace(matrix),
         dst_color_range=ColorRange.MPEG,
         # With several threads, columns at their borders are wrong if the width is not a multiple of 16.
         threads=1,
@@ -238,21 +240,27 @@ def _fill(plane: Any, pixels: Array) -> None:
 
 
 def open_stream(
-    stream: Any, size: tuple[int, int], rate: Fraction, tick: Fraction, keyframe_seconds: float = 2
+    stream: Any,
+    size: tuple[int, int],
+    rate: Fraction,
+    tick: Fraction,
+    keyframe_seconds: float = 2,
+    matrix: int = _BT709,
 ) -> None:
     """Set size (width, height), frame rate, time base (`tick`) and colors of a new stream, and open it."""
     stream.width, stream.height = size
     codec = stream.codec_context
     codec.gop_size = max(1, round(keyframe_seconds * float(rate)))
-    codec.color_primaries = codec.color_trc = codec.colorspace = _BT709
+    codec.color_primaries = codec.color_trc = _BT709
+    codec.colorspace = matrix
     codec.color_range = _VIDEO_RANGE
     codec.time_base = tick
     _open_encoder(stream)
 
 
-def set_colors(frame: Any) -> None:
+def set_colors(frame: Any, matrix: int = _BT709) -> None:
     """Mark a frame with the color range and matrix of its stream."""
-    frame.color_range, frame.colorspace = _VIDEO_RANGE, _BT709
+    frame.color_range, frame.colorspace = _VIDEO_RANGE, matrix
 
 
 def _open_encoder(stream: Any) -> None:
