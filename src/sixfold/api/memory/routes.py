@@ -82,7 +82,7 @@ class PageRoutes:
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """Create a page, or with `overwrite` replace one; a new version is 201 as well."""
-        arguments = await schemas.from_body(schemas.NEW_PAGE, request)
+        arguments = await schemas.page_from_body(schemas.NEW_PAGE, request)
         saved = await self._memory.write(
             caller, operations.parse_page(arguments), schemas.terms(request, arguments)
         )
@@ -106,14 +106,14 @@ class PageRoutes:
             arguments: dict[str, Any] = {}
             page_write = PageWrite(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
-            arguments = await schemas.from_body(schemas.PAGE, request)
+            arguments = await schemas.page_from_body(schemas.PAGE, request)
             page_write = operations.parse_page({**arguments, "slug": slug})
         terms = replace(schemas.terms(request, arguments), overwrite=True)
         return await self._written(caller, await self._memory.write(caller, page_write, terms))
 
     async def patch(self, request: Request, caller: Caller) -> Response:
         """Change a part of a page."""
-        arguments = await schemas.from_body(schemas.PATCH, request)
+        arguments = await schemas.page_from_body(schemas.PATCH, request)
         slug, terms = _slug(request), schemas.terms(request, arguments)
         if arguments["operation"] == "rename":
             if arguments["slug"] is None:

@@ -16,6 +16,7 @@ from sixfold.core.memory.import_export import document_fields
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.operation_schema import Operation, OperationField
 from sixfold.core.memory.search import context
+from sixfold.core.memory.serializers import PageSchema
 from sixfold.web import bodies
 from sixfold.web.services import WebServices
 
@@ -124,6 +125,21 @@ def _typed(field: OperationField, values: list[str]) -> Any:
 async def from_body(operation: Operation, request: Request) -> dict[str, Any]:
     """Return the arguments of a JSON body."""
     return operation.read(await bodies.parse(bodies.parse_object, await request.body()))
+
+
+async def page_from_body(operation: Operation, request: Request) -> dict[str, Any]:
+    """Return the arguments of a JSON body that writes a page; raise `InvalidInput` for an unknown name.
+
+    The fields of a page in responses are accepted, so that a program can send back what it has read.
+    """
+    body = await bodies.parse(bodies.parse_object, await request.body())
+    names = [field.name for field in operation.fields]
+    unknown = [name for name in body if name not in names and name not in PageSchema.__annotations__]
+    if unknown:
+        raise errors.InvalidInput.of(
+            unknown[0], f"There is no field {unknown[0][:100]!r}: use {', '.join(names)}", "unknown"
+        )
+    return operation.read(body)
 
 
 async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
