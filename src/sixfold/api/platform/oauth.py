@@ -161,13 +161,13 @@ def _refused(refused: oauth.OAuthError) -> Response:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """Return the routes; RFC 9728 and RFC 8414 define the paths of the two documents."""
-    door = OAuthRoutes(services)
+    handlers = OAuthRoutes(services)
     return (
-        RouteEntry(RESOURCE, {"GET": door.resource}, access=rights.PUBLIC),
-        RouteEntry(f"{RESOURCE}/mcp", {"GET": door.resource}, access=rights.PUBLIC),
-        RouteEntry(SERVER, {"GET": door.server}, access=rights.PUBLIC),
-        RouteEntry(f"{SERVER}/mcp", {"GET": door.server}, access=rights.PUBLIC),
-        RouteEntry("/oauth/register", {"POST": door.register}, _BODY_BYTES, access=rights.PUBLIC),
-        RouteEntry("/oauth/token", {"POST": door.token}, _BODY_BYTES, access=rights.PUBLIC),
-        RouteEntry("/oauth/revoke", {"POST": door.revoke}, _BODY_BYTES, access=rights.PUBLIC),
+        RouteEntry(RESOURCE, {"GET": handlers.resource}, access=rights.PUBLIC),
+        RouteEntry(f"{RESOURCE}/mcp", {"GET": handlers.resource}, access=rights.PUBLIC),
+        RouteEntry(SERVER, {"GET": handlers.server}, access=rights.PUBLIC),
+        RouteEntry(f"{SERVER}/mcp", {"GET": handlers.server}, access=rights.PUBLIC),
+        RouteEntry("/oauth/register", {"POST": handlers.register}, _BODY_BYTES, access=rights.PUBLIC),
+        RouteEntry("/oauth/token", {"POST": handlers.token}, _BODY_BYTES, access=rights.PUBLIC),
+        RouteEntry("/oauth/revoke", {"POST": handlers.revoke}, _BODY_BYTES, access=rights.PUBLIC),
     )

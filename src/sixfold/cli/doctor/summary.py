@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 
 def fitted(names: Sequence[str], width: int) -> str:
-    """Join as many names as fit into `room` columns, at least one, and count the others."""
+    """Join as many names as fit into `width` columns, at least one, and count the others."""
     for count in range(len(names), 0, -1):
         left = len(names) - count
         text = ", ".join([*names[:count], *([f"+{left}"] if left else [])])
@@ -38,7 +38,7 @@ def fitted(names: Sequence[str], width: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to `room` columns."""
+    """Shorten a text to `width` columns."""
     return text if len(text) <= width else f"{text[: max(1, width - 1)]}…"
 
 

@@ -24,7 +24,7 @@ _MAX_REPLY = 200_000
 _MAX_DROPPED_CHARS = 200
 # The share of a statement's words that its source must have.
 _SHARE = 0.5
-# The characters before a quotation that may name whom or what it is about.
+# The characters before a quotation that may name its subject.
 _BEFORE = 300
 _MIN_QUOTE = 4
 _SENTENCE_END = re.compile(r"[.!?؟](?=\s)|[。！？]|\n")
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class UnreadableReply(Exception):
-    """A reply is not the JSON that was asked for."""
+    """A reply is not JSON of the requested schema."""
 
 
 class _Item(msgspec.Struct):

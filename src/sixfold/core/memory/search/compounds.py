@@ -58,7 +58,7 @@ _FUNCTION_WORDS = frozenset(
     )
     for word in tokens.terms(text)
 )
-# What a related word counts relative to the one that was asked.
+# The weight of a related word relative to the word of the query.
 _INFLECTED, _COMPOUND, _FUNCTION = 0.8, 0.6, 0.1
 _MOST_WORDS, _MOST_FOUND, _MOST_OF_ALL = 12, 6, 24
 

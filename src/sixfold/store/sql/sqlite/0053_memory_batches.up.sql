@@ -1,4 +1,4 @@
--- Adds batches of facts in the memory, and for whom a version of a page was written.
+-- Adds batches of facts in the memory, and the agent or person for which a version of a page was written.
 -- Requests of `remember` and `answer`, which call a chat model: `reserved` counts against the limit of the day while
 -- one runs, `cost` afterwards, in micro-dollars. A batch of `remember` has the versions of the pages that it wrote, by
 -- which it is undone; `version_before` is 0 for a new page.
