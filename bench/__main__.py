@@ -16,6 +16,7 @@ NAMES = (
     "scene",
     "video",
     "encoding",
+    "encoding_clips",
     "render",
     "music",
     "style",

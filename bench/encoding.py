@@ -114,7 +114,7 @@ def _photographs() -> Mapping[str, Callable[[], Iterator[Array]]]:
     }
 
 
-def _planes(path: Path) -> list[Array]:
+def planes(path: Path) -> list[Array]:
     """Return the luma of every third frame."""
     with av.open(str(path)) as container:
         frames = [frame.to_ndarray()[: frame.height] for frame in container.decode(video=0)]
@@ -132,8 +132,8 @@ def _similarity(left: Array, right: Array) -> float:
     return float((similar / ((means[0] ** 2 + means[1] ** 2 + 6.5025) * (spread + 58.5225))).mean())
 
 
-def _score(source: list[Array], path: Path) -> float:
-    return float(np.mean([_similarity(*pair) for pair in zip(source, _planes(path), strict=True)]))
+def score(source: list[Array], path: Path) -> float:
+    return float(np.mean([_similarity(*pair) for pair in zip(source, planes(path), strict=True)]))
 
 
 def _converted(source: Path, name: str, crf: int, target: Path) -> float:
@@ -148,26 +148,26 @@ def _converted(source: Path, name: str, crf: int, target: Path) -> float:
     return time.perf_counter() - begun
 
 
-def _rows_of(name: str, source: Path, folder: Path, program: str) -> Iterator[Row]:
-    truth = _planes(source)
+def rows_of(name: str, source: Path, folder: Path, program: str) -> Iterator[Row]:
+    truth = planes(source)
     for format_, qualities in _QUALITIES.items():
         peer, target = folder / f"peer.{format_}", folder / f"own.{format_}"
         begun = time.perf_counter()
         command = [program, "-v", "error", "-y", "-i", str(source), "-an", str(peer)]
         subprocess.run(command, check=True)
-        peer_seconds, peer_score = time.perf_counter() - begun, _score(truth, peer)
+        peer_seconds, peer_score = time.perf_counter() - begun, score(truth, peer)
         points: list[tuple[float, float, float]] = []
         for quality in qualities:
             seconds = _converted(source, format_, quality, target)
-            points.append((_score(truth, target), math.log(target.stat().st_size), seconds))
-        score, size, seconds = points[1]
+            points.append((score(truth, target), math.log(target.stat().st_size), seconds))
+        own, size, seconds = points[1]
         scores, sizes, _ = zip(*sorted(points), strict=True)
         ratio = math.exp(float(np.interp(peer_score, scores, sizes))) / peer.stat().st_size
         yield Row(
             f"{name}, {format_}",
             ratio,
             "of ffmpeg's bytes",
-            note=f"{math.exp(size):,.0f} bytes, SSIM {score:.4f}, {seconds:.1f} s; ffmpeg "
+            note=f"{math.exp(size):,.0f} bytes, SSIM {own:.4f}, {seconds:.1f} s; ffmpeg "
             f"{peer.stat().st_size:,} bytes, {peer_score:.4f}, {peer_seconds:.1f} s",
         )
 
@@ -191,5 +191,5 @@ def rows() -> list[Row]:
             scratch.mkdir()
             sources[f"engine: {prompt}"] = _engine(prompt, scratch)
         for name, source in sources.items():
-            results += _rows_of(name, source, folder, program)
+            results += rows_of(name, source, folder, program)
     return results

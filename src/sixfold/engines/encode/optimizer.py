@@ -58,7 +58,7 @@ class OptimizerEngine:
     """Applies an `operation` to `media` without enlarging it; equal inputs give equal bytes."""
 
     name = "optimizer"
-    version = "3"
+    version = "4"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return the files by name, their properties as `files`, and attributes for HTML such as `srcset`."""
