@@ -208,7 +208,8 @@ class RunRoutes:
         except errors.InsufficientCredits as error:
             return self._without_credit(error, user, "a session needs more to start")
         path = f"{_SOCKET_PATH}/{live_session.session.id}?token={quote(live_session.token)}"
-        return responses.json({"path": path, "id": live_session.session.id}, 201)
+        resume = f"{_SOCKET_PATH}/{live_session.session.id}?token={quote(live_session.resume_token)}"
+        return responses.json({"path": path, "resume": resume, "id": live_session.session.id}, 201)
 
     # -- helpers ---------------------------------------------------------------------------------
 

@@ -21,14 +21,6 @@
   // An image has its height when it is there.
   last.addEventListener("load", toEnd, { capture: true });
 
-  function show(error, action) {
-    problem.hidden = !error;
-    problem.textContent = error ?? "";
-    if (!action) return;
-    const link = Object.assign(document.createElement("a"), { href: action.href, textContent: action.title });
-    problem.append(" ", link);
-  }
-
   function setBusy(busy) {
     composer.toggleAttribute("data-busy", busy);
     if (stopButton) stopButton.hidden = !busy;
@@ -41,18 +33,13 @@
     <h2 class="hidden" id="h-active">Answer</h2><div class="content" data-blocks></div><div class="content" data-growing></div>
     <p class="open" data-open></p><p class="note" data-status>Waiting for the model …</p></article>`;
 
-  const MOST_LOSSES = 5;
-  let losses = 0;
-
   function listen() {
     if (!byId("active")) last.innerHTML = skeleton;
     const active = byId("active"), part = (name) => active.querySelector(`[data-${name}]`);
     const blocks = part("blocks"), growing = part("growing"), open = part("open"), status = part("status");
-    const events = new EventSource(`/chat/${thread.dataset.chat}/events`);
-    const on = (name, handle) => events.addEventListener(name, (event) => { handle(JSON.parse(event.data)); toEnd(); });
+    const handlers = {}, on = (name, handle) => { handlers[name] = (data) => { handle(data); toEnd(); }; };
     let tail = null;
     setBusy(true);
-    events.addEventListener("open", () => { losses = 0; });
     // A connection, also a new one after a loss, begins with all that there is.
     on("begin", () => { blocks.replaceChildren(); growing.replaceChildren(); open.textContent = ""; tail = null; status.textContent = "Waiting for the model …"; });
     on("status", (data) => { status.textContent = data.text; });
@@ -78,41 +65,22 @@
       setBusy(false);
       if (stopped) text.focus();
     });
-    events.onerror = () => {
-      if (events.readyState === EventSource.CLOSED) {
-        // The chat was deleted, or the session has ended: the page says which.
-        if (++losses > MOST_LOSSES) return location.reload();
-        setTimeout(listen, 2000);
-      }
-      status.textContent = "Connection lost. The answer continues on the server; reconnecting …";
-    };
+    const events = connection.stream(`/chat/${thread.dataset.chat}/events`, handlers, {
+      lost: () => { status.textContent = "Connection lost. The answer continues on the server; reconnecting …"; },
+      gone: (data) => { status.textContent = ""; setBusy(false); connection.show(problem, data); },
+    });
   }
 
   // -- sending ----------------------------------------------------------------------------------------
 
-  // Errors that come before the page's own code, such as the end of the session, are pages.
-  async function documentOf(response) {
-    if (response.headers.get("content-type")?.includes("json")) return response.json();
-    const heading = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("h1");
-    const action = response.status === 401 ? { href: `/signin?next=${encodeURIComponent(location.pathname)}`, title: "Sign in" } : undefined;
-    return { error: `${heading?.textContent ?? `The server answered with status ${response.status}`}. Your message is still here.`, action };
-  }
-
-  async function ask(action, body) {
+  async function ask(action, body, again) {
     setBusy(true);
-    show();
-    let response, data;
-    try {
-      response = await fetch(action, { method: "POST", headers, body });
-      data = await documentOf(response);
-    } catch {
+    connection.show(problem);
+    const { ok, data } = await connection.request(action, { method: "POST", headers, body });
+    if (!ok) {
       setBusy(false);
-      show("Can't reach the server. Your message is still here: send it again.");
-      return false;
-    }
-    if (!response.ok) {
-      setBusy(false);
-      show(data.error, data.action);
+      const wrongFile = files.files.length && !data.retry && !data.action && { title: "Choose another file", act: () => files.click() };
+      connection.show(problem, { ...data, error: `${data.error} Your message is still here.` }, data.retry && { title: "Try again", act: again }, wrongFile);
       return false;
     }
     if (!data.html) {
@@ -132,7 +100,7 @@
     if (composer.hasAttribute("data-busy")) return;
     if (!text.value.trim() && !files.files.length) return text.focus();
     const sent = text.value, attached = [...files.files];
-    if (await ask(composer.action, new FormData(composer))) {
+    if (await ask(composer.action, new FormData(composer), () => composer.requestSubmit(send))) {
       // What was written or chosen meanwhile stays.
       if (text.value === sent) text.value = "";
       choose([...files.files].filter((file) => !attached.includes(file)));
@@ -196,8 +164,8 @@
     } else if (form.id === "again") {
       event.preventDefault();
       const body = new URLSearchParams({ item: event.submitter.value, model: byId("model").value });
-      last.querySelector(".problem")?.closest("article").remove();
-      await ask(form.action, body);
+      const failure = last.querySelector(".problem")?.closest("article");
+      if (await ask(form.action, body, () => form.requestSubmit(event.submitter))) failure?.remove();
     }
   });
   document.addEventListener("click", async (event) => {

@@ -92,14 +92,10 @@
     request?.abort();
     request = new AbortController();
     try {
-      const response = await fetch(`/pages/find?q=${encodeURIComponent(input.value.trim())}`, { signal: request.signal });
-      if (response.status === 401) { location.assign(`/signin?next=${encodeURIComponent(location.pathname)}`); return; }
-      const data = await response.json();
-      if (response.ok) show(data.groups);
-      else status.textContent = data.error;
-    } catch (error) {
-      if (error.name !== "AbortError") status.textContent = "Can't reach the server. Type again to retry.";
-    }
+      const { ok, data } = await connection.request(`/pages/find?q=${encodeURIComponent(input.value.trim())}`, { signal: request.signal });
+      if (ok) show(data.groups);
+      else connection.show(status, data, data.retry && { title: "Try again", act: search });
+    } catch { /* another search has begun */ }
   }
 
   opener.addEventListener("click", (event) => {

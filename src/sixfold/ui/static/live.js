@@ -5,12 +5,8 @@ const canvas = document.getElementById("canvas");
 const context = canvas.getContext("2d");
 const showStatus = (text) => { document.getElementById("stage").textContent = text; };
 
-function showRefusal({ error, action }) {
-  showStatus(action ? `${error} ` : error);
-  if (!action) return;
-  const link = Object.assign(document.createElement("a"), { href: action.href, textContent: action.title });
-  document.getElementById("stage").append(link);
-}
+const again = { title: "Try again", act: () => form.requestSubmit() };
+const showRefusal = (data) => connection.show(document.getElementById("stage"), data, data.retry && again);
 
 const heldKeys = new Set();
 const KEYS = { ArrowUp: "w", ArrowLeft: "a", ArrowDown: "s", ArrowRight: "d" };
@@ -58,7 +54,7 @@ function showIgnored(words) {
 function showState(message) {
   showIgnored(message.ignored ?? []);
   if (message.status === "ready" || message.status === "active") startMeter();
-  if (message.status === "closed" || message.status === "failed") stopMeter();
+  if (message.status === "closed" || message.status === "failed") endSession();
   if (promptSequence && message.status === "active") return;
   showStatus((STATES[message.status] ?? message.status) + (message.reason ? `: ${message.reason}` : ""));
 }
@@ -142,6 +138,58 @@ function drawPose(pose) {
 
 // -- the socket -------------------------------------------------------------------------------------
 
+// A session outlives its connection for a while.
+const RESUME_MS = 2000, MAX_RESUMES = 15;
+// The codes with which the server ends a session or a connection to it for good.
+const FINAL = { 1000: "Ended", 1011: "The session has failed.", 4000: "The session ended because nothing was done for a while.", 4001: "The session continues in another window.", 4401: "The session has ended." };
+let [resumePath, resumes, unwatch] = ["", 0, null];
+
+function endSession() {
+  stopMeter();
+  resumePath = "";
+  unwatch?.();
+  unwatch = null;
+  stopButton.hidden = true;
+  form.querySelector(".primary").textContent = "Start again";
+}
+
+function connect(path) {
+  const current = socket = new WebSocket(`${location.origin.replace("http", "ws")}${path}`);
+  current.onmessage = receive;
+  current.onopen = () => {
+    if (resumes) showStatus("Connected again");
+    resumes = 0;
+    current.send(JSON.stringify({ type: "hello" }));
+  };
+  current.onclose = ({ code }) => {
+    if (current !== socket) return;
+    if (resumePath && !(code in FINAL)) { resume(); return; }
+    if (resumePath) showStatus(FINAL[code]);
+    endSession();
+  };
+}
+
+function resume() {
+  if (!resumePath) return;
+  connection.check();
+  if (++resumes > MAX_RESUMES) {
+    endSession();
+    showRefusal({ error: "The connection was lost for too long: the session has ended.", retry: true });
+    return;
+  }
+  showStatus("Connection lost. The session waits for you; reconnecting …");
+  setTimeout(() => { if (resumePath) connect(resumePath); }, RESUME_MS);
+}
+
+// A silent server does not close the socket.
+document.addEventListener("connection-lost", () => {
+  if (!resumePath || resumes) return;
+  const silent = socket;
+  socket = null;
+  silent?.close();
+  resume();
+});
+
 function receive(event) {
   if (event.data instanceof Blob) { if (frameHeader) frame(event.data); return; }
   const message = JSON.parse(event.data);
@@ -164,18 +212,11 @@ async function start(event) {
   const headers = { "Content-Type": "application/json" };
   if (form.dataset.csrf) headers["X-CSRF-Token"] = form.dataset.csrf;
   const body = JSON.stringify({ model: form.dataset.model, prompt: form.prompt.value });
-  const response = await fetch("/pages/sessions", { method: "POST", headers, body });
-  const session = await response.json();
-  if (!response.ok) { showRefusal(session); return; }
-  [sequence, promptSequence] = [0, 0];
-  socket = new WebSocket(`${location.origin.replace("http", "ws")}${session.path}`);
-  socket.onmessage = receive;
-  socket.onopen = () => socket.send(JSON.stringify({ type: "hello" }));
-  socket.onclose = () => {
-    stopMeter();
-    stopButton.hidden = true;
-    form.querySelector(".primary").textContent = "Start again";
-  };
+  const { ok, data } = await connection.request("/pages/sessions", { method: "POST", headers, body });
+  if (!ok) { showRefusal(data); return; }
+  [sequence, promptSequence, resumes, resumePath] = [0, 0, 0, data.resume];
+  unwatch = connection.watch();
+  connect(data.path);
   stopButton.hidden = false;
   form.querySelector(".primary").textContent = "Update";
   canvas.focus();
@@ -183,6 +224,7 @@ async function start(event) {
 
 stopButton.addEventListener("click", () => {
   showStatus(STATES.closing);
+  resumePath = "";
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type: "close" }));
 });
 if (canvas.dataset.poster) poster();

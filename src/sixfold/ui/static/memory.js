@@ -18,6 +18,13 @@ function initSearch(form) {
   const input = form.elements.q, results = one("#results"), lists = one("#lists");
   const title = document.title;
   let request = null;
+  function fail(data) {
+    const problem = document.createElement("p");
+    problem.className = "problem";
+    problem.setAttribute("role", "alert");
+    results.replaceChildren(problem);
+    connection.show(problem, data, data.retry && { title: "Try again", act: search });
+  }
   async function search() {
     request?.abort();
     const query = new URLSearchParams(new FormData(form));
@@ -31,11 +38,13 @@ function initSearch(form) {
     form.classList.add("busy");
     try {
       const response = await fetch(`/memory/~results?${query}`, { signal: request.signal });
-      if (response.status === 401) { location.assign("/signin"); return; }
-      replaceContent(results, await response.text());
+      const text = await response.text();
+      if (response.ok) replaceContent(results, text);
+      else fail(connection.parse(response.status, response.headers.get("content-type"), text));
     } catch (error) {
       if (error.name === "AbortError") return;
-      replaceContent(results, "<p class='problem' role='alert'>The server does not respond.</p>");
+      connection.check();
+      fail(connection.UNREACHABLE);
     }
     form.classList.remove("busy");
   }

@@ -6,7 +6,9 @@
   const fileInput = document.getElementById("open-file");
   let enteredElements = 0;
 
-  const show = (text) => { status.hidden = !text; status.textContent = text; };
+  const show = (text) => connection.show(status, { error: text });
+  const chooseAnother = { title: "Choose another file", act: () => fileInput.click() };
+  const fail = (data, again) => connection.show(status, data, data.retry ? { title: "Try again", act: again } : !data.action && chooseAnother, { title: "Close", act: () => show("") });
   const highlight = (up) => document.body.classList.toggle("dropping", up);
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
   const isFileField = (event) => event.target.closest?.("[data-drop]"); // a file field of a form
@@ -14,33 +16,24 @@
   async function send(path, file) {
     const headers = { "Content-Type": file.type || "application/octet-stream" };
     if (csrf) headers["X-CSRF-Token"] = csrf;
-    const response = await fetch(path, { method: "POST", headers, body: file });
-    return [response.ok, await response.json()];
+    return connection.request(path, { method: "POST", headers, body: file });
   }
 
   async function importWorkflow(file) {
     show(`Reading ${file.name} …`);
-    try {
-      const name = encodeURIComponent(file.name.replace(/\.[^.]*$/, ""));
-      const [ok, data] = await send(`/pages/workflows?name=${name}`, file);
-      if (ok) location.href = data.path;
-      else show(data.error);
-    } catch {
-      show("The server does not respond.");
-    }
+    const name = encodeURIComponent(file.name.replace(/\.[^.]*$/, ""));
+    const { ok, data } = await send(`/pages/workflows?name=${name}`, file);
+    if (ok) location.href = data.path;
+    else fail(data, () => importWorkflow(file));
   }
 
   async function restoreForm(file) {
     show(`Reading the metadata of ${file.name} …`);
-    try {
-      const [ok, data] = await send("/pages/origin", file);
-      if (!ok) { show(data.error); return; }
-      if (data.kind === "graph") { await importWorkflow(file); return; }
-      sessionStorage.setItem("dropped-file", JSON.stringify({ ...data, file: file.name }));
-      location.href = `/catalog/${encodeURIComponent(data.model)}`;
-    } catch {
-      show("The server does not respond.");
-    }
+    const { ok, data } = await send("/pages/origin", file);
+    if (!ok) { fail(data, () => restoreForm(file)); return; }
+    if (data.kind === "graph") { await importWorkflow(file); return; }
+    sessionStorage.setItem("dropped-file", JSON.stringify({ ...data, file: file.name }));
+    location.href = `/catalog/${encodeURIComponent(data.model)}`;
   }
 
   addEventListener("dragenter", (event) => { if (hasFiles(event)) { enteredElements += 1; highlight(!isFileField(event)); } });

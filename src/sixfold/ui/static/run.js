@@ -5,11 +5,10 @@ const predictionBox = document.querySelector("[data-follow]");
 const csrf = (form ?? predictionBox)?.dataset.csrf ?? "";
 const byId = (id) => document.getElementById(id);
 
-async function post(path, body, type = "application/json") {
-  const headers = { "Content-Type": type };
+async function post(path, body) {
+  const headers = { "Content-Type": "application/json" };
   if (csrf) headers["X-CSRF-Token"] = csrf;
-  const response = await fetch(path, { method: "POST", headers, body });
-  return [response.ok, await response.json()];
+  return connection.request(path, { method: "POST", headers, body });
 }
 
 // -- inputs -----------------------------------------------------------------------------------------
@@ -39,8 +38,7 @@ function requestBody() {
 function showProblems(data) {
   for (const element of form.querySelectorAll("[data-problem]")) {
     const problem = data?.errors?.find((each) => each.input === element.dataset.problem);
-    element.hidden = !problem;
-    element.textContent = problem?.message ?? "";
+    connection.show(element, problem && { ...problem, error: problem.message }, ...(problem?.steps ?? []));
     const control = byId(`in-${element.dataset.problem}`) ?? byId(`option-${element.dataset.problem}`);
     if (problem) control.setAttribute("aria-invalid", "true");
     else control.removeAttribute("aria-invalid");
@@ -55,7 +53,7 @@ async function updatePrice() {
   const note = byId("price");
   if (!note) return;
   const number = ++priceRequests;
-  const [ok, data] = await post("/pages/quote", requestBody());
+  const { ok, data } = await post("/pages/quote", requestBody());
   if (number !== priceRequests || !ok) return;
   for (const code of document.querySelectorAll("[data-sample]")) code.textContent = data.samples[code.dataset.sample];
   if (data.problem) { note.textContent = data.problem; return; }
@@ -140,36 +138,41 @@ async function fileProblem(zone, file) {
 }
 
 function send(path, file, report) {
-  return new Promise((resolve, reject) => {
+  return new Promise((resolve) => {
     const request = new XMLHttpRequest(); // fetch does not report the progress of an upload
     request.open("POST", path);
     request.setRequestHeader("Content-Type", file.type || "application/octet-stream");
     if (csrf) request.setRequestHeader("X-CSRF-Token", csrf);
     request.upload.addEventListener("progress", (event) => { if (event.lengthComputable) report(event.loaded / event.total); });
     request.addEventListener("load", () => {
-      try { resolve([request.status < 400, JSON.parse(request.responseText)]); } catch (error) { reject(error); }
+      const [type, text] = [request.getResponseHeader("Content-Type"), request.responseText];
+      if (request.status < 400) resolve([true, JSON.parse(text)]);
+      else resolve([false, connection.parse(request.status, type, text)]);
     });
-    request.addEventListener("error", reject);
+    request.addEventListener("error", () => { connection.check(); resolve([false, connection.UNREACHABLE]); });
+    request.addEventListener("loadend", connection.watch());
     request.send(file);
   });
 }
 
 async function upload(zone, file) {
   const [hint, target] = [zone.querySelector(".choose"), zone.querySelector("[data-type]")];
-  const fail = (text) => { hint.textContent = CHOOSE; showProblems({ errors: [{ input: target.name, message: text }] }); };
+  const chooseAnother = { title: "Choose another file", act: () => zone.querySelector("[type=file]").click() };
+  const again = { title: "Try again", act: () => upload(zone, file) };
+  const fail = (data) => {
+    hint.textContent = CHOOSE;
+    const steps = data.retry ? [again] : data.action ? [] : [chooseAnother];
+    showProblems({ errors: [{ input: target.name, message: data.error, action: data.action, steps }] });
+  };
   showProblems(null);
   const problem = await fileProblem(zone, file);
-  if (problem) { fail(problem); return; }
+  if (problem) { fail({ error: problem }); return; }
   const report = (share) => { hint.textContent = share < 1 ? `Uploading ${file.name} … ${Math.floor(100 * share)} %` : `Storing ${file.name} …`; };
   report(0);
-  try {
-    const [ok, data] = await send(`/pages/uploads?kind=${encodeURIComponent(target.dataset.type)}`, file, report);
-    if (!ok) { fail(data.error); return; }
-    hint.textContent = CHOOSE;
-    setFile(target, data.url, file.name);
-  } catch {
-    fail("Can't reach the server.");
-  }
+  const [ok, data] = await send(`/pages/uploads?kind=${encodeURIComponent(target.dataset.type)}`, file, report);
+  if (!ok) { fail(data); return; }
+  hint.textContent = CHOOSE;
+  setFile(target, data.url, file.name);
 }
 
 function dropZone(zone) {
@@ -193,14 +196,10 @@ function dropZone(zone) {
 // -- the run ----------------------------------------------------------------------------------------
 
 function showError(data) {
+  const again = { title: "Try again", act: () => form.requestSubmit() };
   const fault = byId("fault");
-  fault.hidden = !data?.error;
-  fault.textContent = `${data?.error ?? ""} `;
-  if (!data?.action) return;
-  const link = document.createElement("a");
-  link.href = data.action.href;
-  link.textContent = data.action.title;
-  fault.append(link);
+  if (fault) connection.show(fault, data, data?.retry && again, ...(data?.steps ?? []));
+  else if (data) { byId("waiting").hidden = false; connection.show(byId("stage"), data); }
 }
 
 function stateText(data) {
@@ -250,8 +249,6 @@ function endWaiting() {
   if (byId("skeleton")) byId("skeleton").hidden = true;
 }
 
-const RECONNECT_MS = 3000;
-
 function follow(id) {
   const [progress, log] = [byId("progress"), byId("log")];
   byId("waiting").dataset.id = id;
@@ -259,22 +256,18 @@ function follow(id) {
   log.textContent = "";
   document.dispatchEvent(new CustomEvent("followed"));
   return new Promise((resolve) => {
-    const connect = () => {
-      const events = new EventSource(`/pages/predictions/${id}/events`);
-      events.addEventListener("node", (event) => {
-        document.dispatchEvent(new CustomEvent("node", { detail: JSON.parse(event.data) })); // handled by graph.js
-      });
-      events.addEventListener("progress", (event) => {
-        progress.value = JSON.parse(event.data).progress;
+    const events = connection.stream(`/pages/predictions/${id}/events`, {
+      node: (data) => { document.dispatchEvent(new CustomEvent("node", { detail: data })); }, // handled by graph.js
+      progress: (data) => {
+        progress.value = data.progress;
         document.title = `● ${Math.round(100 * progress.value)} % · ${pageTitle}`;
-      });
-      events.addEventListener("log", (event) => {
+      },
+      log: ({ line }) => {
         log.hidden = false;
-        log.textContent += `${JSON.parse(event.data).line}\n`;
+        log.textContent += `${line}\n`;
         log.scrollTop = log.scrollHeight;
-      });
-      events.addEventListener("status", (event) => {
-        const data = JSON.parse(event.data);
+      },
+      status: (data) => {
         byId("stage").textContent = stateText(data);
         if (!data.over) return;
         events.close();
@@ -282,14 +275,11 @@ function follow(id) {
         endWaiting();
         window.viewers?.show(byId("result"));
         resolve();
-      });
-      events.addEventListener("error", () => {
-        byId("stage").textContent = "Connection lost. Your run continues on the server; reconnecting …";
-        // A browser reconnects by itself, but not after a response that is no stream.
-        if (events.readyState === EventSource.CLOSED) setTimeout(connect, RECONNECT_MS);
-      });
-    };
-    connect();
+      },
+    }, {
+      lost: () => { byId("stage").textContent = "Connection lost. Your run continues on the server; reconnecting …"; },
+      gone: (data) => { endWaiting(); showError(data); },
+    });
   });
 }
 
@@ -307,23 +297,21 @@ async function run(event) {
   button.disabled = true;
   showError(null);
   showWaiting("Sending");
-  try {
-    const [ok, data] = await post("/pages/run", requestBody());
-    if (ok) {
-      showProblems(null);
-      remember(data.id);
-      await follow(data.id);
-      return;
-    }
-    endWaiting();
-    showProblems(data);
-    if (!data.errors) showError(data);
-  } catch {
-    endWaiting();
-    showError({ error: "Can't reach the server." });
-  } finally {
+  const { ok, status, data } = await post("/pages/run", requestBody());
+  if (ok) {
     button.disabled = false;
+    showProblems(null);
+    remember(data.id);
+    await follow(data.id);
+    return;
   }
+  endWaiting();
+  button.disabled = false;
+  showProblems(data);
+  if (data.errors) return;
+  // Whether the run has begun is known only to the server.
+  const history = { title: "History", href: "/predictions" };
+  showError(status ? data : { ...data, error: "Can't reach the server. If your run has begun, it is in the history.", steps: [history] });
 }
 
 // -- a file that was dropped ------------------------------------------------------------------------
@@ -379,7 +367,10 @@ function tabs(group) {
 }
 
 document.querySelectorAll("[data-tabs]").forEach(tabs);
-byId("cancel")?.addEventListener("click", () => post(`/pages/predictions/${byId("waiting").dataset.id}/cancel`, "{}"));
+byId("cancel")?.addEventListener("click", async () => {
+  const { ok, data } = await post(`/pages/predictions/${byId("waiting").dataset.id}/cancel`, "{}");
+  if (!ok) showError({ ...data, retry: false });
+});
 if (form) {
   form.addEventListener("input", changed);
   form.addEventListener("submit", run);

@@ -43,7 +43,9 @@
       await show(await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)) }));
     } catch {
       for (const button of buttons) button.disabled = false;
-      form.append(Object.assign(document.createElement("p"), { className: "problem", role: "alert", textContent: "The server cannot be reached. Try again." }));
+      connection.check();
+      const problem = form.querySelector(".problem") ?? form.appendChild(Object.assign(document.createElement("p"), { className: "problem", role: "alert" }));
+      connection.show(problem, connection.UNREACHABLE, { title: "Try again", act: () => send(form) });
     }
   }
 

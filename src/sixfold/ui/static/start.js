@@ -42,18 +42,12 @@ async function generate(event) {
   if (form.dataset.csrf) headers["X-CSRF-Token"] = form.dataset.csrf;
   button.disabled = true;
   note.textContent = "Running …";
-  try {
-    const body = JSON.stringify({ prompt: form.prompt.value, model: form.model.value });
-    const response = await fetch("/pages/make", { method: "POST", headers, body });
-    const result = await response.json();
-    if (!response.ok) note.textContent = result.error;
-    else if (result.status === "succeeded") { show(result, form.prompt.value); note.textContent = "Done."; }
-    else note.textContent = result.error ?? `Status: ${result.status}.`;
-  } catch {
-    note.textContent = "The server does not respond.";
-  } finally {
-    button.disabled = false;
-  }
+  const body = JSON.stringify({ prompt: form.prompt.value, model: form.model.value });
+  const { ok, data } = await connection.request("/pages/make", { method: "POST", headers, body });
+  button.disabled = false;
+  if (!ok) connection.show(note, data, data.retry && { title: "Try again", act: () => form.requestSubmit() });
+  else if (data.status === "succeeded") { show(data, form.prompt.value); note.textContent = "Done."; }
+  else note.textContent = data.error ?? `Status: ${data.status}.`;
 }
 
 form?.addEventListener("submit", generate);

@@ -1,0 +1,201 @@
+"use strict";
+// What all scripts share when a request fails or the connection is lost: an error in plain words, with the next
+// step as a button, and one line at the top of the page until the server answers again.
+window.connection = (() => {
+  const PING_MS = 4000, PATIENCE_MS = 4000, RETRY_MS = 2000, RECOVERED_MS = 5000;
+  const DRAFT = "draft:";
+  const create = (name, properties) => Object.assign(document.createElement(name), properties);
+  const wait = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+  // -- errors and their next steps --------------------------------------------------------------------
+
+  // Texts that were typed survive the sign-in page.
+  const DRAFTS = "main :is(textarea, select, input:not([type=hidden], [type=password], [type=file], [type=search]))[id]";
+  function saveDraft() {
+    const values = [...document.querySelectorAll(DRAFTS)].map((each) => [each.id, each.type === "checkbox" ? each.checked : each.value]);
+    try { sessionStorage.setItem(DRAFT + location.pathname, JSON.stringify(values)); } catch { /* the storage is full */ }
+  }
+
+  function restoreDraft() {
+    const draft = sessionStorage.getItem(DRAFT + location.pathname);
+    if (!draft || !document.body.dataset.csrf) return;
+    sessionStorage.removeItem(DRAFT + location.pathname);
+    for (const [id, value] of JSON.parse(draft)) {
+      const control = document.getElementById(id);
+      if (control?.type === "checkbox") control.checked = value;
+      else if (control) control.value = value;
+    }
+  }
+
+  const signIn = () => ({ title: "Sign in again", href: `/signin?next=${encodeURIComponent(location.pathname + location.search)}`, act: saveDraft });
+  const UNREACHABLE = { error: "Can't reach the server.", retry: true };
+
+  // The document of an error response; errors that are pages have their text in the heading.
+  function parse(status, type, text) {
+    let data = {};
+    try {
+      data = type?.includes("json") ? JSON.parse(text) : { error: new DOMParser().parseFromString(text, "text/html").querySelector("h1")?.textContent };
+    } catch { /* cut off */ }
+    data.error ||= `The server answered with status ${status}.`;
+    if (status === 401) return { ...data, error: "Your session has ended. What you typed is kept.", action: signIn() };
+    if (status === 402) return { action: { title: "Add credit", href: "/account/billing#credit" }, ...data };
+    return { retry: status === 429 || status >= 500, ...data };
+  }
+
+  // Resolves with ok, status (0 if no response came) and data. A request is never given up: if no response comes
+  // for a while, the line at the top says whether the server can be reached.
+  async function request(path, options = {}) {
+    const slow = setTimeout(check, PATIENCE_MS);
+    try {
+      const response = await fetch(path, options);
+      const [type, text] = [response.headers.get("content-type"), await response.text()];
+      if (!response.ok) return { ok: false, status: response.status, data: parse(response.status, type, text) };
+      return { ok: true, status: response.status, data: JSON.parse(text) };
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      check();
+      return { ok: false, status: 0, data: { ...UNREACHABLE } };
+    } finally {
+      clearTimeout(slow);
+    }
+  }
+
+  function stepButton({ title, href, act }) {
+    const step = href ? create("a", { href }) : create("button", { type: "button" });
+    step.className = "step";
+    step.textContent = title;
+    if (act) step.addEventListener("click", act);
+    return step;
+  }
+
+  // Shows an error with its steps, {title, href} or {title, act}; hides the element without one.
+  function show(element, data, ...steps) {
+    element.hidden = !data?.error;
+    element.replaceChildren();
+    if (!data?.error) return;
+    element.append(data.error);
+    for (const step of [data.action, ...steps]) if (step) element.append(" ", stepButton(step));
+  }
+
+  // -- the connection -----------------------------------------------------------------------------------
+
+  const bar = create("p", { className: "connection" });
+  bar.setAttribute("role", "status");
+  document.body.append(bar);
+  let [isLost, watchers, timer, polling] = [false, 0, 0, false];
+
+  const tell = (name) => document.dispatchEvent(new CustomEvent(`connection-${name}`));
+
+  async function ping() {
+    try {
+      return (await fetch("/livez", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) })).ok;
+    } catch {
+      return false;
+    }
+  }
+
+  async function check() {
+    if (!isLost && !(await ping())) lose();
+  }
+
+  function recover() {
+    if (!isLost) return;
+    isLost = false;
+    bar.className = "connection back";
+    bar.textContent = "Connected again.";
+    setTimeout(() => { if (!isLost) bar.textContent = ""; }, RECOVERED_MS);
+    tell("back");
+  }
+
+  function lose() {
+    if (isLost) return;
+    isLost = true;
+    bar.className = "connection";
+    bar.textContent = "Connection lost. Reconnecting … ";
+    bar.append(stepButton({ title: "Try now", act: async () => { if (await ping()) recover(); } }));
+    tell("lost");
+    poll();
+  }
+
+  async function poll() {
+    if (polling) return;
+    polling = true;
+    while (isLost) {
+      await wait(RETRY_MS);
+      if (isLost && await ping()) recover();
+    }
+    polling = false;
+  }
+
+  // Asks the server every few seconds until the returned function is called: streams do not notice a server
+  // that is silent.
+  function watch() {
+    let isActive = true;
+    if (!watchers++) timer = setInterval(check, PING_MS);
+    return () => {
+      if (isActive && !--watchers) clearInterval(timer);
+      isActive = false;
+    };
+  }
+
+  // -- event streams ------------------------------------------------------------------------------------
+
+  // Why a stream cannot be opened, if trying again is useless.
+  async function refusal(url) {
+    const abort = new AbortController();
+    try {
+      const response = await fetch(url, { signal: abort.signal });
+      if (![401, 403, 404, 410].includes(response.status)) return null;
+      return parse(response.status, response.headers.get("content-type"), await response.text());
+    } catch {
+      return null;
+    } finally {
+      abort.abort();
+    }
+  }
+
+  // Opens an event stream again for as long as it takes; `gone` gets the error of one that no longer exists.
+  function stream(url, handlers, { lost, back, gone } = {}) {
+    let [events, retry, isOver, isBroken] = [null, 0, false, false];
+    const unwatch = watch();
+    function broken() {
+      if (isOver || isBroken) return;
+      isBroken = true;
+      lost?.();
+      check();
+    }
+    function connect() {
+      clearTimeout(retry);
+      events?.close();
+      const current = events = new EventSource(url);
+      current.addEventListener("open", () => { if (isBroken) back?.(); isBroken = false; });
+      for (const [name, handle] of Object.entries(handlers)) current.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+      current.addEventListener("error", async () => {
+        if (isOver || current !== events) return;
+        const isClosed = current.readyState === EventSource.CLOSED; // not after a response that is no stream
+        const data = isClosed ? await refusal(url) : null;
+        if (isOver || current !== events) return;
+        if (data) { close(); gone?.(data); return; }
+        broken();
+        if (isClosed) retry = setTimeout(connect, RETRY_MS);
+      });
+    }
+    function close() {
+      isOver = true;
+      clearTimeout(retry);
+      events.close();
+      unwatch();
+      document.removeEventListener("connection-lost", broken);
+      document.removeEventListener("connection-back", connect);
+    }
+    document.addEventListener("connection-lost", broken);
+    document.addEventListener("connection-back", connect);
+    connect();
+    return { close };
+  }
+
+  addEventListener("offline", lose);
+  addEventListener("online", async () => { if (await ping()) recover(); });
+  restoreDraft();
+  return { request, parse, show, stream, watch, check, UNREACHABLE };
+})();

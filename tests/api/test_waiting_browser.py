@@ -1,0 +1,179 @@
+"""Waiting and failing in a real browser: each failure is named within 10 s, with its next step."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold.core.accounts import accounts
+from tests.api import browser
+from tests.api.app_fixture import AppFixture, running_app
+from tests.api.browser import Look, Tab
+from tests.api.test_memory_browser import RULES
+from tests.api.test_pages import link
+from tests.mcp.loopback import served
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed]
+
+SOON_MS = 10_000
+FORM = "/catalog/ra2"
+BAR = ".connection"
+
+
+def expect_failures(tab: Tab) -> None:
+    """Forget the browser's own messages about failed requests."""
+    failures = ("ERR_INTERNET_DISCONNECTED", "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "status of 4")
+    tab.wrong = [text for text in tab.wrong if not any(each in text for each in failures)]
+
+
+async def until(page: Any, selector: str, text: str) -> None:
+    """Wait until an element has a text."""
+    await page.wait_for_selector(f'{selector}:has-text("{text}")', timeout=SOON_MS)
+
+
+@pytest.fixture
+async def dots_app(tmp_path: Path) -> Any:
+    """A server with fast engines, and a browser."""
+    async with running_app(tmp_path) as app, browser.browser() as chromium:
+        yield app, chromium
+
+
+@pytest.mark.parametrize("width", [1440, 834, 390])
+async def test_lost_connection_is_named_and_the_run_sent_again(
+    dots_app: tuple[AppFixture, Any], width: int
+) -> None:
+    app, chromium = dots_app
+    async with served(app.asgi) as url, browser.tab(chromium, app, url, Look(width=width)) as tab:
+        page = tab.page
+        await tab.open(FORM)
+        await page.fill("#in-prompt", "a red fox")
+        await page.context.set_offline(True)
+        await until(page, BAR, "Connection lost")
+        await page.click("#run .actions .primary")
+        await until(page, "#fault", "Can't reach the server")
+        assert await page.locator("#fault .step").all_inner_texts() == ["Try again", "History"]
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        result = await axe.Axe().run(page, options=RULES)
+        assert [rule["id"] for rule in result.response["violations"]] == []
+        await page.context.set_offline(False)
+        await until(page, BAR, "Connected again")
+        await page.click("#fault >> text='Try again'")
+        await page.wait_for_selector(".prediction[data-status=succeeded] img")
+        expect_failures(tab)
+
+
+async def test_a_restart_of_the_server_is_named_and_survived(dots_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dots_app
+    async with served(app.asgi) as url:
+        manager = browser.tab(chromium, app, url)
+        tab = await manager.__aenter__()
+        await tab.open("/account")
+        await tab.page.keyboard.press("Control+k")
+        await tab.page.wait_for_selector(".palette [aria-selected=true]")
+    page = tab.page
+    await page.keyboard.type("keys")
+    await until(page, ".palette [role=status]", "Can't reach the server")
+    await page.keyboard.press("Escape")
+    await until(page, BAR, "Connection lost")
+    async with served(app.asgi, int(url.rpartition(":")[2])):
+        await until(page, BAR, "Connected again")
+        await page.keyboard.press("Control+k")
+        await until(page, ".palette [aria-selected=true]", "keys")
+        expect_failures(tab)
+        await manager.__aexit__(None, None, None)
+
+
+async def test_an_ended_session_leads_to_the_sign_in_and_back(dots_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dots_app
+    async with served(app.asgi) as url, browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open(FORM)
+        await page.fill("#in-prompt", "a very long thought")
+        await page.context.clear_cookies()
+        await page.click("#run .actions .primary")
+        await until(page, "#fault", "Your session has ended")
+        await page.click("#fault >> text='Sign in again'")
+        await page.wait_for_url("**/signin?next=%2Fcatalog%2Fra2")
+        await tab.open(f"/signin?token={await link(app)}")
+        await tab.open(FORM)
+        assert await page.input_value("#in-prompt") == "a very long thought"
+        expect_failures(tab)
+
+
+async def test_an_expired_link_leads_to_the_sign_in(dots_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dots_app
+    async with served(app.asgi) as url, browser.tab(chromium, app, url) as tab:
+        await tab.page.context.clear_cookies()
+        await tab.open("/signin?token=expired")
+        await until(tab.page, ".problem", "expired")
+        assert await tab.page.is_visible("form .primary >> text='Sign in'")
+        expect_failures(tab)
+
+
+async def test_without_credit_the_next_step_is_to_add_some(dots_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dots_app
+    eve = await app.product.database.write(accounts.create("eve@example.com"))
+    async with served(app.asgi) as url, browser.tab(chromium, app, url, Look(width=390)) as tab:
+        page = tab.page
+        await tab.open(f"/signin?token={await link(app, eve)}")
+        await tab.open("/")
+        await page.click("#generate .primary")
+        await until(page, "#note .step", "Add credit")
+        await tab.open(FORM)
+        await page.fill("#in-prompt", "a fox")
+        await page.click("#run .actions .primary")
+        await until(page, "#fault", "You have 0.00 USD")
+        await page.click("#fault >> text='Add credit'")
+        await page.wait_for_url("**/account/billing#credit")
+        expect_failures(tab)
+
+
+async def test_a_wrong_file_offers_to_choose_another(
+    dots_app: tuple[AppFixture, Any], tmp_path: Path
+) -> None:
+    app, chromium = dots_app
+    wrong, plain = tmp_path / "wrong.jpg", tmp_path / "plain.png"
+    wrong.write_text("This is text.")
+    Image.new("RGB", (64, 64)).save(plain)
+    async with served(app.asgi) as url, browser.tab(chromium, app, url, Look(width=390)) as tab:
+        page = tab.page
+        await tab.open("/catalog/upscaler")
+        await page.set_input_files("#file-image", wrong)
+        await until(page, "[data-problem=image]", "wrong.jpg is not an image")
+        async with page.expect_file_chooser() as chooser:
+            await page.click("[data-problem=image] >> text='Choose another file'")
+        await (await chooser.value).set_files(plain)
+        await page.wait_for_selector(".file-preview img")
+        assert not await page.is_visible("[data-problem=image]")
+        await page.set_input_files("#open-file", plain)
+        await page.wait_for_selector("#dropped .step >> text='Choose another file'", timeout=SOON_MS)
+        await page.click("#dropped >> text='Close'")
+        assert not await page.is_visible("#dropped")
+        expect_failures(tab)
+
+
+async def test_a_silent_server_is_noticed(tmp_path: Path) -> None:
+    silent, hidden = asyncio.Event(), asyncio.Event()
+
+    async with running_app(tmp_path) as app, browser.browser() as chromium:
+
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            if silent.is_set() and scope["type"] == "http":
+                await hidden.wait()
+            await app.asgi(scope, receive, send)
+
+        async with served(answer) as url, browser.tab(chromium, app, url) as tab:
+            page = tab.page
+            await tab.open("/account")
+            silent.set()
+            await page.keyboard.press("Control+k")
+            await until(page, BAR, "Connection lost")
+            silent.clear()
+            hidden.set()
+            await until(page, BAR, "Connected again")
+            expect_failures(tab)
