@@ -1,4 +1,4 @@
-"""Signing of C2PA manifests with c2pa-python, imported only if a certificate is configured.
+"""Signing and checking of C2PA manifests with c2pa-python, imported only where it is needed.
 
 Nothing is fetched: no time stamp authority, no revocation list and no remote manifest.
 """
@@ -6,7 +6,7 @@ Nothing is fetched: no time stamp authority, no revocation list and no remote ma
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import c2pa
 
@@ -31,6 +31,19 @@ _TEST = {
         }
     ],
 }
+
+
+def check(file: BinaryIO, media_type: str) -> Literal["none", "valid", "invalid"]:
+    """Return whether a file has a C2PA manifest and is unchanged since it was signed, by whomever."""
+    try:
+        with c2pa.Context(c2pa.Settings.from_dict(_SETTINGS)) as context:
+            reader = c2pa.Reader.try_create(media_type, file, context=context)
+            if reader is None:
+                return "none"
+            with reader:
+                return "valid" if reader.get_validation_state() in ("Valid", "Trusted") else "invalid"
+    except c2pa.C2paError:
+        return "invalid"
 
 
 class C2paSigner:

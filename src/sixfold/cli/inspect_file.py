@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from sixfold import settings
+from sixfold import import_string, settings
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
-from sixfold.core.provenance import embed, signing
+from sixfold.core.provenance import c2pa_definition, c2pa_removal, embed, signing
 from sixfold.core.provenance import manifest as provenance_manifest
+from sixfold.core.provenance.formats import media_types
 from sixfold.core.provenance.manifest import Manifest
 
 SERVER_KEY = "server.key"
@@ -22,7 +23,13 @@ _SIGNATURE_TEXTS = {
     "foreign": "valid, signed by another server",
     "invalid": "invalid: the manifest was changed after it was signed",
 }
+_C2PA_TEXTS = {
+    "valid": "valid, the file is unchanged since it was signed",
+    "invalid": "invalid: the file was changed after it was signed",
+    "unchecked": "not checked: run pip install 'sixfold[c2pa]'",
+}
 Verdict = Literal["ours", "foreign", "invalid"]
+C2paVerdict = Literal["none", "valid", "invalid", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +46,14 @@ class FileProvenance:
 def inspect(arguments: argparse.Namespace) -> None:
     """Run `inspect`: print the manifest of a file and who signed it."""
     provenance = read(Path(arguments.file), settings.load(data_dir=arguments.data_dir).data_dir)
+    c2pa = _check_c2pa(Path(arguments.file), provenance.data)
     if arguments.json:
         put_json(
             {
                 "file": arguments.file,
                 "signature": provenance.signature,
                 "signed_by": provenance.signed_by,
+                "c2pa": c2pa,
                 "manifest": msgspec.to_builtins(provenance.manifest),
             }
         )
@@ -62,11 +71,25 @@ def inspect(arguments: argparse.Namespace) -> None:
     ]
     if manifest.seed is not None:
         rows.insert(3, ("seed", str(manifest.seed)))
+    rows += [("C2PA", text) for text in filter(None, (_C2PA_TEXTS.get(c2pa),))]
     rows += [("parent", parent) for parent in manifest.parents]
     paint.rows(rows)
     if manifest.inputs:
         paint.line()
         paint.rows([(name, _printable(value)) for name, value in sorted(manifest.inputs.items())], indent=4)
+
+
+def _check_c2pa(path: Path, data: bytes) -> C2paVerdict:
+    """Return the C2PA library's verdict; without the library, whether there is something to check."""
+    kind = media_types.find(data)
+    if kind is None or kind.media_type not in c2pa_definition.MEDIA_TYPES:
+        return "none"
+    try:
+        check = import_string.named("sixfold.app.c2pa_signer:check")
+    except ImportError:
+        return "none" if c2pa_removal.remove(data) == data else "unchecked"
+    with path.open("rb") as file:
+        return check(file, kind.media_type)
 
 
 def _printable(value: Any) -> str:

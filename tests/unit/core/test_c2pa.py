@@ -22,8 +22,9 @@ from tests.unit.core import test_manifest_containers as containers
 
 c2pa: Any = pytest.importorskip("c2pa", reason="needs the extra `c2pa`")
 
-from sixfold.app.c2pa_signer import C2paSigner  # noqa: E402 - imports c2pa
+from sixfold.app import c2pa_signer  # noqa: E402 - imports c2pa
 
+C2paSigner = c2pa_signer.C2paSigner
 PARENT = f"blake3:{64 * 'a'}"
 MANIFEST = manifest.Manifest(
     model="ra1",
@@ -206,3 +207,14 @@ async def test_signing_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         while len(names(tmp_path)) > 1:  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0.005)
     assert path.read_bytes() == data
+
+
+def test_check_tells_signed_changed_and_unsigned_files_apart() -> None:
+    own = embed.embed(FILES["image/png"](), "image/png", TEXT)
+    data = signed(own, "image/png")
+    assert c2pa_signer.check(io.BytesIO(data), "image/png") == "valid"
+    assert (
+        c2pa_signer.check(io.BytesIO(data.replace(b"a secret fox", b"a secret cat")), "image/png")
+        == "invalid"
+    )
+    assert c2pa_signer.check(io.BytesIO(own), "image/png") == "none"

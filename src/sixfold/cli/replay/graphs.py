@@ -104,6 +104,8 @@ def _isolated(configured: Settings, folder: Path) -> Settings:
         configured,
         **dict.fromkeys((*PROVIDER_KEYS, "database_url", "blob_url", "upload_url", "comfyui_url"), ""),
         data_dir=folder,
+        c2pa_certificate=None,
+        c2pa_key=None,
         probe=False,
         previews="allow",
         tables={},

@@ -17,7 +17,7 @@ from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.core.provenance import embed, redaction
+from sixfold.core.provenance import c2pa_removal, embed, redaction
 from sixfold.core.provenance.manifest import NotAManifest
 from sixfold.core.provenance.signing import Signed
 from sixfold.core.workflows import image_metadata
@@ -164,10 +164,15 @@ async def has_same_output(services: WebServices, one: Prediction, other: Predict
             return False
         kind = first.content_type
         data = [await services.blobs.get(file.blob) for file in (first, second)]
-        stripped = [await asyncio.to_thread(embed.embed, each, kind, "{}") for each in data]
+        stripped = [await asyncio.to_thread(_without_manifests, each, kind) for each in data]
         if stripped[0] != stripped[1]:
             return False
     return bool(one.output.files) or one.output.data == other.output.data
+
+
+def _without_manifests(data: bytes, content_type: str) -> bytes:
+    """Return a file without its C2PA manifest, and with an empty manifest of the own format."""
+    return embed.embed(c2pa_removal.remove(data), content_type, "{}")
 
 
 def page_routes(services: WebServices, auth: PageAuth) -> tuple[RouteEntry, ...]:
