@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, UnusableInput
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.styles import names, prompt_parser
 from sixfold.engines.image.styles.engine import RECIPES, StyleEngine
@@ -257,9 +257,45 @@ def test_several_named_styles_combine(source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt", ["", "!!!", "qwertz uiop", "żółta łódź", "x" * 4000, "の風景", "100% \x00 \n"]
+    ("prompt", "style", "words"),
+    [
+        ("anmie", "anime", "anmie"),
+        ("a cubizm portrait", "cubism", "cubizm"),
+        ("in the style of Rembrandt", "oil painting", "rembrandt"),
+        ("Art-Nouveau, in blue", "stained glass", "art nouveau"),
+        ("watercolr paintng", "watercolor", "watercolr paintng"),
+    ],
 )
-def test_any_prompt_gives_a_deliberate_picture(source: Path, prompt: str) -> None:
+def test_an_unknown_style_becomes_the_nearest_and_is_reported(prompt: str, style: str, words: str) -> None:
+    plan = prompt_parser.parse(prompt)
+    assert (plan.recognized[0], plan.nearest_to) == (style, words)
+    assert not {*words.split()} & {*plan.words.ignored}
+
+
+@pytest.mark.parametrize(
+    "prompt", ["a stormy night in blue", "marble", "a house by the sea", "", "oil and water"]
+)
+def test_other_words_are_near_no_style(prompt: str) -> None:
+    assert prompt_parser.parse(prompt).nearest_to == ""
+
+
+def test_the_nearest_style_is_in_the_log_and_the_result(source: Path) -> None:
+    listener = Listener()
+    result = run(source, "Rembrandt", listener)
+    assert (result.data, result.quality) == ({"style": "oil painting"}, "preview")
+    assert listener.lines == ["style: oil painting, the named style that is nearest to 'rembrandt'"]
+
+
+@pytest.mark.parametrize("prompt", ["qwertz uiop", "100 % \x00", "żółta łódź", "x" * 40, "の風景"])
+def test_style_transfer_refuses_words_that_name_nothing(source: Path, prompt: str) -> None:
+    with pytest.raises(
+        UnusableInput, match=r"^style_prompt names no style, color or light that this engine knows"
+    ):
+        run(source, prompt)
+
+
+@pytest.mark.parametrize("prompt", ["", "!!!", "% \x00 \n"])
+def test_prompt_without_words_gives_a_deliberate_picture(source: Path, prompt: str) -> None:
     result = run(source, prompt)
     assert result.quality == "preview"
     assert distance(landscape(), decode.decode(result.artifacts[0].data).rgb) > 2.5

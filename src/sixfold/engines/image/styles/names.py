@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import re
 
 # Maps canonical names to synonyms.
@@ -60,6 +62,35 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "infrared": ("infrared film", "aerochrome", "infra red"),
 }
 NAMED_STYLES: tuple[str, ...] = tuple(SYNONYMS)
+# Styles and artists that have no painter here, by the named style that is nearest.
+RELATED: dict[str, tuple[str, ...]] = {
+    "oil painting": (
+        *("baroque", "rococo", "renaissance", "neoclassical", "romanticism", "realism", "surrealism"),
+        *("surrealist", "surreal", "dali", "rembrandt", "caravaggio", "vermeer", "leonardo", "da vinci"),
+    ),
+    "impressionism": ("renoir", "manet", "plein air"),
+    "van gogh": ("expressionism", "expressionist", "post impressionist", "munch"),
+    "palette knife": ("abstract expressionism", "pollock"),
+    "ink wash": ("ink", "calligraphy"),
+    "gouache": ("fauvism", "fauvist", "folk art", "naive art", "childrens book"),
+    "pencil sketch": ("line art", "lineart", "doodle", "sketchy"),
+    "engraving": ("durer", "dürer", "medieval", "gustave dore"),
+    "comic book": ("caricature", "superhero", "tintin", "ligne claire"),
+    "anime": ("chibi", "shonen"),
+    "blueprint": ("wireframe", "cad"),
+    "pop art": ("graffiti", "street art", "banksy", "basquiat", "keith haring"),
+    "risograph": ("art deco", "poster", "screenprint"),
+    "ukiyo-e": ("hiroshige", "japanese print"),
+    "paper cut": ("collage", "origami", "quilling", "flat design", "matisse"),
+    "embroidery": ("knitted", "crochet", "tapestry", "quilt", "textile"),
+    "mosaic": ("klimt", "gaudi"),
+    "stained glass": ("art nouveau", "mucha"),
+    "pixel art": ("minecraft", "lego", "voxel"),
+    "cubism": ("futurism", "constructivism", "suprematism", "bauhaus", "kandinsky", "abstract"),
+    "vintage": ("steampunk", "victorian", "polaroid", "retro", "nostalgic"),
+    "cyberpunk": ("sci fi", "futuristic", "tron"),
+    "hdr": ("photorealistic", "photorealism", "hyperrealistic", "realistic"),
+}
 
 _FRAME = re.compile(
     r"^(?:please )?(?:(?:re)?(?:draw|paint|render|make|turn|convert)(?: (?:it|this))?(?: (?:as|into|to|in))?"
@@ -76,6 +107,33 @@ def normalize(text: str) -> str:
 LOOKUP: dict[str, str] = {
     normalize(alias): name for name, aliases in SYNONYMS.items() for alias in (name, *aliases)
 }
+# The shortest word whose misspelling is recognized, and the longest prompt in words.
+_MIN_LETTERS, _MAX_WORDS = 5, 8
+_SIMILAR = 0.8
+# Names that are one letter from common words.
+_AMBIGUOUS = frozenset({"marvel", "tiles", "degas", "sepia"})
+
+
+def nearest(text: str) -> tuple[str, str] | None:
+    """Return the named style nearest to a normalized text without one, and the words that name it, or None.
+
+    These words name a related style, or are a misspelling of a style in a prompt of at most eight words.
+    """
+    for style, words in RELATED.items():
+        match = re.search(rf"\b(?:{'|'.join(words)})\b", text)
+        if match:
+            return style, match[0]
+    words = text.split()
+    if len(words) > _MAX_WORDS:
+        return None
+    pairs = [*map(" ".join, itertools.pairwise(words)), *words]
+    for candidate in pairs:
+        aliases = [alias for alias in LOOKUP if alias[0] == candidate[0] and alias not in _AMBIGUOUS]
+        aliases = [alias for alias in aliases if alias.count(" ") == candidate.count(" ")]
+        similar = difflib.get_close_matches(candidate, aliases, 1, _SIMILAR)
+        if len(candidate) >= _MIN_LETTERS and similar:
+            return LOOKUP[similar[0]], candidate
+    return None
 
 
 def find_style(prompt: str) -> str | None:

@@ -1,7 +1,7 @@
 """Parses a free prompt into media, palette, light, brush size and texture.
 
-Words come from the tables below; unknown words are ignored. A prompt without any known word gets a style
-chosen from a hash of its text.
+Words come from the tables below; unknown words are ignored. A prompt without a named style gets the nearest
+one, if it names a related style or misspells one; without any known word, one chosen from a hash of its text.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class ParsedStyle:
     texture: str = ""
     recognized: tuple[str, ...] = ()
     words: PromptWords = NO_WORDS
+    # The words of the prompt for which the nearest named style stands.
+    nearest_to: str = ""
 
 
 GRADES = ("noir", "vintage", "cyberpunk", "vaporwave", "hdr", "dreamy", "infrared")
@@ -110,6 +112,7 @@ TEXTURES: dict[str, str] = {
     "canvas|linen": "weave",
     "grain|grainy|gritty|film": "grain",
 }
+_KNOWN = re.compile(rf"\b(?:{'|'.join((*PALETTES, *LIGHTS, *BRUSH, *TEXTURES))})\b")
 _NEGATED = re.compile(r"\b(?:no|not|without|avoid|never)\s+(?:any\s+)?\w+")
 _ALIASES = sorted(names.LOOKUP, key=len, reverse=True)
 
@@ -121,6 +124,9 @@ def parse(prompt: str) -> ParsedStyle:
         return ParsedStyle(*((name, ()) if name in GRADES else (None, (name,))), recognized=(name,))
     text = _NEGATED.sub(" ", names.normalize(prompt[:_MAX_PROMPT]))
     styles, rest = _styles(text)
+    near = None if styles else names.nearest(_KNOWN.sub("_", rest))
+    if near:
+        styles = [near[0]]
     grade = next((style for style in styles if style in GRADES), None)
     media = tuple(style for style in styles if style not in GRADES)[:2]
     palettes = [ramp for words, ramp in PALETTES.items() if _contains(rest, words)]
@@ -137,13 +143,19 @@ def parse(prompt: str) -> ParsedStyle:
     palette = _blend_ramps(palettes)
     if not media and grade is None:
         media, palette = _fallback(text, palette, bool(lights))
-    return ParsedStyle(grade, media, palette, lights, rough, texture, recognized, _words(prompt, styles))
+    phrase = near[1] if near else ""
+    words = _words(prompt, styles, phrase)
+    return ParsedStyle(grade, media, palette, lights, rough, texture, recognized, words, phrase)
 
 
-def _words(prompt: str, styles: Sequence[str]) -> PromptWords:
-    """Return the words of a prompt that name its styles, colors, light and brushes, and the others."""
+def _words(prompt: str, styles: Sequence[str], phrase: str) -> PromptWords:
+    """Return the words of a prompt that name its styles, colors, light and brushes, and the others.
+
+    `phrase` are the words for which the nearest style stands.
+    """
     aliases = "|".join(re.escape(alias) for alias in _ALIASES if names.LOOKUP[alias] in styles)
     tables = (*PALETTES, *LIGHTS, *BRUSH, *TEXTURES, *([aliases] if aliases else []))
+    tables = (*tables, *([r"\W+".join(map(re.escape, phrase.split()))] if phrase else []))
     patterns = [re.compile(rf"\b(?:{words})\b") for words in tables]
     return prompt_words.of_patterns(prompt[:_MAX_PROMPT], [*patterns, _STROKES, _NEGATED])
 
