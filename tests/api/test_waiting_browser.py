@@ -15,6 +15,7 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Look, Tab
 from tests.api.test_memory_browser import RULES
 from tests.api.test_pages import link
+from tests.api.test_pages_browser import FRAMES
 from tests.mcp.loopback import served
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
@@ -130,6 +131,24 @@ async def test_without_credit_the_next_step_is_to_add_some(dots_app: tuple[AppFi
         await until(page, "#fault", "You have 0.00 USD")
         await page.click("#fault >> text='Add credit'")
         await page.wait_for_url("**/account/billing#credit")
+        expect_failures(tab)
+
+
+async def test_a_live_session_is_resumed_after_a_lost_connection(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/live/motion-model")
+        await page.click("#live .primary")
+        await page.evaluate(FRAMES, 3)
+        await page.context.set_offline(True)
+        await until(page, "#stage", "Connection lost")
+        await page.context.set_offline(False)
+        await until(page, BAR, "Connected again")
+        await page.evaluate(FRAMES, 3)
+        assert await page.is_visible("#stop")
         expect_failures(tab)
 
 

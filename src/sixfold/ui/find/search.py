@@ -164,7 +164,7 @@ class FindSearch:
         ]
         matches.sort(key=lambda guide: not _matches(guide.title, words))
         return tuple(
-            FindEntry(_cut(guide.title), _cut(guide.line), renderer.url(guide.name))
+            FindEntry(_cut(guide.title), _cut(guide.line.replace("`", "")), renderer.url(guide.name))
             for guide in matches[:_MAX_ENTRIES]
         )
 
