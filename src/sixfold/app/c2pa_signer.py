@@ -5,6 +5,7 @@ Nothing is fetched: no time stamp authority, no revocation list and no remote ma
 
 from __future__ import annotations
 
+import json
 from io import BytesIO
 from typing import Any, BinaryIO, Literal
 
@@ -19,6 +20,7 @@ _SETTINGS = {
     "builder": {"thumbnail": {"enabled": False}},
     "verify": {"remote_manifest_fetch": False, "ocsp_fetch": False},
 }
+_ABOUT_TIME_AND_TRUST = frozenset({"signingCredential.expired", "signingCredential.untrusted"})
 # A GIF of one pixel, to test a certificate.
 _PIXEL = bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")
 _CREATED = "http://cv.iptc.org/newscodes/digitalsourcetype/algorithmicMedia"
@@ -33,17 +35,28 @@ _TEST = {
 }
 
 
-def check(file: BinaryIO, media_type: str) -> Literal["none", "valid", "invalid"]:
-    """Return whether a file has a C2PA manifest and is unchanged since it was signed, by whomever."""
+def check(file: BinaryIO, media_type: str) -> Literal["none", "valid", "expired", "invalid"]:
+    """Return whether a file has a C2PA manifest and is unchanged since it was signed, by whomever.
+
+    Without a time stamp, nothing shows that it was signed before an `expired` certificate ended.
+    """
     try:
         with c2pa.Context(c2pa.Settings.from_dict(_SETTINGS)) as context:
             reader = c2pa.Reader.try_create(media_type, file, context=context)
             if reader is None:
                 return "none"
             with reader:
-                return "valid" if reader.get_validation_state() in ("Valid", "Trusted") else "invalid"
+                return verdict(json.loads(reader.json()))
     except c2pa.C2paError:
         return "invalid"
+
+
+def verdict(report: dict[str, Any]) -> Literal["valid", "expired", "invalid"]:
+    """Return the verdict of a reader's report."""
+    if report.get("validation_state") in ("Valid", "Trusted"):
+        return "valid"
+    codes = {str(each["code"]) for each in report.get("validation_status", ())}
+    return "expired" if codes and codes <= _ABOUT_TIME_AND_TRUST else "invalid"
 
 
 class C2paSigner:

@@ -25,11 +25,12 @@ _SIGNATURE_TEXTS = {
 }
 _C2PA_TEXTS = {
     "valid": "valid, the file is unchanged since it was signed",
+    "expired": "expired: the file is unchanged, but its certificate has expired",
     "invalid": "invalid: the file was changed after it was signed",
     "unchecked": "not checked: run pip install 'sixfold[c2pa]'",
 }
 Verdict = Literal["ours", "foreign", "invalid"]
-C2paVerdict = Literal["none", "valid", "invalid", "unchecked"]
+C2paVerdict = Literal["none", "valid", "expired", "invalid", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,7 @@ def _c2pa(commands: Group) -> None:
     group = _group(commands, "c2pa", "create a certificate for C2PA manifests")
     create = _report(group, "create", "c2pa_certificate:create", "create a certificate and its key")
     create.add_argument("--name", default="Sixfold", help="the organization in it (default: Sixfold)")
-    create.add_argument("--days", type=int, default=365, metavar="N", help="validity (default: 365)")
+    create.add_argument("--days", type=int, default=3650, metavar="N", help="validity (default: 3650)")
 
 
 # -- administration ------------------------------------------------------------------------------

@@ -218,3 +218,17 @@ def test_check_tells_signed_changed_and_unsigned_files_apart() -> None:
         == "invalid"
     )
     assert c2pa_signer.check(io.BytesIO(own), "image/png") == "none"
+
+
+@pytest.mark.parametrize(
+    ("codes", "result"),
+    [
+        (("signingCredential.expired", "signingCredential.untrusted"), "expired"),
+        (("signingCredential.expired", "assertion.dataHash.mismatch"), "invalid"),
+        ((), "invalid"),
+    ],
+)
+def test_an_expired_certificate_is_not_a_changed_file(codes: tuple[str, ...], result: str) -> None:
+    statuses = [{"code": code} for code in codes]
+    report = {"validation_state": "Invalid", "validation_status": statuses}
+    assert c2pa_signer.verdict(report) == result
