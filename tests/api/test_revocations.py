@@ -16,7 +16,7 @@ import websockets
 from sixfold.app import asgi, bootstrap
 from sixfold.app.bootstrap import Application
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import accounts, credentials, keys
+from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import login_sessions, oauth
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction, many, one
@@ -281,3 +281,28 @@ async def test_a_password_ends_sessions_and_keys_where_that_is_wanted(app: AppFi
     await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
     assert (await app.client.get("/account")).status_code == 200
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
+
+
+@pytest.mark.parametrize("kind", ["program", "key"])
+async def test_shares_end_with_their_program_or_key(any_database_app: AppFixture, kind: str) -> None:
+    app = any_database_app
+    await app.client.post("/api/pages", json={"slug": "plan", "body": "first"}, headers=app.bearer)
+    if kind == "program":
+        secret = (await (await Program.registered(app)).tokens(scope="models"))["access_token"]
+    else:
+        granted = rights.Rights.RUN | rights.MEMORY
+        secret = (await app.product.database.write(keys.create(app.account.id, granted=granted))).api_key
+    body = {"kind": "page", "id": "plan"}
+    theirs = await app.client.post("/api/shares", json=body, headers=bearer(secret))
+    own = await app.client.post("/api/shares", json=body, headers=app.bearer)
+    links = [answer.json()["url"] for answer in (theirs, own)]
+    assert [(await app.visitor().get(link)).status_code for link in links] == [200, 200]
+    await app.product.database.write(keys.revoke(await key_id(app, secret)))
+    assert [(await app.visitor().get(link)).status_code for link in links] == [404, 200]
+    left = (await app.client.get("/api/shares", headers=app.bearer)).json()["shares"]
+    assert [each["id"] for each in left] == [own.json()["id"]]
+    await app.client.post("/api/shares", json=body, headers=app.bearer)
+    rows = await app.product.database.read(
+        many("export_shares", account_id=app.account.id, after="", limit=9)
+    )
+    assert theirs.json()["id"] not in {row["id"] for row in rows}

@@ -7,22 +7,36 @@ VALUES (:id, :account_id, :credential_id, :token_hash, :kind, :object_id, :title
 -- name: share_count | Count an account's shares.
 SELECT COUNT(*) AS total FROM share WHERE account_id = :account_id;
 
--- name: shares_expired_delete | Delete an account's expired shares.
-DELETE FROM share WHERE account_id = :account_id AND expires_at <= :now;
+-- name: shares_expired_delete | Delete an account's expired shares and those of ended credentials.
+DELETE FROM share WHERE account_id = :account_id AND (expires_at <= :now OR (share.credential_id <> ''
+  AND NOT EXISTS (SELECT 1 FROM api_key k WHERE k.id = share.credential_id AND k.revoked_at IS NULL
+    AND (k.expires_at IS NULL OR k.expires_at > :now))
+  AND NOT EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = share.credential_id AND g.ended_at IS NULL
+    AND g.expires_at > :now)));
 
 -- name: share_get | Return a share of a tenant.
 SELECT * FROM share WHERE id = :id AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id);
 
--- name: shares_page | Return a page of a tenant's unexpired shares, newest first, optionally those of one object.
+-- name: shares_page | Return a page of a tenant's shares that have not ended, newest first; optionally of one object.
 SELECT * FROM share WHERE account_id = :account_id AND (:credential_id = '' OR credential_id = :credential_id)
   AND (:kind = '' OR (kind = :kind AND object_id = :object_id))
   AND id < :before AND (expires_at IS NULL OR expires_at > :now)
+  AND (share.credential_id = ''
+    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = share.credential_id AND k.revoked_at IS NULL
+      AND (k.expires_at IS NULL OR k.expires_at > :now))
+    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = share.credential_id AND g.ended_at IS NULL
+      AND g.expires_at > :now))
 ORDER BY id DESC LIMIT :limit;
 
--- name: share_by_token | Return the unexpired share with a token, unless its account is closed.
+-- name: share_by_token | Return the share with a token, unless it, its account or its credential has ended.
 SELECT s.* FROM share s JOIN account a ON a.id = s.account_id
-WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL;
+WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL
+  AND (s.credential_id = ''
+    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = s.credential_id AND k.revoked_at IS NULL
+      AND (k.expires_at IS NULL OR k.expires_at > :now))
+    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = s.credential_id AND g.ended_at IS NULL
+      AND g.expires_at > :now));
 
 -- name: share_viewed | Count a view of a share.
 UPDATE share SET views = views + 1 WHERE id = :id;
