@@ -55,6 +55,13 @@ def test_ascii_is_drawn_with_the_font_that_is_always_there() -> None:
     assert shows(drawn("Hello"), alone("H", None)) > 0.95
 
 
+def test_latin_letters_need_no_installed_font(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts, "installed", tuple)
+    assert fonts.missing("Été à Łódź, Ærø, İzmir, 5 €") == ()
+    assert fonts.missing("Жук 世") == tuple("Жук世")
+    assert drawn("Łé").max() > 200
+
+
 def test_characters_without_a_glyph_are_named_once_in_order() -> None:
     assert fonts.missing(f"a{PRIVATE}b\U0010fffd{PRIVATE}") == (PRIVATE, "\U0010fffd")
     assert fonts.missing("no\u200d glyph\ufe0f is needed\n\u0007") == ()

@@ -1,4 +1,4 @@
-"""The fonts of text clips, Pillow's own and those of this machine, and the characters that they have.
+"""The fonts of text clips: Pillow's own, those of this machine and those of the web pages.
 
 A font is searched by its character map, which is read once. Fonts of bitmaps only, such as color emoji, are
 left out, because they cannot be drawn at every size.
@@ -13,6 +13,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 from unicodedata import category
@@ -31,6 +32,17 @@ _FOLDERS = (
 _STYLED = ("Bold", "Italic", "Oblique", "Mono", "Light", "Thin", "Condensed", "Serif", "Black", "LastResort")
 # Fonts of many scripts, in the order of preference among fonts that have equally many characters of a text.
 _PREFERRED = ("DejaVuSans.", "NotoSans-", "LiberationSans-", "NotoSansCJK", "SourceHanSans", "wqy", "ipag")
+# The web pages' fonts for European letters, and the code points to look for in them.
+_BUNDLED = ("source-serif-4-latin.woff2", "source-serif-4-latin-ext.woff2")
+_EUROPEAN = (
+    range(0x20, 0x7F),
+    range(0xA1, 0x250),
+    range(0x1E00, 0x1F00),
+    range(0x2010, 0x2040),
+    range(0x20A0, 0x20C1),
+)
+# No font has this character, so its glyph is the one drawn for missing characters.
+_NO_CHARACTER = "\U0010fffe"
 _MAX_FILES, _MAX_FONTS = 20_000, 400
 _MAX_TABLES, _MAX_CMAP_BYTES = 64, 4 * 2**20
 _OUTLINES = frozenset({b"glyf", b"CFF ", b"CFF2"})
@@ -119,7 +131,7 @@ def visible(text: str) -> str:
 def missing(text: str) -> tuple[str, ...]:
     """Return the visible characters of a text that no font has, in the order of the text."""
     lacking = [letter for letter in _letters(text) if not _default().has(letter)]
-    return tuple(letter for letter in lacking if not any(font.has(letter) for font in installed()))
+    return tuple(letter for letter in lacking if not any(font.has(letter) for font in _fallbacks()))
 
 
 def for_text(text: str, size: float) -> TextFont:
@@ -127,7 +139,7 @@ def for_text(text: str, size: float) -> TextFont:
 
     The font that has the most characters comes first; each further one has the most of those that are left.
     """
-    candidates, left, chosen = (_default(), *installed()), _letters(text), list[Font]()
+    candidates, left, chosen = (_default(), *_fallbacks()), _letters(text), list[Font]()
     while left:
         best = max(candidates, key=lambda font: font.count(left))
         remaining = tuple(letter for letter in left if not best.has(letter))
@@ -151,6 +163,28 @@ def _is_formatting(letter: str) -> bool:
 def _default() -> Font:
     font: Any = ImageFont.load_default(20.0)
     return _font(None, character_ranges(io.BytesIO(font.font_bytes)))
+
+
+def _fallbacks() -> tuple[Font, ...]:
+    return (*installed(), *_bundled())
+
+
+@cache
+def _bundled() -> tuple[Font, ...]:
+    """Return the fonts that come with Sixfold, whose compressed character maps are probed glyph by glyph."""
+    folder = resources.files("sixfold") / "ui" / "static" / "fonts"
+    fonts: list[Font] = []
+    for name in _BUNDLED:
+        path = str(folder / name)
+        try:
+            font: Any = ImageFont.truetype(path, 12, layout_engine=ImageFont.Layout.BASIC)
+        except OSError:
+            continue
+        blank = bytes(font.getmask(_NO_CHARACTER))
+        codes = itertools.chain.from_iterable(_EUROPEAN)
+        present = [code for code in codes if bytes(font.getmask(chr(code))) != blank]
+        fonts.append(_font(path, _joined(np.array(present))))
+    return tuple(fonts)
 
 
 @cache
