@@ -81,3 +81,13 @@ async def test_navigation_marks_the_current_page(app: AppFixture, path: str) -> 
     assert f'<a href="{path}" aria-current="page">' in page
     below = (await app.client.get(f"{path}/no-such-page", headers=html)).text
     assert f'<a href="{path}" aria-current="true">' in below
+
+
+async def test_scripts_are_compressed_for_clients_that_accept_it(app: AppFixture) -> None:
+    path = "/static/find.js"
+    plain = await app.client.get(path, headers={"Accept-Encoding": "identity"})
+    small = await app.client.get(path, headers={"Accept-Encoding": "gzip"})
+    assert "Content-Encoding" not in plain.headers
+    assert (small.headers["Content-Encoding"], small.headers["Vary"]) == ("gzip", "Accept-Encoding")
+    assert small.text == plain.text
+    assert int(small.headers["Content-Length"]) < len(plain.content) / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 from starlette.requests import Request
@@ -25,6 +26,8 @@ _SUFFIXES = {
 }
 # Templates link to files by content hash, so browsers may cache them forever.
 _IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
+# Files of these types are also stored compressed; the others are compressed by their format.
+_TEXTS = ("text/css", "text/javascript", "image/svg+xml")
 _FOLDERS = {
     "/static": STATIC,
     "/static/fonts": STATIC / "fonts",
@@ -41,13 +44,24 @@ class StaticFiles:
             for path in folder.iterdir()
             if path.suffix in _SUFFIXES
         }
+        self._compressed = {
+            name: gzip.compress(content, mtime=0)
+            for name, (content, content_type) in self._files.items()
+            if content_type in _TEXTS
+        }
 
     async def show(self, request: Request) -> Response:
         """Return a file; raises `NotFound`."""
-        file = self._files.get(requests.path_value(request, "name"))
+        name = requests.path_value(request, "name")
+        file = self._files.get(name)
         if file is None:
             raise errors.NotFound
-        return Response(file[0], 200, _IMMUTABLE, file[1])
+        if name not in self._compressed:
+            return Response(file[0], 200, _IMMUTABLE, file[1])
+        headers = {**_IMMUTABLE, "Vary": "Accept-Encoding"}
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(file[0], 200, headers, file[1])
+        return Response(self._compressed[name], 200, {**headers, "Content-Encoding": "gzip"}, file[1])
 
 
 def routes() -> tuple[RouteEntry, ...]:
