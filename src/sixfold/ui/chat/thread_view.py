@@ -92,10 +92,9 @@ class ThreadReader:
         chat = await self._store.get(tenant, chat_id)
         place = chat.last_place + 1 if before is None else before
         count = MESSAGES if before is None else EARLIER_MESSAGES
-        items = await self._store.items(tenant, chat_id, count + 1, place)
+        page, has_earlier = await self._store.items(tenant, chat_id, count, place)
         family = await self._store.versions(tenant, chat)
         known = versions.by_place(chat_id, family) if len(family) > 1 else _NO_VERSIONS
-        page = items[-count:]
         views = [view for item in page if (view := await self._view(item, known)) is not None]
         draft = messages.read_draft(chat.draft) if before is None else None
         return ThreadView(
@@ -103,7 +102,7 @@ class ThreadReader:
             tuple(views),
             draft,
             await self._texts.html(draft.text) if draft is not None and draft.text else "",
-            page[0].place if len(items) > count else 0,
+            page[0].place if has_earlier and page else 0,
             sum(version.cost for version in family),
         )
 

@@ -159,10 +159,8 @@ class SharedContents:
 
     async def _chat(self, share: Share, path: str) -> SharedContent:
         chat = await self._chats.get(share.tenant, share.object_id)
-        items = await self._chats.items(share.tenant, chat.id, MAX_MESSAGES + 1, share.last_place + 1)
-        parsed = [
-            messages.parse(item.id, item.place, item.item, item.detail) for item in items[-MAX_MESSAGES:]
-        ]
+        items, is_cut = await self._chats.items(share.tenant, chat.id, MAX_MESSAGES, share.last_place + 1)
+        parsed = [messages.parse(item.id, item.place, item.item, item.detail) for item in items]
         visible = [message for message in parsed if message is not None]
         first = next((message.text for message in visible if message.role == "user"), "")
         content = SharedContent(chat.title, _short(first) or "A chat")
@@ -180,7 +178,7 @@ class SharedContents:
             )
         pictures = [alias for alias in content.files.sources if alias.endswith((".png", ".jpg", ".webp"))]
         content.image = pictures[0] if pictures else ""
-        content.values = {"rows": rows, "is_cut": len(items) > MAX_MESSAGES}
+        content.values = {"rows": rows, "is_cut": is_cut}
         return content
 
     async def _attached(

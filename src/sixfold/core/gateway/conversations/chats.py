@@ -9,7 +9,7 @@ it, and nothing of it is lost if its own one ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,10 @@ from sixfold.core.gateway.conversations.conversations import (
 
 TITLE_CHARS = 80
 MAX_VERSIONS = 200
+# JSON of the items that a page shows at once, and of one of them: the API stores items of 32 MiB.
+PAGE_BYTES, ITEM_BYTES = 2 * 2**20, 2**20
 _END = 2**62
+_encode = msgspec.json.Encoder().encode
 
 
 class ChatItem(msgspec.Struct, frozen=True):
@@ -38,6 +41,13 @@ class ChatItem(msgspec.Struct, frozen=True):
     place: int
     item: str
     detail: str
+
+
+class ChatItems(NamedTuple):
+    """Items of a chat, oldest first, and whether there are earlier ones."""
+
+    items: tuple[ChatItem, ...]
+    has_earlier: bool
 
 
 class ChatRecord(msgspec.Struct, frozen=True):
@@ -121,20 +131,21 @@ class ChatStore:
         values: dict[str, Any] = {**row, "busy": bool(row["busy"])}
         return ChatRecord(**values)
 
-    async def items(
-        self, tenant: Tenant, chat_id: str, limit: int, before: int = _END
-    ) -> tuple[ChatItem, ...]:
-        """Return the last `limit` items before a place, oldest first."""
+    async def items(self, tenant: Tenant, chat_id: str, limit: int, before: int = _END) -> ChatItems:
+        """Return the last items before a place: at most `limit`, and `PAGE_BYTES` of JSON."""
+        bounds = {"before": before, "limit": limit + 1, "most_bytes": PAGE_BYTES, "item_bytes": ITEM_BYTES}
         own = {"account_id": tenant.account_id, "id": chat_id}
-        rows = await self._database.read(many("chat_items", **own, before=before, limit=limit))
-        return tuple(ChatItem(**row) for row in reversed(rows))
+        rows = await self._database.read(many("chat_items", **own, **bounds))
+        shown = rows[:limit]
+        has_earlier = bool(rows) and int(rows[0]["found"]) > len(shown)
+        return ChatItems(tuple(map(_shown, reversed(shown))), has_earlier)
 
     async def item(self, tenant: Tenant, chat_id: str, item_id: str) -> ChatItem:
         """Return an item; raises `ItemNotFound`."""
 
         def transaction() -> Transaction[ChatItem]:
             yield from self._get(tenant, chat_id)
-            return ChatItem(**(yield from _item(tenant, chat_id, item_id)))
+            return _shown((yield from _item(tenant, chat_id, item_id)))
 
         return await self._database.read(transaction())
 
@@ -264,7 +275,18 @@ class ChatStore:
 
 
 def _item(tenant: Tenant, chat_id: str, item_id: str) -> Transaction[Row]:
-    row = yield from one("chat_item", account_id=tenant.account_id, id=chat_id, item_id=item_id)
+    own = {"account_id": tenant.account_id, "id": chat_id}
+    row = yield from one("chat_item", **own, item_id=item_id, item_bytes=ITEM_BYTES)
     if row is None:
         raise ItemNotFound(item_id)
     return row
+
+
+def _shown(row: Row) -> ChatItem:
+    """Return an item for a page; one without content, since it is too large, says so."""
+    item = row["item"]
+    if not item:
+        limit = f"{row['size']:,} bytes, and a page shows {ITEM_BYTES:,}"
+        text = f"This message is not shown because it has {limit}: read it with GET /v1/conversations"
+        item = _encode({"type": "message", "role": "assistant", "content": text}).decode()
+    return ChatItem(row["id"], row["place"], item, row["detail"])

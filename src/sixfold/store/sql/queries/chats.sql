@@ -27,12 +27,20 @@ WHERE account_id = :account_id AND title <> '' AND (:credential_id = '' OR crede
       AND (n.changed_at > c.changed_at OR (n.changed_at = c.changed_at AND n.id > c.id)))
 ORDER BY changed_at DESC, id DESC LIMIT :limit;
 
--- name: chat_items | Return the last items of a chat before a place, newest first.
-SELECT place, id, item, detail FROM relay_conversation_item
-WHERE account_id = :account_id AND conversation_id = :id AND place < :before ORDER BY place DESC LIMIT :limit;
+-- name: chat_items | Return the last items of a chat up to a total size, newest first; large ones without content.
+SELECT i.place, i.id, i.detail, i.size, last_items.found,
+    CASE WHEN i.size > :item_bytes THEN '' ELSE i.item END AS item
+FROM relay_conversation_item i
+JOIN (SELECT place, COUNT(*) OVER () AS found,
+          SUM(CASE WHEN size > :item_bytes THEN 0 ELSE size END) OVER (ORDER BY place DESC) AS total
+      FROM (SELECT place, size FROM relay_conversation_item
+            WHERE account_id = :account_id AND conversation_id = :id AND place < :before
+            ORDER BY place DESC LIMIT :limit) AS newest) AS last_items ON last_items.place = i.place
+WHERE i.account_id = :account_id AND i.conversation_id = :id AND last_items.total <= :most_bytes
+ORDER BY i.place DESC;
 
--- name: chat_item | Return an item of a chat.
-SELECT place, id, item, detail FROM relay_conversation_item
+-- name: chat_item | Return an item of a chat, without content if it is larger than a size.
+SELECT place, id, detail, size, CASE WHEN size > :item_bytes THEN '' ELSE item END AS item FROM relay_conversation_item
 WHERE account_id = :account_id AND conversation_id = :id AND id = :item_id;
 
 -- name: chat_item_detail | Set what the page shows of an item.
