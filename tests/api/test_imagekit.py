@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import re
 from decimal import Decimal
@@ -13,6 +14,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
 
 SMALL = {"prompt": "a fox", "width": "80", "height": "64"}
@@ -292,3 +294,16 @@ async def test_who_asks_for_the_head_of_a_picture_makes_and_pays_none(app: AppFi
     answer = await app.client.head(f"/{path}", params=request, headers=app.bearer)
     assert (answer.status_code, answer.headers["Allow"], answer.content) == (405, "GET", b"")
     assert await app.balance() == ("5.00", "0.00")
+
+
+async def test_a_style_that_names_nothing_is_an_error_of_its_prompt(tmp_path: Path) -> None:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        file = io.BytesIO()
+        Image.new("RGB", (40, 30), "#1040c0").save(file, "PNG")
+        uri = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+        body = {"source_image_url": uri, "style_prompt": "qwertz uiop"}
+        response = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
+        (problem,) = response.json()["detail"]
+        assert (response.status_code, problem["loc"]) == (422, ["body", "style_prompt"])
+        assert problem["msg"].startswith("style_prompt names no style, color or light that this engine knows")
+        assert await app.balance() == ("5.00", "0.00")

@@ -161,10 +161,7 @@ class ImageKitRoutes:
                 await service.cancel(prediction.id, Tenant.of(prediction))
             raise errors.ShuttingDown if service.draining else errors.EngineFailed
         if prediction.error_kind == predictions.UNUSABLE:
-            name = next(iter(prediction.task.files), "")
-            raise dialect.InvalidImageRequest(
-                [dialect.item(part, Problem(name, f"{name}: {prediction.error}"))]
-            )
+            raise dialect.InvalidImageRequest([dialect.item(part, _unusable(prediction))])
         if prediction.state is not PredictionState.SUCCEEDED:
             raise errors.EngineFailed
         return prediction
@@ -275,3 +272,13 @@ def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
             ),
         ),
     )
+
+
+def _unusable(prediction: Prediction) -> Problem:
+    """Return the problem of an input that its engine cannot use: the first word of the message, or a file."""
+    message = prediction.error or ""
+    named = message.partition(" ")[0]
+    if named in prediction.task.inputs:
+        return Problem(named, message)
+    name = next(iter(prediction.task.files), "")
+    return Problem(name, f"{name}: {message}")
