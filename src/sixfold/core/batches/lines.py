@@ -105,6 +105,11 @@ def claim(
     return tuple(sorted(lines, key=lambda line: (line.tries, line.number)))
 
 
+def idempotency_key(batch: Batch, number: int, attempt: int) -> str:
+    """Return the `Idempotency-Key` of an attempt at a line."""
+    return f"{batch.id}/{number}/{attempt}"
+
+
 def credential_of(batch: Batch) -> Transaction[str | None]:
     """Return the key that the lines of a batch run with, "" for the account's owner, None if it has ended."""
     if batch.key_id is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.batches import lines, results, validation
+from sixfold.core.batches import interrupted, lines, results, validation
 from sixfold.core.batches.lines import Verdict
 from sixfold.core.batches.models import (
     Batch,
@@ -239,7 +239,7 @@ class BatchProcessor:
 
     async def _call(self, batch: Batch, line: ClaimedLine, key_id: str, body: bytes) -> LineReply:
         assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
-        key = f"{batch.id}/{line.number}/{line.attempt}"
+        key = lines.idempotency_key(batch, line.number, line.attempt)
         return await self._runner.run(LineCall(key_id, batch.endpoint, batch.header_map, body, key))
 
     async def _body(self, batch: Batch, line: ClaimedLine) -> bytes:
@@ -329,6 +329,9 @@ class BatchProcessor:
 
     async def _end(self, batch: Batch) -> bool:
         assert batch.outcome is not None  # noqa: S101 - `_look` checks it
+        last = await self._database.write(interrupted.restore(batch, 0))
+        while last:
+            last = await self._database.write(interrupted.restore(batch, last))
         stored = await self._results.collect(batch, batch.outcome)
         end = results.end(batch, self._boot, batch.outcome, stored, batch.error_list)
         await self._database.write(end)

@@ -1,0 +1,83 @@
+"""Batches that end before a line is run again that was interrupted after its charge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold.core import money
+from sixfold.core.accounts import keys
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.rights import Rights
+from sixfold.core.batches import lines
+from sixfold.core.batches.models import BatchOutcome
+from sixfold.core.database import Query, Transaction
+from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_batches import begun, chat_line, content, ended
+
+OUTCOMES: tuple[BatchOutcome, ...] = ("expired", "cancelled", "failed")
+
+
+@pytest.fixture
+async def dying(either: Path) -> AsyncIterator[Gateway]:
+    """A server that leaves its first line after the charge, before the answer is stored; each database."""
+    async with running_gateway(either, {"failpoints": "batch.answered=fail"}) as gateway:
+        yield gateway
+
+
+async def line_is_charged(gateway: Gateway) -> int:
+    """Wait for the end of the only line's call; return its cost in micro-dollars."""
+    (call,) = await gateway.settled(1)
+    assert call["status"] == "succeeded"
+    async with asyncio.timeout(60):
+        while gateway.app.product.batch_processor._running:  # noqa: ASYNC110 - a task without an event
+            await asyncio.sleep(0.005)
+    return money.parse_usd(call["cost_usd"])
+
+
+async def end_without_another_try(gateway: Gateway, batch_id: str, outcome: BatchOutcome) -> None:
+    """Decide the end of a batch, and take its line back from the server that has died."""
+    processor = gateway.app.product.batch_processor
+
+    def end() -> Transaction[None]:
+        yield from lines.decide(batch_id, outcome)
+        yield Query("batch_lines_renew", {"holder": processor._boot, "lease": -1_000_000})
+        yield Query("batch_lines_reclaim", {"holder": "another"})
+
+    await gateway.app.product.database.write(end())
+    processor.wake()
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+async def test_a_charged_line_has_its_result_whatever_ends_the_batch(
+    dying: Gateway, outcome: BatchOutcome
+) -> None:
+    before = money.parse_usd((await dying.app.balance())[0])
+    batch = await begun(dying, [chat_line("a")])
+    cost = await line_is_charged(dying)
+    await end_without_another_try(dying, batch.id, outcome)
+    done = await ended(dying, batch)
+    assert done.status == outcome
+    assert [line["custom_id"] for line in await content(dying, done.output_file_id)] == ["a"]
+    assert await content(dying, done.error_file_id) == []
+    assert done.request_counts is not None
+    assert done.request_counts.model_dump() == {"total": 1, "completed": 1, "failed": 0}
+    assert before - money.parse_usd((await dying.app.balance())[0]) == cost
+    assert len(dying.acme.seen) == 1
+
+
+@pytest.mark.parametrize("limits", ["models", "run", "models run"])
+async def test_a_limited_key_gets_the_result_of_its_charged_line(dying: Gateway, limits: str) -> None:
+    scope = Scope(services=("acme/small",)) if "models" in limits else Scope()
+    granted = Rights.RUN if "run" in limits else None
+    result = keys.create(dying.app.account.id, scope, granted=granted)
+    key = await dying.app.product.database.write(result)
+    batch = await begun(dying, [chat_line("a")], key=key.api_key)
+    await line_is_charged(dying)
+    await dying.app.product.database.write(keys.revoke(key.id))
+    await end_without_another_try(dying, batch.id, "failed")
+    done = await ended(dying, batch)
+    assert [line["custom_id"] for line in await content(dying, done.output_file_id)] == ["a"]
