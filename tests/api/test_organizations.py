@@ -243,7 +243,17 @@ async def test_the_end_of_a_membership_ends_what_hangs_on_it(any_database_app: A
         asyncio.create_task(page.client.get(f"/pages/predictions/{job}/events")),
     ]
     await until_open(app.product, 2)
+    result = await app.client.post(
+        "/api/containers/run", json={"model": "ra2", "input": {"prompt": "x"}}, headers=app.bearer
+    )
+    draft = {"kind": "run", "id": result.json()["id"]}
+    links = [
+        (await app.client.post("/api/shares", json=draft, headers=bearer(each))).json()["url"]
+        for each in (key, app.key)
+    ]
+    assert [(await app.visitor().get(link)).status_code for link in links] == [200, 200]
     assert (await app.client.delete(path, headers=app.bearer)).status_code == 204
+    assert [(await app.visitor().get(link)).status_code for link in links] == [404, 200]
     assert all(REVOKED in text for text in await until_ended(streams))
     assert (await app.client.get("/api/account", headers=bearer(key))).status_code == 401
     assert (await page.client.get("/account/members")).headers["location"].startswith("/signin")

@@ -146,6 +146,7 @@ def create(principal: Principal, draft: ShareDraft) -> Transaction[tuple[Share, 
         "has_inputs": int(draft.has_inputs),
         "is_indexed": int(draft.is_indexed),
         "expires_at": None if draft.seconds is None else moment + draft.seconds * SECOND_US,
+        "member_id": principal.member_id,
     }
     yield Query("share_insert", values)
     yield from audit_log.note(account_id, "share.create", f"{share_id} {draft.kind} {target.id}")

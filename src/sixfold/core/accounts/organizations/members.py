@@ -134,12 +134,16 @@ def change(account_id: str, member_id: str, **changes: Value) -> Transaction[Mem
 
 
 def remove(account_id: str, member_id: str) -> Transaction[None]:
-    """End a membership with its sessions, programs and keys; raises `NotFound`, `Forbidden` for the owner."""
+    """End a membership with its sessions, programs, keys and shares.
+
+    Raises `NotFound`, and `Forbidden` for the owner.
+    """
     member = yield from find(account_id, member_id)
     if not (yield Query("member_remove", {"id": member_id, "account_id": account_id})):
         raise errors.Forbidden("The owner cannot be removed: transfer the organization first")
     yield Query("member_keys_revoke", {"member_id": member_id})
     yield Query("member_grants_end", {"member_id": member_id})
+    yield Query("shares_end_member", {"account_id": account_id, "member_id": member_id})
     yield Query("member_sessions_end", {"account_id": account_id, "person_id": member.person_id})
     yield from audit_log.note(account_id, "member.remove", member.email)
 

@@ -1,8 +1,8 @@
 -- name: share_insert | Insert a share.
 INSERT INTO share (id, account_id, credential_id, token_hash, kind, object_id, title, last_place, has_inputs,
-                    is_indexed, created_at, expires_at)
+                    is_indexed, created_at, expires_at, member_id)
 VALUES (:id, :account_id, :credential_id, :token_hash, :kind, :object_id, :title, :last_place, :has_inputs,
-        :is_indexed, :now, :expires_at);
+        :is_indexed, :now, :expires_at, :member_id);
 
 -- name: share_count | Count an account's shares.
 SELECT COUNT(*) AS total FROM share WHERE account_id = :account_id;
@@ -44,6 +44,9 @@ UPDATE share SET views = views + 1 WHERE id = :id;
 -- name: share_end | End a share of a tenant; return no row if there is none.
 DELETE FROM share WHERE id = :id AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id) RETURNING id;
+
+-- name: shares_end_member | End all shares of a member of an organization.
+DELETE FROM share WHERE account_id = :account_id AND member_id = :member_id;
 
 -- name: shares_end_object | End all shares of an object.
 DELETE FROM share WHERE account_id = :account_id AND kind = :kind AND object_id = :object_id;
