@@ -27,9 +27,9 @@ KEY_VARIABLE = "RELEASE_KEY"
 
 def bill_of_materials() -> dict[str, Any]:
     """Return the CycloneDX document of the server and what the lock installs with it."""
-    said = licences.documented()
+    text = licences.documented()
     components = [
-        component(Requirement(pin), scope, said)
+        component(Requirement(pin), scope, text)
         for layer, scope in SHIPPED.items()
         for pin in lock.blocks((lock.ROOT / layer).read_text())
     ]

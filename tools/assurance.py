@@ -76,8 +76,8 @@ def promises() -> list[Promise]:
 def count(place: str) -> int:
     """How many there are of something in the tests: a list's length, or that of what a function gives."""
     module, _, name = place.partition(":")
-    found: Any = getattr(importlib.import_module(module), name)
-    return len(cast("Sized", found() if callable(found) else found))
+    result: Any = getattr(importlib.import_module(module), name)
+    return len(cast("Sized", result() if callable(result) else result))
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Run:
 
     def line(self) -> str:
         """When it was, and how it ended, for the page."""
-        found = Counter(end for _, end in self.ends)
+        result = Counter(end for _, end in self.ends)
         day = self.began.astimezone(UTC).date().isoformat()
-        return f"{found.total()} checks on {day}: {found['failed']} failed, {found['skipped']} skipped"
+        return f"{result.total()} checks on {day}: {result['failed']} failed, {result['skipped']} skipped"
 
 
 def told(report: Path) -> Run:
@@ -160,10 +160,10 @@ def main() -> None:
     """Take what was told, run the rest, print, write; fail where a promise is not kept."""
     parser = argparse.ArgumentParser(allow_abbrev=False, description="Other options go through to pytest.")
     parser.add_argument("--from", dest="report", type=Path, help="what `make test` left: a JUnit report")
-    given, options = parser.parse_known_args()
+    inputs, options = parser.parse_known_args()
     rows, runs = promises(), list[Run]()
-    if given.report is not None:
-        runs.append(told(given.report))
+    if inputs.report is not None:
+        runs.append(told(inputs.report))
         if changed := changed_since(runs[0].began):
             raise SystemExit(f"{changed} has changed since that run, which shows nothing of what is here now")
     lacking = {test for row in rows for test in row.tests}.difference(*(each.tests() for each in runs))

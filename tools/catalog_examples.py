@@ -62,12 +62,12 @@ class Studio:
         inputs = {key: await self._given(value) for key, value in self._wanted[name]["input"].items()}
         order = PredictionRequest(self._owner, name, inputs, "gallery", "req_gallery", charged=False)
         predictions = self._product.predictions
-        made = await predictions.wait(await predictions.submit(order), _WAIT_SECONDS)
-        if made.output is None:
-            raise SystemExit(f"{name} was not made: {made.error}")
-        if made.output.files:
-            self._addresses[name] = self._product.settings.base_url + "/media/" + made.output.files[0].name
-        return made
+        result = await predictions.wait(await predictions.submit(order), _WAIT_SECONDS)
+        if result.output is None:
+            raise SystemExit(f"{name} was not made: {result.error}")
+        if result.output.files:
+            self._addresses[name] = self._product.settings.base_url + "/media/" + result.output.files[0].name
+        return result
 
     async def bytes_of(self, file: OutputFile) -> bytes:
         """What a run gave."""
@@ -107,8 +107,8 @@ class Studio:
     async def _kept(self, name: str, data: bytes, content_type: str) -> str:
         path = self._folder / name
         path.write_bytes(data)
-        kept = await self._product.media.upload(self._owner.tenant, path, content_type)
-        return f"{self._product.settings.base_url}/media/{kept.name}"
+        remaining = await self._product.media.upload(self._owner.tenant, path, content_type)
+        return f"{self._product.settings.base_url}/media/{remaining.name}"
 
 
 def _mask() -> bytes:
@@ -154,15 +154,15 @@ def _spin() -> bytes:
 
 async def specimen(studio: Studio, name: str) -> dict[str, Any]:
     """Run a model, write what its card shows, and tell of it."""
-    made = await studio.run(name)
-    assert made.output is not None  # noqa: S101 - `run` saw to it
-    files = sorted(made.output.files, key=lambda file: not file.content_type.startswith(_KINDS))
-    told: dict[str, Any] = {"engine": made.engine, "version": made.engine_version}
-    told["inputs"], told["given"] = asked(studio, name), given(studio, name)
+    result = await studio.run(name)
+    assert result.output is not None  # noqa: S101 - `run` saw to it
+    files = sorted(result.output.files, key=lambda file: not file.content_type.startswith(_KINDS))
+    response: dict[str, Any] = {"engine": result.engine, "version": result.engine_version}
+    response["inputs"], response["given"] = asked(studio, name), given(studio, name)
     stem = name.replace(":", "-")
     if not files:
-        return {**told, **_of_data(stem, made.output.data)}
-    return {**told, **_of_file(stem, files[0].content_type, await studio.bytes_of(files[0]))}
+        return {**response, **_of_data(stem, result.output.data)}
+    return {**response, **_of_file(stem, files[0].content_type, await studio.bytes_of(files[0]))}
 
 
 def given(studio: Studio, name: str) -> dict[str, Any]:
@@ -260,11 +260,11 @@ async def main() -> None:
 
 
 def _stale(studio: Studio, engines: Mapping[str, Any], known: Mapping[str, Any], name: str) -> bool:
-    found = known.get(name)
-    if found is None or found["inputs"] != asked(studio, name) or found["engine"] not in engines:
+    result = known.get(name)
+    if result is None or result["inputs"] != asked(studio, name) or result["engine"] not in engines:
         return True
-    present = all((specimens.FOLDER / file).is_file() for file in found["files"])
-    return not present or engines[found["engine"]].version != found["version"]
+    present = all((specimens.FOLDER / file).is_file() for file in result["files"])
+    return not present or engines[result["engine"]].version != result["version"]
 
 
 def _write_list(known: Mapping[str, Any]) -> None:

@@ -299,16 +299,16 @@ def formatted(text: str) -> str:
 
 def files() -> dict[Path, str]:
     """Return the text of every generated file."""
-    found = documents()
+    result = documents()
     owners: dict[str, tuple[str, Node]] = {}
     generated = {
         PACKAGE / "types" / f"{name}.py": formatted(python_types(name, document, owners))
-        for name, document in found.items()
+        for name, document in result.items()
     }
     for path in sorted(PACKAGE.glob("async_*.py")):
         target = path.with_name(path.name.replace("async_", "sync_"))
         generated[target] = formatted(synchronous(path.read_text(encoding="utf-8")))
-    return {**generated, TYPESCRIPT / "operations.d.ts": typescript(found)}
+    return {**generated, TYPESCRIPT / "operations.d.ts": typescript(result)}
 
 
 def main() -> int:

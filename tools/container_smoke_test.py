@@ -86,8 +86,8 @@ class Podman:
             [self.program, *words], env=self.environ, capture_output=True, text=True, check=False
         )
         if bool(done.returncode) != fails:
-            told = f"{done.stdout}\n{done.stderr}".strip()[-2000:]
-            raise Wrong(f"podman {' '.join(words)[:200]}: status {done.returncode}\n{told}")
+            response = f"{done.stdout}\n{done.stderr}".strip()[-2000:]
+            raise Wrong(f"podman {' '.join(words)[:200]}: status {done.returncode}\n{response}")
         return done.stdout.strip()
 
     def build(self, file: str, tag: str, *words: str) -> float:
@@ -150,9 +150,9 @@ class Caller:
         """One request, which succeeds; a `body` is sent as JSON."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
-        asked = urllib.request.Request(self.origin + path, data, headers, method=method)  # noqa: S310  # an address of this check
+        request = urllib.request.Request(self.origin + path, data, headers, method=method)  # noqa: S310  # an address of this check
         try:
-            with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310  # the same
+            with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310  # the same
                 return answer.read()
         except urllib.error.HTTPError as error:
             raise Refused(f"{path}: {error.code} {error.read().decode()[:500]}") from error
@@ -168,8 +168,8 @@ class Caller:
     def drawing(self) -> str:
         """Have a drawing made of a picture: by an engine that is no preview."""
         model, inputs = JOBS[2]
-        made = self.json("/api/containers/run", {"model": model, "input": inputs})
-        drawn = self(urlsplit(made["output"]["url"]).path)
+        body = self.json("/api/containers/run", {"model": model, "input": inputs})
+        drawn = self(urlsplit(body["output"]["url"]).path)
         if b"<svg" not in drawn:
             raise Wrong(f"the drawing is {drawn[:80]!r}")
         return f"{model}: {len(drawn):,} bytes"
@@ -193,11 +193,11 @@ def one_server(podman: Podman) -> None:
     held = [*SHUT_IN, "-v", f"{data}:/srv/sixfold"]
     podman("run", "--rm", *held, "sixfold", fails=True)
     said("without an account and an origin", "refused to start")
-    made = podman(
+    result = podman(
         "run", "--rm", *held, "sixfold", "account", "create", "you@example.com", "--credit", "10", "--json"
     )
     port = _free_port()
-    caller = Caller(f"http://127.0.0.1:{port}", json.loads(made)["api_key"])
+    caller = Caller(f"http://127.0.0.1:{port}", json.loads(result)["api_key"])
     port_options = [
         "-p",
         f"127.0.0.1:{port}:8600",
@@ -220,9 +220,9 @@ def one_server(podman: Podman) -> None:
         podman("start", data)
         until(caller.ready, "ready again")
         until(lambda: caller.json(drained)["status"] == "succeeded", "the end of the run")
-        kept = (len(caller(url.removeprefix(caller.origin))), caller.json("/api/pages/kept")["body"])
-        if not kept[0] or "before the stop" not in kept[1]:
-            raise Wrong(f"after a restart there is {kept}")
+        remaining = (len(caller(url.removeprefix(caller.origin))), caller.json("/api/pages/kept")["body"])
+        if not remaining[0] or "before the stop" not in remaining[1]:
+            raise Wrong(f"after a restart there is {remaining}")
         said("started again", "page, sound and account are there", _verified(podman, data))
     finally:
         podman("rm", "-f", data)
@@ -243,16 +243,16 @@ def _verified(podman: Podman, name: str) -> str:
 def _back_up(podman: Podman, name: str) -> None:
     podman("exec", name, "sixfold", "backup", "/srv/sixfold/all.tar")
     words = ["-v", f"{name}:/from:ro", "-v", f"{name}-copy:/srv/sixfold", *SHUT_IN]
-    told = podman("run", "--rm", *words, "sixfold", "restore", "/from/all.tar", "--verify")
+    response = podman("run", "--rm", *words, "sixfold", "restore", "/from/all.tar", "--verify")
     podman("volume", "rm", f"{name}-copy")
-    said("backup, restored elsewhere", told.rpartition("verified")[2].strip())
+    said("backup, restored elsewhere", response.rpartition("verified")[2].strip())
 
 
 def _drain(podman: Podman, name: str, caller: Caller) -> str:
     """SIGTERM in the middle of a run: whoever waits is let go with its id, which this gives."""
-    told: list[Any] = []
-    wanted = {"model": "ra2", "input": {"prompt": "a harbour", "width": 2048, "height": 2048}, "wait": 60}
-    asking = threading.Thread(target=lambda: told.append(caller.json("/api/containers/run", wanted)))
+    messages: list[Any] = []
+    expected = {"model": "ra2", "input": {"prompt": "a harbour", "width": 2048, "height": 2048}, "wait": 60}
+    asking = threading.Thread(target=lambda: messages.append(caller.json("/api/containers/run", expected)))
     asking.start()
     path = "/api/containers/predictions?limit=1"
     until(lambda: caller.json(path)["predictions"][0]["status"] == "running", "a run")
@@ -260,11 +260,11 @@ def _drain(podman: Podman, name: str, caller: Caller) -> str:
     podman("stop", "-t", "45", name)
     asking.join()
     status = podman("inspect", "--format", "{{.State.ExitCode}}", name)
-    if status != "0" or not told:
-        raise Wrong(f"SIGTERM: status {status}, answered {told}")
+    if status != "0" or not messages:
+        raise Wrong(f"SIGTERM: status {status}, answered {messages}")
     took = time.monotonic() - began
-    said("SIGTERM in the middle of a run", f"answered {told[0]['status']}", f"status 0 in {took:.1f} s")
-    return str(told[0]["id"])
+    said("SIGTERM in the middle of a run", f"answered {messages[0]['status']}", f"status 0 in {took:.1f} s")
+    return str(messages[0]["id"])
 
 
 def _free_port() -> int:
@@ -286,8 +286,8 @@ class Door(Server):
 
     async def command(self, *arguments: str, **environ: str) -> tuple[int, str]:
         """Run an administration command; it succeeds."""
-        told = await asyncio.to_thread(self.compose, "exec", "-T", "server-1", "sixfold", *arguments)
-        return 0, told
+        response = await asyncio.to_thread(self.compose, "exec", "-T", "server-1", "sixfold", *arguments)
+        return 0, response
 
 
 @dataclass
@@ -380,7 +380,7 @@ async def cluster(podman: Podman, built: bool) -> None:
         compose("up", "-d", "--no-build", "database", "store")
         for service in ("database", "store"):
             until(lambda service=service: compose.healthy(service), service)
-        told = compose(
+        response = compose(
             "run",
             "--rm",
             "-T",
@@ -392,7 +392,7 @@ async def cluster(podman: Podman, built: bool) -> None:
             "10",
             "--json",
         )
-        key = json.loads(told[told.index("{") :])["api_key"]
+        key = json.loads(response[response.index("{") :])["api_key"]
         compose("up", "-d", "--no-build")
         caller = Caller(compose.origin, key)
         said("through the proxy", f"ready in {until(caller.ready, 'a server'):.1f} s", caller.drawing())
@@ -438,8 +438,8 @@ async def _hurt(compose: Compose, key: str) -> None:
     await people
     over.set()
     await session
-    if found := await wrongs(work):
-        raise Wrong("\n".join(found))
+    if result := await wrongs(work):
+        raise Wrong("\n".join(result))
     said(
         "killed: both servers, a machine",
         f"{len(RUNS)} runs, {PAGES} pages, {len(work.heard)} poses without a gap",
@@ -471,16 +471,16 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="take the images of others from their registry")
     parser.add_argument("--only", choices=["server", "cluster", "space"], help="one part of it")
     parser.add_argument("--built", action="store_true", help="take the cluster's image as it is")
-    given = parser.parse_args()
-    podman = Podman(given.folder)
+    inputs = parser.parse_args()
+    podman = Podman(inputs.folder)
     try:
-        if not given.real and not given.built and given.only != "space":
+        if not inputs.real and not inputs.built and inputs.only != "space":
             stand_ins(podman)
-        if given.only in (None, "server"):
+        if inputs.only in (None, "server"):
             one_server(podman)
-        if given.only in (None, "cluster"):
-            asyncio.run(cluster(podman, given.built))
-        if given.only in (None, "space"):
+        if inputs.only in (None, "cluster"):
+            asyncio.run(cluster(podman, inputs.built))
+        if inputs.only in (None, "space"):
             space()
     except Wrong as wrong:
         print(wrong, file=sys.stderr)

@@ -47,11 +47,11 @@ def _cut(stratum: Stratum, seed: int) -> Any:
     rows, places = np.indices(alpha.shape)
     squares = np.where((rows // 10 + places // 10) % 2, 205, 245).astype(np.float32)[..., None]
     clean = edges.decontaminate(known.rgb, alpha)
-    shown = clean * alpha[..., None] + squares * (1 - alpha[..., None])
+    visible = clean * alpha[..., None] + squares * (1 - alpha[..., None])
     label = np.full((26, 280, 3), 255, np.uint8)
     text = f"{stratum}, confidence {confidence:.2f}"
     cv2.putText(label, text, (8, 18), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (60, 60, 60), 1, cv2.LINE_AA)
-    column = np.vstack([known.rgb, shown.astype(np.uint8), label])
+    column = np.vstack([known.rgb, visible.astype(np.uint8), label])
     return np.pad(column, ((0, 0), (0, 6), (0, 0)), constant_values=255)
 
 
@@ -61,11 +61,11 @@ def _resized() -> Any:
     painted = painter.paint(scene, "photoreal", 7, (400, 640), lambda _name: None)
     rgb = np.clip(np.rint(painted * 255), 0, 255).astype(np.uint8)
     seen = find_region(rgb)
-    shown = [cv2.resize(rgb, (320, 200), interpolation=cv2.INTER_AREA)]
+    visible = [cv2.resize(rgb, (320, 200), interpolation=cv2.INTER_AREA)]
     for size in SHAPES:
-        made = canvas.apply(rgb, plan(seen, (640, 400), size), size)
-        shown.append(np.pad(made, ((0, 200 - made.shape[0]), (0, 0), (0, 0)), constant_values=255))
-    return np.hstack([np.pad(one, ((0, 0), (0, 8), (0, 0)), constant_values=255) for one in shown])
+        result = canvas.apply(rgb, plan(seen, (640, 400), size), size)
+        visible.append(np.pad(result, ((0, 200 - result.shape[0]), (0, 0), (0, 0)), constant_values=255))
+    return np.hstack([np.pad(one, ((0, 0), (0, 8), (0, 0)), constant_values=255) for one in visible])
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ def _sheet(name: str, prompts: list[tuple[str, str]], size: tuple[int, int], col
     cells = []
     for model, prompt in prompts:
         inputs = {"prompt": prompt, "width": size[0] * 2, "height": size[1] * 2, "seed": 11}
-        made = SceneEngine().run(Task("gallery", model, inputs), _Quiet())
-        picture = cv2.imdecode(np.frombuffer(made.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
+        result = SceneEngine().run(Task("gallery", model, inputs), _Quiet())
+        picture = cv2.imdecode(np.frombuffer(result.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
         cells.append(cv2.resize(np.asarray(picture), size, interpolation=cv2.INTER_AREA))
     cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
     rows = [np.hstack(cells[at : at + columns]) for at in range(0, len(cells), columns)]
@@ -86,10 +86,10 @@ async def main() -> None:
             for name, (model, prompt, width, height, seed) in WANTED.items():
                 inputs = {"prompt": prompt, "width": width, "height": height, "seed": seed}
                 order = PredictionRequest(owner.owner, model, inputs, "gallery", "req_gallery")
-                made = await product.predictions.wait(await product.predictions.submit(order), 60)
-                if made.output is None:
-                    raise SystemExit(f"{name} was not made: {made.error}")
-                data = await product.blobs.get(made.output.files[0].blob)
+                result = await product.predictions.wait(await product.predictions.submit(order), 60)
+                if result.output is None:
+                    raise SystemExit(f"{name} was not made: {result.error}")
+                data = await product.blobs.get(result.output.files[0].blob)
                 (PICTURES / name).write_bytes(data)
                 print(f"{PICTURES / name}  {len(data):,} bytes")
 

@@ -50,7 +50,7 @@ def project() -> Mapping[str, list[str]]:
 
 def closure(wanted: Iterable[str], asked: Mapping[str, list[str]]) -> set[str]:
     """The names of installed distributions that these requirements lead to."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [Requirement(text) for text in wanted]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
@@ -66,42 +66,44 @@ def closure(wanted: Iterable[str], asked: Mapping[str, list[str]]) -> set[str]:
             needs = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
             continue
-        found.add(name)
+        names.add(name)
         waiting += [one for text in needs if _counts(one := Requirement(text), extras)]
-    return found
+    return names
 
 
 def _counts(need: Requirement, extras: frozenset[str]) -> bool:
     marker = need.marker
-    wanted = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
+    expected = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
     need.marker = None
-    return wanted
+    return expected
 
 
 def layers() -> Mapping[str, list[str]]:
     """Names by what brings them first, each once."""
-    asked, seen, found = project(), set[str](), dict[str, list[str]]()
-    others = sorted(set(asked) - {"", "embedded", "test", "dev"} - lock.UNLOCKED)
+    request, seen, result = project(), set[str](), dict[str, list[str]]()
+    others = sorted(set(request) - {"", "embedded", "test", "dev"} - lock.UNLOCKED)
     for extra in ("", "embedded", *others, "test", "dev"):
-        names = closure(asked[extra], asked) - seen
+        names = closure(request[extra], request) - seen
         seen |= names
-        found[extra] = sorted(names)
-    return found
+        result[extra] = sorted(names)
+    return result
 
 
 def licence(name: str) -> str:
     """What a distribution says, in as few words as can be."""
     if name in _SAID_ELSEWHERE:
         return _SAID_ELSEWHERE[name]
-    told = metadata.metadata(name).json
-    if expression := told.get("license_expression"):
+    response = metadata.metadata(name).json
+    if expression := response.get("license_expression"):
         return str(expression)
     classified = [
-        line.rpartition(" :: ")[2] for line in map(str, told.get("classifier", [])) if "License ::" in line
+        line.rpartition(" :: ")[2]
+        for line in map(str, response.get("classifier", []))
+        if "License ::" in line
     ]
     text = " or ".join(dict.fromkeys(_SAME.get(line, line) for line in classified if line != "OSI Approved"))
     if not text:
-        first = str(told.get("license", "")).strip().splitlines()
+        first = str(response.get("license", "")).strip().splitlines()
         text = _SAME.get(first[0], first[0])[:_MAX_CHARS] if first else ""
     return text or _of_file(name) or "in the package"
 
@@ -133,12 +135,12 @@ def page() -> str:
     """The whole page."""
     parts = [_HEAD]
     for extra, names in layers().items():
-        title, said = _TITLES.get(extra, (f"The extra `{extra}`", ""))
+        title, text = _TITLES.get(extra, (f"The extra `{extra}`", ""))
         if not names:
             continue
         rows = "\n".join(f"| `{name}` | {licence(name)} |" for name in names)
         parts.append(
-            f"## {title}\n\n{said}\n\n| package | licence |\n|---|---|\n{rows}\n".replace("\n\n\n\n", "\n\n")
+            f"## {title}\n\n{text}\n\n| package | licence |\n|---|---|\n{rows}\n".replace("\n\n\n\n", "\n\n")
         )
     faces = "\n".join(f"| {face} | SIL OFL 1.1 | {notice} |" for face, notice in typefaces())
     parts.append(f"{_FONTS}{faces}\n")

@@ -36,12 +36,12 @@ BUILD = ["editables>=0.5"]
 
 def blocks(text: str) -> dict[str, str]:
     """Split uv's output into one block of lines (pin and hashes) per pin."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for block in re.split(r"\n(?=[A-Za-z0-9])", text.strip()):
         pin = block.partition("\n")[0].removesuffix(" \\").strip()
         if pin and not pin.startswith("#"):
-            found[pin] = block
-    return found
+            result[pin] = block
+    return result
 
 
 def name_of(pin: str) -> str:
@@ -53,9 +53,9 @@ def resolve(uv: Path, extras: tuple[str, ...], constraints: Path | None) -> str:
     """Return uv's lock of the project with `extras`, kept to the versions in `constraints`."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     with tempfile.TemporaryDirectory() as scratch:
-        wanted = Path(scratch) / "build-backend.in"
-        wanted.write_text("\n".join([*build, *BUILD]) + "\n")
-        command = [str(uv), "pip", "compile", "pyproject.toml", str(wanted), "--quiet"]
+        expected = Path(scratch) / "build-backend.in"
+        expected.write_text("\n".join([*build, *BUILD]) + "\n")
+        command = [str(uv), "pip", "compile", "pyproject.toml", str(expected), "--quiet"]
         command += ["--universal", "--python-version", "3.11", "--fork-strategy", "fewest"]
         command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate"]
         command += [part for extra in extras for part in ("--extra", extra)]
@@ -80,21 +80,23 @@ def main(arguments: list[str]) -> None:
     """Resolve everything once, then give each layer what it adds."""
     with tempfile.TemporaryDirectory() as scratch:
         uv = find_uv(Path(scratch) / "venv")
-        kept = Path(scratch) / "kept.txt"
+        remaining = Path(scratch) / "kept.txt"
         if "--upgrade" not in arguments:
             old = "".join((ROOT / name).read_text() for name in LAYERS if (ROOT / name).exists())
-            kept.write_text(pins_only(old))
-        everything = blocks(resolve(uv, LAYERS["constraints-dev.txt"], kept if kept.exists() else None))
-        kept.write_text("\n".join(everything) + "\n")
+            remaining.write_text(pins_only(old))
+        everything = blocks(
+            resolve(uv, LAYERS["constraints-dev.txt"], remaining if remaining.exists() else None)
+        )
+        remaining.write_text("\n".join(everything) + "\n")
         above: set[str] = set()
         for name, extras in LAYERS.items():
-            wanted = {name_of(pin) for pin in blocks(resolve(uv, extras, kept))} - above
+            expected = {name_of(pin) for pin in blocks(resolve(uv, extras, remaining))} - above
             # The marker of the whole resolution: it holds for every layer below as well.
-            layer = [text for pin, text in everything.items() if name_of(pin) in wanted]
+            layer = [text for pin, text in everything.items() if name_of(pin) in expected]
             note = f" Adds the extra `{extras[-1]}` to the files above it." if extras else ""
             (ROOT / name).write_text(HEADER.format(note=note) + "".join(f"{text}\n" for text in layer))
-            above |= wanted
-            print(f"{name}: {len(wanted)} distributions")
+            above |= expected
+            print(f"{name}: {len(expected)} distributions")
 
 
 if __name__ == "__main__":

@@ -41,25 +41,25 @@ async def main() -> None:
         async with running_app(Path(folder)) as app, served(app.asgi) as url:
             headers = {**app.bearer, "Content-Type": "text/markdown"}
             for slug, text in PAGES.items():
-                made = await app.client.put(f"/api/pages/{slug}", content=text.encode(), headers=headers)
-                made.raise_for_status()
+                response = await app.client.put(f"/api/pages/{slug}", content=text.encode(), headers=headers)
+                response.raise_for_status()
             await look(app, url)
 
 
 async def look(app: AppFixture, url: str) -> None:
     """The two pictures."""
-    wanted: dict[str, tuple[str, Literal["light", "dark"]]] = {
+    expected: dict[str, tuple[str, Literal["light", "dark"]]] = {
         "memory-search.webp": ("/memory?q=who works at Acme", "light"),
         "memory-page.webp": ("/memory/people/ann", "dark"),
     }
     async with browser() as chromium:
-        for name, (path, scheme) in wanted.items():
-            async with tab(chromium, app, url, Look(WIDTH, scheme)) as found:
-                await found.open("/memory?q=engines")  # the first search reads the index
-                await found.open(path)
+        for name, (path, scheme) in expected.items():
+            async with tab(chromium, app, url, Look(WIDTH, scheme)) as result:
+                await result.open("/memory?q=engines")  # the first search reads the index
+                await result.open(path)
                 if "search" in name:
-                    await found.page.click(".why summary")
-                png = await found.page.screenshot()
+                    await result.page.click(".why summary")
+                png = await result.page.screenshot()
             image = Image.open(io.BytesIO(png)).convert("RGB")
             image.save(PICTURES / name, "WEBP", quality=82, method=6)
             print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")

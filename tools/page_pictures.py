@@ -71,19 +71,19 @@ async def _made(app: AppFixture) -> str:
 async def look(app: AppFixture, url: str, middle: str) -> None:
     """The pictures."""
     operator = dataclasses.replace(app, account=app.operator)
-    wanted: dict[str, tuple[AppFixture, str, Literal["light", "dark"], Doing]] = {
+    expected: dict[str, tuple[AppFixture, str, Literal["light", "dark"], Doing]] = {
         "page-catalogue.webp": (app, "/catalog", "light", _nothing),
         "page-workflow.webp": (app, "/workflows/stylized-text-to-image", "dark", _lit),
         "page-lineage.webp": (app, f"/predictions/{middle}", "light", _lineage),
         "page-operator.webp": (operator, "/admin", "light", _nothing),
     }
     async with browser() as chromium:
-        for name, (who, path, scheme, do) in wanted.items():
-            async with tab(chromium, who, url, Look(WIDTH, scheme)) as found:
-                await found.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
-                await found.open(path)
-                await do(found.page)
-                png = await found.page.screenshot()
+        for name, (who, path, scheme, do) in expected.items():
+            async with tab(chromium, who, url, Look(WIDTH, scheme)) as result:
+                await result.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+                await result.open(path)
+                await do(result.page)
+                png = await result.page.screenshot()
             image = Image.open(io.BytesIO(png)).convert("RGB")
             image.save(PICTURES / name, "WEBP", quality=80, method=6)
             print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")

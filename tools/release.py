@@ -39,8 +39,8 @@ def tracked() -> set[str]:
     """Return the files of the package and its guides that git has or would take, as a wheel names them."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", PACKAGE, *GUIDES]
     names = subprocess.run(command, cwd=lock.ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    found = {name for name in names.split("\0") if (lock.ROOT / name).is_file()}
-    return {re.sub("^docs/", "sixfold/guides/", name.removeprefix("src/")) for name in found}
+    results = {name for name in names.split("\0") if (lock.ROOT / name).is_file()}
+    return {re.sub("^docs/", "sixfold/guides/", name.removeprefix("src/")) for name in results}
 
 
 def packed(wheel: Path) -> set[str]:
@@ -94,16 +94,16 @@ class Clean:
 
     def install(self, wheel: Path, extra: str) -> None:
         """Install the wheel with an extra at the lock's versions, and hold its size to the limit."""
-        wanted = f"{wheel}[{extra}]" if extra else str(wheel)
+        expected = f"{wheel}[{extra}]" if extra else str(wheel)
         start = time.monotonic()
         # Files that pip would compile are compiled at the first start as well, so they count.
-        self.run("python", "-m", "pip", "install", "-q", "--no-input", "-c", str(self.pins), wanted)
+        self.run("python", "-m", "pip", "install", "-q", "--no-input", "-c", str(self.pins), expected)
         took = time.monotonic() - start
         megabytes = (self.bytes() - self.empty) / sizes.MEGABYTE
         name = f"sixfold[{extra}]" if extra else "sixfold"
         print(f"{name:18} {megabytes:.0f} MB on disk, installed in {took:.0f} s")
         if megabytes > LIMITS[extra]:
-            raise SystemExit(f"{wanted} takes {megabytes:.0f} MB; {LIMITS[extra]} MB are the limit.")
+            raise SystemExit(f"{expected} takes {megabytes:.0f} MB; {LIMITS[extra]} MB are the limit.")
 
     @contextmanager
     def serving(self, data: str) -> Iterator[str]:
@@ -174,11 +174,11 @@ def main() -> None:
         for extra in LIMITS:
             clean.install(wheel, extra)
             start = time.monotonic()
-            with clean.serving(f"data-{extra}") as said:
+            with clean.serving(f"data-{extra}") as text:
                 took = time.monotonic() - start
                 print(f"  {clean.run('sixfold', '--version').strip()}, ready in {took:.1f} s")
                 if extra:  # pictures need OpenCV
-                    print(f"  {picture(said)}")
+                    print(f"  {picture(text)}")
 
 
 if __name__ == "__main__":

@@ -77,21 +77,21 @@ def main() -> None:
     """Run them all."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "templates")
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"$mask": _png(768, 512, _disc), "$thing": _png(512, 512, _mushroom)}
+    result = {"$mask": _png(768, 512, _disc), "$thing": _png(512, 512, _mushroom)}
     print(f"{'template':20}{'engine':22}{'quality':9}{'seconds':>8}  {'USD':<10}output")
-    for name, given in RUNS:
+    for name, inputs in RUNS:
         began = time.monotonic()
-        status, answer = _run(name, {key: made.get(str(value), value) for key, value in given.items()})
+        status, answer = _run(name, {key: result.get(str(value), value) for key, value in inputs.items()})
         seconds = time.monotonic() - began
         if status != 200 or answer["status"] != "succeeded":
             print(f"{name:20}{answer.get('error', '')}")
             continue
-        kept = _keep(folder, name, answer["output"])
-        if kept:
-            made[f"${name}"] = kept[0][0]
-        shown = ", ".join(path.name for _, path in kept)
+        remaining = _keep(folder, name, answer["output"])
+        if remaining:
+            result[f"${name}"] = remaining[0][0]
+        visible = ", ".join(path.name for _, path in remaining)
         print(
-            f"{name:20}{answer['engine']:22}{answer['quality']:9}{seconds:8.1f}  {answer['cost']:<10}{shown}"
+            f"{name:20}{answer['engine']:22}{answer['quality']:9}{seconds:8.1f}  {answer['cost']:<10}{visible}"
         )
 
 
@@ -108,15 +108,15 @@ def _run(model: str, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 def _keep(folder: Path, name: str, output: Any) -> list[tuple[str, Path]]:
     """Save each file of an output, or its data as JSON; gives the addresses and where they lie."""
-    kept: list[tuple[str, Path]] = []
+    remaining: list[tuple[str, Path]] = []
     for number, media in enumerate(_media(output)):
         path = folder / f"{name}{f'-{number}' if number else ''}{Path(media['url']).suffix}"
         with urllib.request.urlopen(media["url"]) as answer:  # noqa: S310 - the server named it
             path.write_bytes(answer.read())
-        kept.append((media["url"], path))
-    if not kept:
+        remaining.append((media["url"], path))
+    if not remaining:
         (folder / f"{name}.json").write_text(json.dumps(output, indent=1), "utf-8")
-    return kept
+    return remaining
 
 
 def _media(output: Any) -> list[dict[str, Any]]:

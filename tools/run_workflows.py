@@ -51,39 +51,41 @@ _ENDED = ("succeeded", "failed", "canceled", "expired")
 
 def main() -> int:
     """Run those that are named, or all."""
-    folder, wanted = Path(sys.argv[1] if len(sys.argv) > 1 else "spaces"), sys.argv[2:] or list(RUNS)
+    folder, expected = Path(sys.argv[1] if len(sys.argv) > 1 else "spaces"), sys.argv[2:] or list(RUNS)
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"$film": _film()} if "video-to-video" in wanted else {}
+    result = {"$film": _film()} if "video-to-video" in expected else {}
     good = True
     print(f"{'space':26}{'quality':9}{'seconds':>8}  {'USD':<8}output")
-    for slug in wanted:
+    for slug in expected:
         began = time.monotonic()
-        given = {name: made.get(str(value), value) for name, value in RUNS[slug].items()}
-        status, told = _run(slug, given)
-        good &= told.get("status") == "succeeded" or told.get("code") == "engine_unavailable"
-        files = list(_files(told.get("output")))
+        inputs = {name: result.get(str(value), value) for name, value in RUNS[slug].items()}
+        status, response = _run(slug, inputs)
+        good &= response.get("status") == "succeeded" or response.get("code") == "engine_unavailable"
+        files = list(_files(response.get("output")))
         if files:
-            made[f"${slug}"] = files[0]["url"]
-        shown = [_kept(folder, slug, number, file) for number, file in enumerate(files)]
-        text = ", ".join(shown) or str(told.get("output") or told.get("error"))
-        seconds, cost = time.monotonic() - began, told.get("cost", "")
-        print(f"{slug:26}{told.get('quality', status):9}{seconds:>8.1f}  {cost:<8}{text[:150]}", flush=True)
+            result[f"${slug}"] = files[0]["url"]
+        visible = [_kept(folder, slug, number, file) for number, file in enumerate(files)]
+        text = ", ".join(visible) or str(response.get("output") or response.get("error"))
+        seconds, cost = time.monotonic() - began, response.get("cost", "")
+        print(
+            f"{slug:26}{response.get('quality', status):9}{seconds:>8.1f}  {cost:<8}{text[:150]}", flush=True
+        )
     return 0 if good else 1
 
 
 def _film() -> str:
     """A short film, since spaces that make one give animated pictures."""
-    given = {"prompt": "waves on a beach at dawn, the camera pans left", "num_frames": 17, "seed": 5}
-    _, told = _ask("POST", "/api/containers/run", {"model": "video-t2v", "input": given, "wait": 600})
-    return str(told["output"]["url"])
+    inputs = {"prompt": "waves on a beach at dawn, the camera pans left", "num_frames": 17, "seed": 5}
+    _, response = _ask("POST", "/api/containers/run", {"model": "video-t2v", "input": inputs, "wait": 600})
+    return str(response["output"]["url"])
 
 
 def _run(slug: str, given: Mapping[str, Any]) -> tuple[str, Any]:
-    status, told = _ask("POST", f"/api/graph/spaces/{slug}/run", {"input": given, "wait": 600})
-    while status in ("200", "202") and told["status"] not in _ENDED:
+    status, response = _ask("POST", f"/api/graph/spaces/{slug}/run", {"input": given, "wait": 600})
+    while status in ("200", "202") and response["status"] not in _ENDED:
         time.sleep(1)
-        status, told = _ask("GET", f"/api/containers/predictions/{told['id']}")
-    return status, told
+        status, response = _ask("GET", f"/api/containers/predictions/{response['id']}")
+    return status, response
 
 
 def _ask(method: str, path: str, body: Any = None) -> tuple[str, Any]:

@@ -40,8 +40,8 @@ def main() -> None:
     for layer, size in zip(lock.LAYERS, installed(lock.LAYERS), strict=True):
         total += size
         largest = sorted(((of_distribution(name), name) for name in distributions(layer)), reverse=True)[:5]
-        told = ", ".join(f"{name} {bytes_ / MEGABYTE:.0f}" for bytes_, name in largest)
-        print(f"{layer:26} {size / MEGABYTE:5.0f} MB, {total / MEGABYTE:5.0f} MB so far: {told}")
+        response = ", ".join(f"{name} {bytes_ / MEGABYTE:.0f}" for bytes_, name in largest)
+        print(f"{layer:26} {size / MEGABYTE:5.0f} MB, {total / MEGABYTE:5.0f} MB so far: {response}")
 
 
 if __name__ == "__main__":

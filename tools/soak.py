@@ -58,8 +58,8 @@ class History:
         settled = self.samples[int(len(self.samples) * _SETTLED) :]
         slope = 0.0
         if len(settled) > 2:
-            found = statistics.linear_regression([s[0] for s in settled], [s[1] for s in settled])
-            slope = found.slope * 3600
+            result = statistics.linear_regression([s[0] for s in settled], [s[1] for s in settled])
+            slope = result.slope * 3600
         first, last = settled[0], settled[-1]
         return (
             self.name,
@@ -124,11 +124,11 @@ class Soak:
             everything.pages += work.pages
         paid = sum((Decimal(work.session.get("cost", "0")) for work in self.rounds), Decimal())
         everything.opened -= paid
-        found = await wrongs(everything)
+        result = await wrongs(everything)
         for work in self.rounds:
             gaps = sum(later != one + 1 for one, later in zip(work.heard, work.heard[1:], strict=False))
-            found += [f"{work.run}: {gaps} gaps in its session"] * bool(gaps)
-        return found
+            result += [f"{work.run}: {gaps} gaps in its session"] * bool(gaps)
+        return result
 
 
 async def _crash_machine(rays: Rays) -> None:
@@ -181,9 +181,9 @@ async def soak(folder: Path, given: argparse.Namespace) -> bool:
             if blows is not None:
                 await blows
             grown = await _database_bytes(whole.database.url) - before
-            found = await run.faults()
-    _tell(run, histories, seconds, grown, found)
-    return not found
+            result = await run.faults()
+    _tell(run, histories, seconds, grown, result)
+    return not result
 
 
 def _tell(run: Soak, histories: list[History], seconds: float, grown: int, found: list[str]) -> None:
@@ -215,9 +215,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which misfortunes (default: 1)")
     parser.add_argument("--quiet", action="store_true", help="no misfortunes")
     parser.add_argument("--ray", action="store_true", help="workers on a Ray cluster")
-    given = parser.parse_args()
+    inputs = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder, contextlib.suppress(KeyboardInterrupt):
-        return 0 if asyncio.run(soak(Path(folder), given)) else 1
+        return 0 if asyncio.run(soak(Path(folder), inputs)) else 1
     return 130
 
 

@@ -75,13 +75,13 @@ def _frames(data: bytes) -> list[Any]:
         clear = stream.metadata.get("alpha_mode") == "1"
         decoder = av.CodecContext.create("libvpx-vp9", "r") if clear else stream
         rate = float(stream.average_rate or _CLIP_RATE)
-        wanted = [round(at * rate / _CLIP_RATE) for at in range(_CLIP_FRAMES)]
+        expected = [round(at * rate / _CLIP_RATE) for at in range(_CLIP_FRAMES)]
         frames: list[Any] = []
         decoded = (frame for packet in source.demux(stream) for frame in decoder.decode(packet))
         for number, frame in enumerate(decoded):
-            if number in wanted:
+            if number in expected:
                 frames.append(_on_squares(frame) if clear else frame.to_ndarray(format="rgb24"))
-            if number >= wanted[-1]:
+            if number >= expected[-1]:
                 break
     return frames
 
@@ -175,23 +175,23 @@ def thing(data: bytes) -> bytes:
 
 def _face_colours(mesh: Any) -> Any:
     """The colour of each face from 0 to 255; what has one colour for all has it everywhere."""
-    given = getattr(mesh.visual, "vertex_attributes", {}).get("color")  # beside a material without a texture
-    if given is not None and len(given) == len(mesh.vertices):
-        linear = np.asarray(given, np.float64)[mesh.faces][..., :3].mean(1) / 255
+    inputs = getattr(mesh.visual, "vertex_attributes", {}).get("color")  # beside a material without a texture
+    if inputs is not None and len(inputs) == len(mesh.vertices):
+        linear = np.asarray(inputs, np.float64)[mesh.faces][..., :3].mean(1) / 255
         return 255 * linear ** (1 / 2.2)
     colours = mesh.visual.to_color() if hasattr(mesh.visual, "to_color") else mesh.visual
-    found = np.asarray(colours.vertex_colors)
-    if len(found) == len(mesh.vertices):
-        return found[mesh.faces][..., :3].mean(1)
-    plain = found.reshape(-1, found.shape[-1])[0] if found.size else np.asarray(colours.main_color)
+    result = np.asarray(colours.vertex_colors)
+    if len(result) == len(mesh.vertices):
+        return result[mesh.faces][..., :3].mean(1)
+    plain = result.reshape(-1, result.shape[-1])[0] if result.size else np.asarray(colours.main_color)
     return np.broadcast_to(plain.reshape(-1)[:3].astype(float), (len(mesh.faces), 3))
 
 
 def poses(found: Sequence[Mapping[str, Any]]) -> bytes:
     """A walk as its bodies, one behind another."""
     image = np.zeros((2 * _TALL, 2 * _WIDE, 4), np.uint8)
-    shown = found[:: max(1, len(found) // 6)][:6]
-    for number, pose in enumerate(shown):
+    visible = found[:: max(1, len(found) // 6)][:6]
+    for number, pose in enumerate(visible):
         joints = pose["joints"]
         shift = _WIDE * (number + 0.5) / 3 - 230 * joints["pelvis"][0]
         for limb in _LIMBS:

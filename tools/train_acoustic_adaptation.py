@@ -99,14 +99,14 @@ class Stretch:
 def texts(count: int) -> list[str]:
     """Sentences of our documentation that the dictionary has all words of."""
     known = {line.split(" ", 1)[0] for line in WORDS.read_text("utf-8").splitlines()}
-    found: set[str] = set()
+    names: set[str] = set()
     for page in sorted(Path("docs").rglob("*.md")):
         prose = re.sub(r"```.*?```", " ", page.read_text("utf-8"), flags=re.DOTALL)
         for sentence in re.split(r"(?<=[.;:?])\s+|\n\n", prose):
-            said = stt_accuracy.words(sentence)
-            if not re.search(r"[^A-Za-z\s,.'?;:-]", sentence) and 6 <= len(said) <= 16 and known >= set(said):
-                found.add(" ".join(said))
-    ordered = sorted(found)
+            text = stt_accuracy.words(sentence)
+            if not re.search(r"[^A-Za-z\s,.'?;:-]", sentence) and 6 <= len(text) <= 16 and known >= set(text):
+                names.add(" ".join(text))
+    ordered = sorted(names)
     random.Random(5).shuffle(ordered)  # noqa: S311  # a draw, no secret
     return ordered[:count]
 
@@ -192,15 +192,15 @@ class Adapting:
         for names in CLASSES:
             chosen = [SOUNDS.index(name) for name in names.split()]
             for stream in range(3):
-                given = before[chosen, stream].reshape(-1, 13)
-                given = np.concatenate([np.ones((len(given), 1)), given], 1)
+                inputs = before[chosen, stream].reshape(-1, 13)
+                inputs = np.concatenate([np.ones((len(inputs), 1)), inputs], 1)
                 frames = counts[chosen, stream].reshape(-1)
                 for part in range(13):
                     spread = self._variances[chosen, stream, :, part].reshape(-1)
-                    left = (given * (frames / spread)[:, None]).T @ given
-                    right = given.T @ (sums[chosen, stream, :, part].reshape(-1) / spread)
+                    left = (inputs * (frames / spread)[:, None]).T @ inputs
+                    right = inputs.T @ (sums[chosen, stream, :, part].reshape(-1) / spread)
                     row = np.linalg.solve(left + 1e-6 * np.trace(left) / 14 * np.eye(14), right)
-                    self.means[chosen, stream, :, part] = (given @ row).reshape(len(chosen), 128)
+                    self.means[chosen, stream, :, part] = (inputs @ row).reshape(len(chosen), 128)
 
     def settle(self) -> None:
         """Every mean where its frames are, as far as it has any."""
@@ -217,10 +217,10 @@ def main() -> None:
     )
     parser.add_argument("--sentences", type=int, default=60, help="of each voice")
     options = parser.parse_args()
-    found = Adapting(list(aligned(texts(options.sentences * len(stt_accuracy.VOICES)), stt_accuracy.VOICES)))
-    found.transform()
-    found.settle()
-    np.savez_compressed(OUT, moves=acoustic_adaptation.steps(MODEL, found.means))
+    result = Adapting(list(aligned(texts(options.sentences * len(stt_accuracy.VOICES)), stt_accuracy.VOICES)))
+    result.transform()
+    result.settle()
+    np.savez_compressed(OUT, moves=acoustic_adaptation.steps(MODEL, result.means))
     print(f"{OUT.name}: {OUT.stat().st_size} bytes")
 
 

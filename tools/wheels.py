@@ -35,11 +35,11 @@ def digest() -> str:
 
 def without_wheel(uv: Path, architecture: str, python: str) -> list[str]:
     """Return the pins that a Python on an architecture would have to compile."""
-    wanted, lacking = pins(), list[str]()
+    expected, lacking = pins(), list[str]()
     while True:
         with tempfile.TemporaryDirectory() as folder:
             requirements = Path(folder) / "pins.txt"
-            requirements.write_text("\n".join(wanted) + "\n")
+            requirements.write_text("\n".join(expected) + "\n")
             command = [
                 str(uv),
                 "pip",
@@ -54,11 +54,11 @@ def without_wheel(uv: Path, architecture: str, python: str) -> list[str]:
             done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode == 0:
             return lacking
-        found = _WITHOUT.search(" ".join(done.stderr.split()))
-        if found is None:
+        result = _WITHOUT.search(" ".join(done.stderr.split()))
+        if result is None:
             raise SystemExit(done.stderr)
-        lacking.append(f"{found['name']}=={found['version']}")
-        wanted = [pin for pin in wanted if not pin.startswith(lacking[-1])]
+        lacking.append(f"{result['name']}=={result['version']}")
+        expected = [pin for pin in expected if not pin.startswith(lacking[-1])]
 
 
 def write(uv: Path) -> None:
