@@ -144,13 +144,15 @@ def main() -> int:
     parser.add_argument("--side", type=int, default=512)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8], help="pictures in one loop")
-    request = parser.parse_args()
+    arguments = parser.parse_args()
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "no cuda device"
     print(
-        json.dumps({"device": name, "torch": torch.__version__, "side": request.side, "steps": request.steps})
+        json.dumps(
+            {"device": name, "torch": torch.__version__, "side": arguments.side, "steps": arguments.steps}
+        )
     )
     trials = [
-        ({"dtype": "auto", "offload": "none"}, tuple(request.rows)),
+        ({"dtype": "auto", "offload": "none"}, tuple(arguments.rows)),
         ({"dtype": "float16", "offload": "none"}, (1,)),
         ({"dtype": "float32", "offload": "none"}, (1,)),
     ]
@@ -159,7 +161,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = build(Path(scratch) / "full")
         passed = [
-            trial(folder, {**options, "steps": request.steps}, request.side, rows) for options, rows in trials
+            trial(folder, {**options, "steps": arguments.steps}, arguments.side, rows)
+            for options, rows in trials
         ]
     return 0 if all(passed) else 1
 

@@ -80,17 +80,17 @@ def main(arguments: list[str]) -> None:
     """Resolve everything once, then give each layer what it adds."""
     with tempfile.TemporaryDirectory() as scratch:
         uv = find_uv(Path(scratch) / "venv")
-        remaining = Path(scratch) / "kept.txt"
+        previous = Path(scratch) / "kept.txt"
         if "--upgrade" not in arguments:
             old = "".join((ROOT / name).read_text() for name in LAYERS if (ROOT / name).exists())
-            remaining.write_text(pins_only(old))
+            previous.write_text(pins_only(old))
         everything = blocks(
-            resolve(uv, LAYERS["constraints-dev.txt"], remaining if remaining.exists() else None)
+            resolve(uv, LAYERS["constraints-dev.txt"], previous if previous.exists() else None)
         )
-        remaining.write_text("\n".join(everything) + "\n")
+        previous.write_text("\n".join(everything) + "\n")
         above: set[str] = set()
         for name, extras in LAYERS.items():
-            expected = {name_of(pin) for pin in blocks(resolve(uv, extras, remaining))} - above
+            expected = {name_of(pin) for pin in blocks(resolve(uv, extras, previous))} - above
             # The marker of the whole resolution: it holds for every layer below as well.
             layer = [text for pin, text in everything.items() if name_of(pin) in expected]
             note = f" Adds the extra `{extras[-1]}` to the files above it." if extras else ""

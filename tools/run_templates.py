@@ -86,12 +86,12 @@ def main() -> None:
         if status != 200 or answer["status"] != "succeeded":
             print(f"{name:20}{answer.get('error', '')}")
             continue
-        remaining = _keep(folder, name, answer["output"])
-        if remaining:
-            result[f"${name}"] = remaining[0][0]
-        visible = ", ".join(path.name for _, path in remaining)
+        saved = _keep(folder, name, answer["output"])
+        if saved:
+            result[f"${name}"] = saved[0][0]
+        names = ", ".join(path.name for _, path in saved)
         print(
-            f"{name:20}{answer['engine']:22}{answer['quality']:9}{seconds:8.1f}  {answer['cost']:<10}{visible}"
+            f"{name:20}{answer['engine']:22}{answer['quality']:9}{seconds:8.1f}  {answer['cost']:<10}{names}"
         )
 
 
@@ -108,15 +108,15 @@ def _run(model: str, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 def _keep(folder: Path, name: str, output: Any) -> list[tuple[str, Path]]:
     """Save each file of an output, or its data as JSON; gives the addresses and where they lie."""
-    remaining: list[tuple[str, Path]] = []
+    saved: list[tuple[str, Path]] = []
     for number, media in enumerate(_media(output)):
         path = folder / f"{name}{f'-{number}' if number else ''}{Path(media['url']).suffix}"
         with urllib.request.urlopen(media["url"]) as answer:  # noqa: S310 - the server named it
             path.write_bytes(answer.read())
-        remaining.append((media["url"], path))
-    if not remaining:
+        saved.append((media["url"], path))
+    if not saved:
         (folder / f"{name}.json").write_text(json.dumps(output, indent=1), "utf-8")
-    return remaining
+    return saved
 
 
 def _media(output: Any) -> list[dict[str, Any]]:

@@ -64,8 +64,8 @@ def main() -> int:
         files = list(_files(response.get("output")))
         if files:
             result[f"${slug}"] = files[0]["url"]
-        visible = [_kept(folder, slug, number, file) for number, file in enumerate(files)]
-        text = ", ".join(visible) or str(response.get("output") or response.get("error"))
+        names = [_kept(folder, slug, number, file) for number, file in enumerate(files)]
+        text = ", ".join(names) or str(response.get("output") or response.get("error"))
         seconds, cost = time.monotonic() - began, response.get("cost", "")
         print(
             f"{slug:26}{response.get('quality', status):9}{seconds:>8.1f}  {cost:<8}{text[:150]}", flush=True
