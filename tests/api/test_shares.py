@@ -224,6 +224,22 @@ async def test_a_key_shares_only_what_it_reads(app: AppFixture) -> None:
     assert ended.status_code == 404
 
 
+async def test_a_key_without_the_memory_sees_no_shared_pages(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    body = {"slug": "harbour", "title": "Harbour", "body": "At night"}
+    await app.client.post("/api/pages", json=body, headers=app.bearer)
+    page = await share(app, "page", "harbour")
+    own = await share(app, "run", (await run(app))["id"])
+    granted = rights.Rights.RUN | rights.Rights.ACCOUNT_READ
+    key = await app.product.database.write(keys.create(app.account.id, granted=granted))
+    listed = (await app.client.get(PATH, headers=bearer(key.api_key))).json()["shares"]
+    assert [each["id"] for each in listed] == [own["id"]]
+    ended = await app.client.delete(f"{PATH}/{page['id']}", headers=bearer(key.api_key))
+    assert ended.status_code == 404
+    listed = (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
+    assert {each["id"] for each in listed} == {own["id"], page["id"]}
+
+
 async def test_a_page_is_shown_without_its_surroundings(any_database_app: AppFixture) -> None:
     app, visitor = any_database_app, stranger(any_database_app)
     await app.client.post(

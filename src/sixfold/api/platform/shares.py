@@ -62,7 +62,7 @@ class ShareRoutes:
         principal = await self._services.authenticator.bearer(request)
         limit = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
-        result = await self._services.database.read(shares.page(principal.tenant, limit, cursor))
+        result = await self._services.database.read(shares.page(principal, limit, cursor))
         rows = [share.record for share in result.shares]
         return responses.json({"shares": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
@@ -78,7 +78,7 @@ class ShareRoutes:
         """End a share."""
         principal = await self._services.authenticator.bearer(request)
         share_id = requests.path_value(request, "share_id")
-        await self._services.database.write(shares.end(principal.tenant, share_id))
+        await self._services.database.write(shares.end(principal, share_id))
         return Response(status_code=204)
 
 

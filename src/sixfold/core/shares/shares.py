@@ -10,7 +10,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core import ids, pagination
-from sixfold.core.accounts import audit_log
+from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US, SECOND_US, rfc3339
@@ -162,11 +162,23 @@ def get(tenant: Tenant, share_id: str) -> Transaction[Share]:
 
 
 def page(
-    tenant: Tenant, limit: int, cursor: str | None = None, kind: str = "", object_id: str = ""
+    principal: Principal, limit: int, cursor: str | None = None, kind: str = "", object_id: str = ""
 ) -> Transaction[SharePage]:
-    """Return a page of a tenant's shares, newest first, optionally those of one object."""
+    """Return a page of a principal's shares, newest first, optionally those of one object.
+
+    Shares of pages of the memory require the right to read it.
+    """
     bounds: dict[str, Value] = {"before": pagination.id_before(cursor), "limit": limit + 1}
-    rows = yield Query("shares_page", {**tenant.row, **bounds, "kind": kind, "object_id": object_id})
+    rows = yield Query(
+        "shares_page",
+        {
+            **principal.tenant.row,
+            **bounds,
+            "pages": int(_reads_pages(principal)),
+            "kind": kind,
+            "object_id": object_id,
+        },
+    )
     shares = tuple(Share.of(row) for row in rows[:limit])
     return SharePage(shares, shares[-1].id if len(rows) > limit else None)
 
@@ -186,11 +198,19 @@ def count_view(share: Share) -> Transaction[None]:
     yield Query("share_viewed", {"id": share.id})
 
 
-def end(tenant: Tenant, share_id: str) -> Transaction[None]:
-    """End a share of a tenant at once; raises `NotFound`."""
+def end(principal: Principal, share_id: str) -> Transaction[None]:
+    """End a share of a principal at once; raises `NotFound`."""
+    tenant = principal.tenant
+    share = yield from get(tenant, share_id)
+    if share.kind == "page" and not _reads_pages(principal):
+        raise _missing(share_id)
     if not (yield Query("share_end", {**tenant.row, "id": share_id})):
         raise _missing(share_id)
     yield from audit_log.note(tenant.account_id, "share.end", share_id)
+
+
+def _reads_pages(principal: Principal) -> bool:
+    return principal.has(rights.Rights.MEMORY_READ)
 
 
 def _missing(share_id: str) -> errors.NotFound:

@@ -69,13 +69,13 @@ class ShareForms:
         """End a share and return to the page that showed it."""
         form = await self._auth.read_form(request, user)
         share_id = requests.path_value(request, "share_id")
-        await self._services.database.write(shares.end(user.tenant, share_id))
+        await self._services.database.write(shares.end(user.principal, share_id))
         return RedirectResponse(sessions.own_path(form.get("next", "")) or LIST, 303)
 
     async def show_list(self, request: Request, user: PageUser) -> Response:
         """List everything that is shared."""
         cursor = requests.query_text(request, "cursor", _MAX_ID) or None
-        page = await self._services.database.read(shares.page(user.tenant, _ROWS, cursor))
+        page = await self._services.database.read(shares.page(user.principal, _ROWS, cursor))
         return self._pages.render("account/shares.html", user.session, user=user, page=page, here=LIST)
 
     async def _render(self, user: PageUser, draft: ShareDraft, link: str = "") -> Response:
@@ -96,7 +96,7 @@ class ShareForms:
 
 def _with_shares(user: PageUser, draft: ShareDraft) -> Any:
     target: ShareTarget = yield from objects.locate(user.principal, draft.kind, draft.object_id)
-    page = yield from shares.page(user.tenant, _ROWS, None, draft.kind, target.id)
+    page = yield from shares.page(user.principal, _ROWS, None, draft.kind, target.id)
     return target, page.shares
 
 

@@ -20,7 +20,7 @@ SELECT * FROM share WHERE id = :id AND account_id = :account_id
 
 -- name: shares_page | Return a page of a tenant's shares that have not ended, newest first; optionally of one object.
 SELECT * FROM share WHERE account_id = :account_id AND (:credential_id = '' OR credential_id = :credential_id)
-  AND (:kind = '' OR (kind = :kind AND object_id = :object_id))
+  AND (:kind = '' OR (kind = :kind AND object_id = :object_id)) AND (:pages = 1 OR kind <> 'page')
   AND id < :before AND (expires_at IS NULL OR expires_at > :now)
   AND (share.credential_id = ''
     OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = share.credential_id AND k.revoked_at IS NULL
