@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from sixfold.core import money
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import idempotency, keys
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.batches import lines
 from sixfold.core.batches.models import BatchOutcome
 from sixfold.core.database import Query, Transaction
+from sixfold.core.failpoints import FailpointHit
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_batches import begun, chat_line, content, ended
 
@@ -81,3 +82,25 @@ async def test_a_limited_key_gets_the_result_of_its_charged_line(dying: Gateway,
     await end_without_another_try(dying, batch.id, "failed")
     done = await ended(dying, batch)
     assert [line["custom_id"] for line in await content(dying, done.output_file_id)] == ["a"]
+
+
+@pytest.mark.parametrize("outcome", ["expired", "cancelled"])
+async def test_a_charged_line_without_a_stored_response_is_free(
+    dying: Gateway, outcome: BatchOutcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = money.parse_usd((await dying.app.balance())[0])
+
+    def failing(_scope: str, _reply: object) -> Transaction[None]:
+        raise FailpointHit("the response is not stored")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(idempotency, "finish", failing)
+        batch = await begun(dying, [chat_line("a")])
+        cost = await line_is_charged(dying)
+    await end_without_another_try(dying, batch.id, outcome)
+    done = await ended(dying, batch)
+    assert done.status == outcome
+    (line,) = await content(dying, done.output_file_id)
+    assert (line["custom_id"], line["response"]["status_code"]) == ("a", 200)
+    assert before - money.parse_usd((await dying.app.balance())[0]) == cost
+    assert await dying.app.faults() == ()

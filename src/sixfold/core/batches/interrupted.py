@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.batches import lines
-from sixfold.core.batches.models import Batch, LineReply
-from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.batches import lines, models
+from sixfold.core.batches.models import Batch, ClaimedLine, LineReply
+from sixfold.core.database import Query, Transaction, one
 
 _PAGE_LINES = 100
 
 
-def restore(batch: Batch, after: int) -> Transaction[int]:
+class RestoredPage(NamedTuple):
+    """The last line that was read, or 0 if none was left, and lines whose request has not ended."""
+
+    last: int
+    unfinished: tuple[ClaimedLine, ...] = ()
+
+
+def restore(batch: Batch, after: int) -> Transaction[RestoredPage]:
     """Give the next unanswered lines after a number the responses that are stored for their requests.
 
-    Returns the last line that was read, or 0 if no line was left.
+    A line whose request has begun but has no response may have been charged: it has to be repeated, which is
+    free after a charge.
     """
     rows = yield Query("batch_lines_unanswered", {"batch_id": batch.id, "after": after, "limit": _PAGE_LINES})
+    unfinished: list[ClaimedLine] = []
     for row in rows:
-        reply = yield from _stored(batch, row)
-        if reply is not None:
-            yield from lines.finish(batch.id, int(row["number"]), reply)
-    return int(rows[-1]["number"]) if rows else 0
+        line = models.claimed(row)
+        for owner in _owners(batch):
+            scope = idempotency.scope_id(owner, "POST", batch.endpoint, lines.idempotency_key(batch, line))
+            if (yield from one("idempotency_get", id=scope)) is None:
+                continue
+            reply = yield from _stored(scope)
+            if reply is None:
+                unfinished.append(line)
+            else:
+                yield from lines.finish(batch.id, line.number, reply)
+            break
+    return RestoredPage(int(rows[-1]["number"]) if rows else 0, tuple(unfinished))
 
 
-def _stored(batch: Batch, row: Row) -> Transaction[LineReply | None]:
-    key = lines.idempotency_key(batch, int(row["number"]), int(row["attempt"]))
-    for owner in _owners(batch):
-        scope = idempotency.scope_id(owner, "POST", batch.endpoint, key)
-        reply = yield from idempotency.stored(scope)
-        if reply is not None:
-            call = yield from one("gateway_call_once_get", id=scope, life=idempotency.LIFE_US)
-            request_id = "" if call is None else str(call["call_id"])
-            return LineReply(reply.status, request_id, reply.body, scope=scope)
-    return None
+def _stored(scope: str) -> Transaction[LineReply | None]:
+    reply = yield from idempotency.stored(scope)
+    if reply is None:
+        return None
+    call = yield from one("gateway_call_once_get", id=scope, life=idempotency.LIFE_US)
+    request_id = "" if call is None else str(call["call_id"])
+    return LineReply(reply.status, request_id, reply.body, scope=scope)
 
 
 def _owners(batch: Batch) -> tuple[str, ...]:

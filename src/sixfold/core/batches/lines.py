@@ -101,13 +101,13 @@ def claim(
     rows = yield Query("batch_lines_claim", values)
     if not rows and (yield Query("batch_decide_done", {"id": batch.id})):
         return None
-    lines = [ClaimedLine(**{name: row[name] for name in ClaimedLine.__struct_fields__}) for row in rows]
+    lines = [models.claimed(row) for row in rows]
     return tuple(sorted(lines, key=lambda line: (line.tries, line.number)))
 
 
-def idempotency_key(batch: Batch, number: int, attempt: int) -> str:
-    """Return the `Idempotency-Key` of an attempt at a line."""
-    return f"{batch.id}/{number}/{attempt}"
+def idempotency_key(batch: Batch, line: ClaimedLine) -> str:
+    """Return the `Idempotency-Key` of the present attempt at a line."""
+    return f"{batch.id}/{line.number}/{line.attempt}"
 
 
 def credential_of(batch: Batch) -> Transaction[str | None]:

@@ -117,6 +117,11 @@ class ClaimedLine(msgspec.Struct, frozen=True):
     attempt: int
 
 
+def claimed(row: Row) -> ClaimedLine:
+    """Build a line from a row."""
+    return ClaimedLine(**{name: row[name] for name in ClaimedLine.__struct_fields__})
+
+
 class LineCall(msgspec.Struct, frozen=True):
     """A request to run as the key `key_id`; empty for the operator, who needs none on the local socket."""
 

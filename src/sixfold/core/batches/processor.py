@@ -239,7 +239,7 @@ class BatchProcessor:
 
     async def _call(self, batch: Batch, line: ClaimedLine, key_id: str, body: bytes) -> LineReply:
         assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
-        key = lines.idempotency_key(batch, line.number, line.attempt)
+        key = lines.idempotency_key(batch, line)
         return await self._runner.run(LineCall(key_id, batch.endpoint, batch.header_map, body, key))
 
     async def _body(self, batch: Batch, line: ClaimedLine) -> bytes:
@@ -329,13 +329,24 @@ class BatchProcessor:
 
     async def _end(self, batch: Batch) -> bool:
         assert batch.outcome is not None  # noqa: S101 - `_look` checks it
-        last = await self._database.write(interrupted.restore(batch, 0))
-        while last:
-            last = await self._database.write(interrupted.restore(batch, last))
+        page = await self._database.write(interrupted.restore(batch, 0))
+        while page.last:
+            for line in page.unfinished:
+                await self._repeat(batch, line)
+            page = await self._database.write(interrupted.restore(batch, page.last))
         stored = await self._results.collect(batch, batch.outcome)
         end = results.end(batch, self._boot, batch.outcome, stored, batch.error_list)
         await self._database.write(end)
         return True
+
+    async def _repeat(self, batch: Batch, line: ClaimedLine) -> None:
+        """Run a line of a batch that ends again, since it may have been charged; its key may have ended."""
+        key_id = await self._database.read(lines.credential_of(batch), snapshot=False)
+        if key_id is None:
+            return
+        reply = await self._call(batch, line, key_id, await self._body(batch, line))
+        if lines.judge(reply, lines.MAX_TRIES).answer == "keep":
+            await self._write(lambda: lines.finish(batch.id, line.number, reply))
 
     def _lease(self, batch: Batch, state: str) -> dict[str, str | int]:
         lease_us = _JOB_LEASES * self._limits.lease_us

@@ -131,7 +131,7 @@ SELECT number, custom_id, status, request_id, response FROM batch_line
 WHERE batch_id = :batch_id AND number > :after ORDER BY number LIMIT :limit;
 
 -- name: batch_lines_unanswered | Return the next lines of a batch without an answer.
-SELECT number, attempt FROM batch_line
+SELECT number, custom_id, start, length, tries, attempt FROM batch_line
 WHERE batch_id = :batch_id AND number > :after AND state = 'pending' ORDER BY number LIMIT :limit;
 
 -- name: batch_lines_delete | Delete the lines of a batch.
