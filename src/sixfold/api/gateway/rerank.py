@@ -159,8 +159,8 @@ class RerankRoutes:
             render = functools.partial(
                 _render, rerank_request, usage, name, version, requests.request_id(request)
             )
-            large = rerank_request.with_documents and len(rerank_request.body) > bodies.LOOP_BYTES
-            content = await PARSER.run(render, ranking) if large else render(ranking)
+            size = len(rerank_request.body) if rerank_request.with_documents else 0
+            content = await PARSER.run_large(size, render, ranking)
             return Response(content, 200, headers, "application/json")
 
         return await self._runner.run_once(request, work, error_format)
