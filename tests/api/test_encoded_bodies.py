@@ -42,7 +42,7 @@ async def test_encoded_body_is_read_by_all_kinds_of_routes(tmp_path: Path, encod
             "/v1/chat/completions", content=PACKERS[encoding](json.dumps(CHAT).encode()), headers=headers
         )
         assert chat.json()["choices"][0]["message"]["content"] == "word word word"
-        page = json.dumps({"slug": "notes/a", "content": "# A\n\ntext " + "x" * 100_000}).encode()
+        page = json.dumps({"slug": "notes/a", "body": "# A\n\ntext " + "x" * 100_000}).encode()
         result = await post("/api/pages", content=PACKERS[encoding](page), headers=headers)
         assert result.status_code in (200, 201), result.text
         wrong = await post("/api/pages", content=PACKERS[encoding](b"{"), headers=headers)

@@ -113,7 +113,7 @@ class PageRoutes:
 
     async def patch(self, request: Request, caller: Caller) -> Response:
         """Change a part of a page."""
-        arguments = await schemas.page_from_body(schemas.PATCH, request)
+        arguments = await schemas.from_body(schemas.PATCH, request)
         slug, terms = _slug(request), schemas.terms(request, arguments)
         if arguments["operation"] == "rename":
             if arguments["slug"] is None:

@@ -128,14 +128,15 @@ async def from_body(operation: Operation, request: Request) -> dict[str, Any]:
 
 
 async def page_from_body(operation: Operation, request: Request) -> dict[str, Any]:
-    """Return the arguments of a JSON body that writes a page; raise `InvalidInput` for an unknown name.
+    """Return the arguments of a JSON body that writes a whole page.
 
-    The fields of a page in responses are accepted, so that a program can send back what it has read.
+    Raises `InvalidInput` if an unknown name takes the place of `body`, which would make an empty page. Other
+    unknown names are ignored, as everywhere.
     """
     body = await bodies.parse(bodies.parse_object, await request.body())
     names = [field.name for field in operation.fields]
     unknown = [name for name in body if name not in names and name not in PageSchema.__annotations__]
-    if unknown:
+    if unknown and "body" not in body:
         raise errors.InvalidInput.of(
             unknown[0], f"There is no field {unknown[0][:100]!r}: use {', '.join(names)}", "unknown"
         )
