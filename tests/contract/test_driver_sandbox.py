@@ -88,7 +88,7 @@ def spec(folder: Path) -> WorkerSpec:
     options: dict[str, Any] = {
         "factory": "sixfold.engines.python_models.engine:FunctionEngine",
         "options": {"path": str(program), "version": "1"},
-        "shown": [str(program)],
+        "readable": [str(program)],
     }
     return WorkerSpec("own", "sandbox", 1 << 30, folder / "scratch", options=options)
 
