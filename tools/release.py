@@ -32,7 +32,7 @@ from tools import artifacts, lock, sizes
 LIMITS = {"": 310, "embedded": 610}  # megabytes, without pip itself; the lexers of Pygments are 10
 STOP_SECONDS = 180
 PACKAGE = "src/sixfold/"
-GUIDES = tuple(f"docs/{folder}/" for folder in FOLDERS)
+GUIDES = ("docs/index.md", *(f"docs/{folder}/" for folder in FOLDERS))
 
 
 def tracked() -> set[str]:
