@@ -82,10 +82,14 @@ def _mp4_edits(data: bytes) -> list[FileEdit]:
     return [_cut(own), *(edit for box in top for edit in _shifted(data, box, own))]
 
 
-def _shifted(data: bytes, box: ContainerPart[bytes], own: ContainerPart[bytes]) -> Iterator[FileEdit]:
+def _shifted(
+    data: bytes, box: ContainerPart[bytes], own: ContainerPart[bytes], depth: int = 0
+) -> Iterator[FileEdit]:
     if box.kind in _PARENTS:
+        if depth == len(_PARENTS):
+            raise ValueError(f"the boxes are nested more than {depth} deep")
         for inner in mp4.boxes(data, box.body, box.end):
-            yield from _shifted(data, inner, own)
+            yield from _shifted(data, inner, own, depth + 1)
     elif layout := _OFFSETS.get(box.kind):
         entry = struct.Struct(layout)
         table = data[box.body + 8 : box.end]
