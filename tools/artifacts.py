@@ -1,4 +1,4 @@
-"""What `make packages` writes beside the wheel: a bill of materials, checksums and their signature.
+"""Write a bill of materials, checksums and their signature for the archives of `make packages`.
 
 The bill of materials is CycloneDX 1.6 and lists what the lock installs with the extra `embedded`. Neither
 file has a date, so that two builds of one commit are equal.
@@ -46,13 +46,15 @@ def bill_of_materials() -> dict[str, Any]:
     }
 
 
-def component(pin: Requirement, scope: str, said: Mapping[str, str]) -> dict[str, Any]:
+def component(pin: Requirement, scope: str, licence_texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the component of a pinned distribution, with its licence in docs/reference/licences.md."""
     version = str(pin.specifier).removeprefix("==")
     purl = f"pkg:pypi/{pin.name}@{version}"
     row: dict[str, Any] = {"type": "library", "name": pin.name, "version": version, "scope": scope}
-    named = {"licenses": [{"license": {"name": said[pin.name]}}]} if pin.name in said else {}
-    return {**row, "purl": purl, "bom-ref": purl, **named}
+    fields = (
+        {"licenses": [{"license": {"name": licence_texts[pin.name]}}]} if pin.name in licence_texts else {}
+    )
+    return {**row, "purl": purl, "bom-ref": purl, **fields}
 
 
 def write(folder: Path, environ: Mapping[str, str] = os.environ) -> list[Path]:

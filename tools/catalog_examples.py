@@ -1,8 +1,9 @@
-"""Make what the catalogue's cards show, with the product itself: `make gallery` runs it.
+"""Generate the example outputs of the catalog's cards; part of `make gallery`.
 
     python tools/catalog_examples.py [--all] [MODEL …]
 
-Only what is missing, or was made by another version of its engine or from other inputs, is made anew.
+Without `--all`, an example is generated only if it is missing, or if the engine's version or the inputs
+changed.
 """
 
 from __future__ import annotations
@@ -36,44 +37,44 @@ from tools import thumbnails
 INPUTS = Path("tools/specimens.toml")
 EXAMPLES = Path("src/sixfold/data/spaces")
 _WAIT_SECONDS = 900
-_STRIP = 96  # the colors of a vector on its card
+_STRIP = 96  # number of colors that show a vector on its card
 _ORDER = ["embedded", "weights", "comfyui", "provider"]
-_NAMED = re.compile(r"\$([a-z0-9:-]+)")
+_REFERENCE = re.compile(r"\$([a-z0-9:-]+)")
 _KINDS = ("image/", "video/", "audio/", "model/")
 
 
 class Studio:
-    """Runs models in a product of its own, and remembers the first file that each gave."""
+    """Run models in a temporary installation, and record the URL of each model's first output file."""
 
     def __init__(self, product: bootstrap.Application, owner: Principal, folder: Path) -> None:
         self._product = product
         self._owner = owner
         self._folder = folder
-        self._wanted: Mapping[str, Any] = tomllib.loads(INPUTS.read_text("utf-8"))
+        self._examples: Mapping[str, Any] = tomllib.loads(INPUTS.read_text("utf-8"))
         self._addresses: dict[str, str] = {}
 
     @property
-    def wanted(self) -> Mapping[str, Any]:
-        """The inputs of each model's run."""
-        return self._wanted
+    def examples(self) -> Mapping[str, Any]:
+        """The inputs of each example, by model."""
+        return self._examples
 
     async def run(self, name: str) -> Prediction:
-        """One model's run, after those that it needs."""
-        inputs = {key: await self._given(value) for key, value in self._wanted[name]["input"].items()}
+        """Run a model, after the models whose outputs it needs."""
+        inputs = {key: await self._resolve(value) for key, value in self._examples[name]["input"].items()}
         order = PredictionRequest(self._owner, name, inputs, "gallery", "req_gallery", charged=False)
         predictions = self._product.predictions
         result = await predictions.wait(await predictions.submit(order), _WAIT_SECONDS)
         if result.output is None:
-            raise SystemExit(f"{name} was not made: {result.error}")
+            raise SystemExit(f"{name} failed: {result.error}")
         if result.output.files:
             self._addresses[name] = self._product.settings.base_url + "/media/" + result.output.files[0].name
         return result
 
     async def bytes_of(self, file: OutputFile) -> bytes:
-        """What a run gave."""
+        """Return the content of an output file."""
         return await self._product.blobs.get(file.blob)
 
-    async def _given(self, value: Any) -> Any:
+    async def _resolve(self, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         if value.startswith("{"):
@@ -91,35 +92,35 @@ class Studio:
     async def _address(self, name: str) -> str:
         if name not in self._addresses:
             if name == "spin":
-                self._addresses[name] = await self._kept("spin.mp4", _spin(), "video/mp4")
+                self._addresses[name] = await self._store("spin.mp4", _spin(), "video/mp4")
             else:
                 await self.run(name)
         return self._addresses[name]
 
     async def _upload(self, name: str) -> str:
         if name not in self._addresses:
-            drawn = _DRAWN.get(name)
-            data = (EXAMPLES / name).read_bytes() if drawn is None else drawn()
-            kind = "audio/wav" if drawn is None else "image/png"
-            self._addresses[name] = await self._kept(name, data, kind)
+            draw = _DRAWINGS.get(name)
+            data = (EXAMPLES / name).read_bytes() if draw is None else draw()
+            kind = "audio/wav" if draw is None else "image/png"
+            self._addresses[name] = await self._store(name, data, kind)
         return self._addresses[name]
 
-    async def _kept(self, name: str, data: bytes, content_type: str) -> str:
+    async def _store(self, name: str, data: bytes, content_type: str) -> str:
         path = self._folder / name
         path.write_bytes(data)
-        remaining = await self._product.media.upload(self._owner.tenant, path, content_type)
-        return f"{self._product.settings.base_url}/media/{remaining.name}"
+        media = await self._product.media.upload(self._owner.tenant, path, content_type)
+        return f"{self._product.settings.base_url}/media/{media.name}"
 
 
 def _mask() -> bytes:
-    """White where the boat in a picture of 1024 by 576 is."""
+    """Return a mask of the boat in a 1024 × 576 image."""
     mask = np.zeros((576, 1024), np.uint8)
     cv2.ellipse(mask, (650, 355), (125, 150), 0, 0, 360, 255, -1)
     return cv2.imencode(".png", mask)[1].tobytes()
 
 
 def _subject() -> bytes:
-    """A red mug before a plain wall, to be cut out and to be made round."""
+    """Return an image of a red mug in front of a plain wall, for cut-outs and 3D models."""
     wall = np.linspace(226, 196, 420)[:, None, None] * np.array([0.98, 1.0, 1.0])
     image = np.broadcast_to(wall, (420, 420, 3)).astype(np.uint8).copy()
     red, dark, light = (52, 58, 196), (38, 40, 150), (120, 124, 226)
@@ -133,11 +134,11 @@ def _subject() -> bytes:
     return cv2.imencode(".png", image)[1].tobytes()
 
 
-_DRAWN = {"mask": _mask, "subject": _subject}
+_DRAWINGS = {"mask": _mask, "subject": _subject}
 
 
 def _spin() -> bytes:
-    """A small film with a subject before a plain wall."""
+    """Return a short video of a moving subject in front of a plain wall."""
     av = thumbnails.av
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as target:
@@ -153,37 +154,40 @@ def _spin() -> bytes:
 
 
 async def specimen(studio: Studio, name: str) -> dict[str, Any]:
-    """Run a model, write what its card shows, and tell of it."""
+    """Run a model, write the files of its card, and return its entry in the list."""
     result = await studio.run(name)
-    assert result.output is not None  # noqa: S101 - `run` saw to it
+    assert result.output is not None  # noqa: S101 - `run` exits without an output
     files = sorted(result.output.files, key=lambda file: not file.content_type.startswith(_KINDS))
     response: dict[str, Any] = {"engine": result.engine, "version": result.engine_version}
-    response["inputs"], response["given"] = asked(studio, name), given(studio, name)
+    response["inputs"], response["given"] = inputs_digest(studio, name), literal_inputs(studio, name)
     stem = name.replace(":", "-")
     if not files:
-        return {**response, **_of_data(stem, result.output.data)}
-    return {**response, **_of_file(stem, files[0].content_type, await studio.bytes_of(files[0]))}
+        return {**response, **_data_entry(stem, result.output.data)}
+    return {**response, **_file_entry(stem, files[0].content_type, await studio.bytes_of(files[0]))}
 
 
-def given(studio: Studio, name: str) -> dict[str, Any]:
-    """The inputs that stand for themselves, without those that are files of others."""
-    inputs: Mapping[str, Any] = studio.wanted[name]["input"]
+def literal_inputs(studio: Studio, name: str) -> dict[str, Any]:
+    """Return the inputs with literal values, without those that refer to files."""
+    inputs: Mapping[str, Any] = studio.examples[name]["input"]
     return {
         key: value for key, value in inputs.items() if not (isinstance(value, str) and value[:1] in "$@{")
     }
 
 
-def asked(studio: Studio, name: str) -> str:
-    """A short digest of all inputs that a specimen is made from."""
-    text = json.dumps(studio.wanted[name], sort_keys=True)
-    before = [asked(studio, other) for other in sorted(set(_NAMED.findall(text)) & studio.wanted.keys())]
+def inputs_digest(studio: Studio, name: str) -> str:
+    """Return a short digest of all inputs of an example, including those of the models that it needs."""
+    text = json.dumps(studio.examples[name], sort_keys=True)
+    before = [
+        inputs_digest(studio, other)
+        for other in sorted(set(_REFERENCE.findall(text)) & studio.examples.keys())
+    ]
     return hashlib.sha256("".join((text, *before)).encode()).hexdigest()[:12]
 
 
-def _of_data(stem: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def _data_entry(stem: str, data: Mapping[str, Any]) -> dict[str, Any]:
     value = data.get("value")
     if isinstance(value, list) and value and "joints" in value[0]:
-        return {"kind": "image", "files": _written(stem, webp=thumbnails.poses(value))}
+        return {"kind": "image", "files": _write_files(stem, webp=thumbnails.poses(value))}
     if "mean" in data:
         return {"kind": "text", "files": [], "line": [round(float(y), 2) for y in data["mean"]]}
     if "embeddings" in data:
@@ -199,39 +203,39 @@ def _strip(vector: list[float]) -> list[float]:
     return [round(each / most, 2) for each in strongest]
 
 
-def _of_file(stem: str, content_type: str, data: bytes) -> dict[str, Any]:
+def _file_entry(stem: str, content_type: str, data: bytes) -> dict[str, Any]:
     if content_type.startswith("video/"):
-        still, clip = thumbnails.film(data)
-        return {"kind": "video", "files": _written(stem, webp=still, webm=clip)}
+        still, clip = thumbnails.video(data)
+        return {"kind": "video", "files": _write_files(stem, webp=still, webm=clip)}
     if content_type.startswith("audio/"):
-        clip, peaks = thumbnails.sound(data)
-        return {"kind": "audio", "files": _written(stem, mp3=clip), "peaks": peaks}
+        clip, peaks = thumbnails.audio(data)
+        return {"kind": "audio", "files": _write_files(stem, mp3=clip), "peaks": peaks}
     if not content_type.startswith(_KINDS):
         return {
             "kind": "text",
             "files": [],
             "text": thumbnails.words({"text": data.decode("utf-8", "replace")}),
         }
-    makers = {"image/svg+xml": thumbnails.drawing, "model/gltf-binary": thumbnails.thing}
+    converters = {"image/svg+xml": thumbnails.drawing, "model/gltf-binary": thumbnails.model}
     return {
         "kind": "image",
-        "files": _written(stem, webp=makers.get(content_type, thumbnails.picture)(data)),
+        "files": _write_files(stem, webp=converters.get(content_type, thumbnails.image)(data)),
     }
 
 
-def _written(stem: str, **made: bytes) -> list[str]:
+def _write_files(stem: str, **contents: bytes) -> list[str]:
     names: list[str] = []
-    for ending, data in made.items():
-        path = specimens.FOLDER / f"{stem}.{ending}"
+    for suffix, data in contents.items():
+        path = specimens.FOLDER / f"{stem}.{suffix}"
         path.write_bytes(data)
         names.append(path.name)
     return names
 
 
 async def main() -> None:
-    """Make what is stale, and write the list."""
+    """Generate the stale examples and write the list."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="make every one anew")
+    parser.add_argument("--all", action="store_true", help="generate every example again")
     parser.add_argument("models", nargs="*")
     arguments = parser.parse_args()
     specimens.FOLDER.mkdir(parents=True, exist_ok=True)
@@ -243,17 +247,17 @@ async def main() -> None:
             engines = product.catalog.engines()
             known = specimens.read()
             known = {
-                name: {**row, "given": given(studio, name)}
+                name: {**row, "given": literal_inputs(studio, name)}
                 for name, row in known.items()
-                if name in studio.wanted
+                if name in studio.examples
             }
             _write_list(known)
-            for name in arguments.models or studio.wanted:
+            for name in arguments.models or studio.examples:
                 if not (arguments.all or arguments.models or _stale(studio, engines, known, name)):
                     continue
                 began = time.monotonic()
                 known[name] = await specimen(studio, name)
-                _write_list({each: known[each] for each in studio.wanted if each in known})
+                _write_list({each: known[each] for each in studio.examples if each in known})
                 sizes = sum((specimens.FOLDER / file).stat().st_size for file in known[name]["files"])
                 seconds = time.monotonic() - began
                 print(f"{name:32}{known[name]['kind']:9}{sizes:7,} bytes {seconds:6.1f} s", flush=True)
@@ -261,7 +265,7 @@ async def main() -> None:
 
 def _stale(studio: Studio, engines: Mapping[str, Any], known: Mapping[str, Any], name: str) -> bool:
     result = known.get(name)
-    if result is None or result["inputs"] != asked(studio, name) or result["engine"] not in engines:
+    if result is None or result["inputs"] != inputs_digest(studio, name) or result["engine"] not in engines:
         return True
     present = all((specimens.FOLDER / file).is_file() for file in result["files"])
     return not present or engines[result["engine"]].version != result["version"]

@@ -1,4 +1,4 @@
-"""Remake the docs' pictures of background removal and smart resize: `make gallery` runs it."""
+"""Generate the documentation's images of background removal and smart resize; part of `make gallery`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SHAPES = ((200, 200), (113, 200), (356, 200), (400, 100))
 
 
 def main() -> None:
-    """Write both sheets."""
-    columns = [_cut(stratum, seed) for stratum, seed in CUTS]
+    """Write both images."""
+    columns = [_cutout_column(stratum, seed) for stratum, seed in CUTS]
     _save("cut-outs.webp", np.hstack(columns))
-    _save("resized.webp", _resized())
+    _save("resized.webp", _resize_row())
 
 
 def _save(name: str, sheet: Any) -> None:
@@ -40,32 +40,32 @@ def _save(name: str, sheet: Any) -> None:
     print(f"{PICTURES / name}  {len(data):,} bytes")
 
 
-def _cut(stratum: Stratum, seed: int) -> Any:
-    """A composite above its subject, on the squares that stand for nothing; its confidence below."""
-    known = composites.composite(seed, stratum, (240, 280))
-    alpha, confidence = segmentation.alpha(known.rgb)
-    rows, places = np.indices(alpha.shape)
-    squares = np.where((rows // 10 + places // 10) % 2, 205, 245).astype(np.float32)[..., None]
-    clean = edges.decontaminate(known.rgb, alpha)
-    visible = clean * alpha[..., None] + squares * (1 - alpha[..., None])
+def _cutout_column(stratum: Stratum, seed: int) -> Any:
+    """Return a column with a composite, its cut-out on a checkerboard, and the confidence."""
+    sample = composites.composite(seed, stratum, (240, 280))
+    alpha, confidence = segmentation.alpha(sample.rgb)
+    rows, columns = np.indices(alpha.shape)
+    squares = np.where((rows // 10 + columns // 10) % 2, 205, 245).astype(np.float32)[..., None]
+    clean = edges.decontaminate(sample.rgb, alpha)
+    cutout = clean * alpha[..., None] + squares * (1 - alpha[..., None])
     label = np.full((26, 280, 3), 255, np.uint8)
     text = f"{stratum}, confidence {confidence:.2f}"
     cv2.putText(label, text, (8, 18), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (60, 60, 60), 1, cv2.LINE_AA)
-    column = np.vstack([known.rgb, visible.astype(np.uint8), label])
+    column = np.vstack([sample.rgb, cutout.astype(np.uint8), label])
     return np.pad(column, ((0, 0), (0, 6), (0, 0)), constant_values=255)
 
 
-def _resized() -> Any:
-    """A painted picture and four shapes of it."""
+def _resize_row() -> Any:
+    """Return a painted image beside its resized versions."""
     scene = prompt_parser.parse("a lighthouse at sunset over a calm sea", "")
     painted = painter.paint(scene, "photoreal", 7, (400, 640), lambda _name: None)
     rgb = np.clip(np.rint(painted * 255), 0, 255).astype(np.uint8)
-    seen = find_region(rgb)
-    visible = [cv2.resize(rgb, (320, 200), interpolation=cv2.INTER_AREA)]
+    region = find_region(rgb)
+    images = [cv2.resize(rgb, (320, 200), interpolation=cv2.INTER_AREA)]
     for size in SHAPES:
-        result = canvas.apply(rgb, plan(seen, (640, 400), size), size)
-        visible.append(np.pad(result, ((0, 200 - result.shape[0]), (0, 0), (0, 0)), constant_values=255))
-    return np.hstack([np.pad(one, ((0, 0), (0, 8), (0, 0)), constant_values=255) for one in visible])
+        result = canvas.apply(rgb, plan(region, (640, 400), size), size)
+        images.append(np.pad(result, ((0, 200 - result.shape[0]), (0, 0), (0, 0)), constant_values=255))
+    return np.hstack([np.pad(one, ((0, 0), (0, 8), (0, 0)), constant_values=255) for one in images])
 
 
 if __name__ == "__main__":

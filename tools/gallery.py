@@ -1,4 +1,4 @@
-"""Remake the pictures of the README and the docs with the product itself: `make gallery`."""
+"""Generate the images of the README and the documentation with the models themselves: `make gallery`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.settings import Settings
 
 PICTURES = Path("docs/pictures")
-WANTED = {
+IMAGES = {
     "lighthouse.webp": ("create_image", "a lighthouse at sunset over a calm sea", 1360, 768, 7),
 }
-ASKED = [
+PROMPTS = [
     ("photoreal", "a red mug on a white background"),
     ("ra2", "portrait of a young woman with red hair"),
     ("ra2", "a blue cat with a red scarf"),
@@ -41,26 +41,26 @@ ASKED = [
 ]
 
 
-class _Quiet:
-    """A context that nobody asks."""
+class _NullContext:
+    """Run context that ignores progress and logs."""
 
-    scratch = Path()  # this engine writes no file
+    scratch = Path()  # unused: this engine writes no files
 
     def progress(self, fraction: float) -> None:
-        """Take no note."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Say nothing."""
+        """Ignore the line."""
 
 
 def _sheet(name: str, prompts: list[tuple[str, str]], size: tuple[int, int], columns: int) -> None:
-    """Small pictures of many prompts, side by side."""
+    """Write a grid of small images, one for each prompt."""
     cells = []
     for model, prompt in prompts:
         inputs = {"prompt": prompt, "width": size[0] * 2, "height": size[1] * 2, "seed": 11}
-        result = SceneEngine().run(Task("gallery", model, inputs), _Quiet())
-        picture = cv2.imdecode(np.frombuffer(result.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
-        cells.append(cv2.resize(np.asarray(picture), size, interpolation=cv2.INTER_AREA))
+        result = SceneEngine().run(Task("gallery", model, inputs), _NullContext())
+        image = cv2.imdecode(np.frombuffer(result.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
+        cells.append(cv2.resize(np.asarray(image), size, interpolation=cv2.INTER_AREA))
     cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
     rows = [np.hstack(cells[at : at + columns]) for at in range(0, len(cells), columns)]
     data = cv2.imencode(".webp", np.vstack(rows), [cv2.IMWRITE_WEBP_QUALITY, 78])[1].tobytes()
@@ -69,26 +69,26 @@ def _sheet(name: str, prompts: list[tuple[str, str]], size: tuple[int, int], col
 
 
 def sheets() -> None:
-    """What the painter makes of much that is asked for, and every thing that it draws."""
-    _sheet("scene-asked.webp", ASKED, (320, 240), 4)
-    drawn = [(name, shape) for name, shape in shapes.library().items() if shape.words]
+    """Write the grids of example prompts and of all subjects that the painter can draw."""
+    _sheet("scene-asked.webp", PROMPTS, (320, 240), 4)
+    subjects = [(name, shape) for name, shape in shapes.library().items() if shape.words]
     _sheet(
-        "scene-subjects.webp", [("ra1", f"{name}, {s.home[0]}, noon") for name, s in drawn], (105, 105), 16
+        "scene-subjects.webp", [("ra1", f"{name}, {s.home[0]}, noon") for name, s in subjects], (105, 105), 16
     )
 
 
 async def main() -> None:
-    """Order every picture and keep its bytes, manifest included."""
+    """Generate every image and write its bytes, including the manifest."""
     sheets()
     with tempfile.TemporaryDirectory() as folder:
         async with bootstrap.running(bootstrap.build(Settings(data_dir=Path(folder)))) as product:
             owner = await product.database.write(accounts.create("gallery@localhost", operator=True))
-            for name, (model, prompt, width, height, seed) in WANTED.items():
+            for name, (model, prompt, width, height, seed) in IMAGES.items():
                 inputs = {"prompt": prompt, "width": width, "height": height, "seed": seed}
-                order = PredictionRequest(owner.owner, model, inputs, "gallery", "req_gallery")
-                result = await product.predictions.wait(await product.predictions.submit(order), 60)
+                request = PredictionRequest(owner.owner, model, inputs, "gallery", "req_gallery")
+                result = await product.predictions.wait(await product.predictions.submit(request), 60)
                 if result.output is None:
-                    raise SystemExit(f"{name} was not made: {result.error}")
+                    raise SystemExit(f"{name} failed: {result.error}")
                 data = await product.blobs.get(result.output.files[0].blob)
                 (PICTURES / name).write_bytes(data)
                 print(f"{PICTURES / name}  {len(data):,} bytes")

@@ -1,14 +1,14 @@
-"""Run the picture engine at full size on an accelerator, with random weights of Stable Diffusion 1.5's shape.
+"""Run the diffusion engine at full size on an accelerator, with random weights.
 
     PYTHONPATH=src:. python tools/gpu_check.py [--side 512] [--steps 20] [--rows 1 8]
 
-Tiny pipelines cannot show a black half-precision picture, a full card, or what offloading costs; this does.
-It needs the extra `weights`, about 3 GB of disk for a moment, and no weights of anybody's. Every picture
-passes the engine's own checks (no NaN, not black, not one colour). Prints one JSON line for each measurement,
-and ends with status 1 if anything failed.
+Tiny pipelines do not reproduce black half-precision images, exhausted GPU memory or the cost of offloading.
+The check needs the extra `weights` and about 3 GB of temporary disk space, but no downloaded weights. Every
+image passes the engine's checks (no NaN, not black, not one color). The command prints one JSON line for
+each measurement, and exits with status 1 if one failed.
 """
 
-# The library's own annotations are narrower than what it takes (a tuple of one name for a tuple of names).
+# The library's annotations are narrower than the values that it accepts.
 # pyright: reportMissingImports=false, reportPrivateImportUsage=false, reportArgumentType=false
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from tests.unit.engines.diffusers import tiny
 GIB = 2**30
 
 
-class Listener:
-    """Keeps the log."""
+class LogContext:
+    """Run context that stores the log lines."""
 
     scratch = Path()
 
@@ -45,15 +45,15 @@ class Listener:
         self.lines: list[str] = []
 
     def progress(self, fraction: float) -> None:
-        """Nobody waits."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Keep it."""
+        """Store a line."""
         self.lines.append(line)
 
 
 def build(folder: Path) -> Path:
-    """Random weights in the shape of Stable Diffusion 1.5, saved in half precision."""
+    """Save random weights in the shape of Stable Diffusion 1.5 in half precision, and return the folder."""
     torch.manual_seed(0)
     text = CLIPTextConfig(
         vocab_size=514,
@@ -90,12 +90,12 @@ def build(folder: Path) -> Path:
     return folder
 
 
-def measured(engine: DiffusersEngine, rows: int, side: int) -> dict[str, Any]:
-    """One denoising loop of so many rows: seconds, pictures a second, peak of memory; raises what failed."""
+def measure(engine: DiffusersEngine, rows: int, side: int) -> dict[str, Any]:
+    """Run one denoising loop over `rows` images, and return its duration, throughput and peak memory."""
     kind = engine.device
-    listener = Listener()
+    context = LogContext()
     inputs = {"prompt": "a lighthouse", "width": side, "height": side}
-    jobs = [BatchJob(Task("t", "ra2", {**inputs, "seed": seed}), listener) for seed in range(rows)]
+    jobs = [BatchJob(Task("t", "ra2", {**inputs, "seed": seed}), context) for seed in range(rows)]
     if kind == "cuda":
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
@@ -118,19 +118,19 @@ def measured(engine: DiffusersEngine, rows: int, side: int) -> dict[str, Any]:
             placement.decode_bytes(loaded.pipeline, side * side, loaded.where.item_bytes) / GIB, 2
         ),
         "noise": image_checks.is_noise(pixels),
-        "log": listener.lines[-1],
+        "log": context.lines[-1],
     }
 
 
 def trial(folder: Path, options: dict[str, Any], side: int, batches: tuple[int, ...]) -> bool:
-    """An engine with these options, warmed once, measured; False when it failed."""
+    """Measure an engine with these options after one warm-up; return False if it failed."""
     report: dict[str, Any] = dict(options)
     try:
         engine = DiffusersEngine(source=str(folder), **options)
-        measured(engine, 1, side)
+        measure(engine, 1, side)
         for rows in batches:
-            print(json.dumps(report | measured(engine, rows, side)), flush=True)
-    except Exception as error:  # noqa: BLE001 - the outermost loop: one trial's failure is its result
+            print(json.dumps(report | measure(engine, rows, side)), flush=True)
+    except Exception as error:  # noqa: BLE001 - a failed trial is reported, the others continue
         print(json.dumps(report | {"failed": f"{type(error).__name__}: {error}"}), flush=True)
         return False
     finally:
@@ -139,11 +139,11 @@ def trial(folder: Path, options: dict[str, Any], side: int, batches: tuple[int, 
 
 
 def main() -> int:
-    """Every way of placing it, one after the other."""
+    """Run a trial for each data type and way of offloading."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--side", type=int, default=512)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8], help="pictures in one loop")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8], help="images in one loop")
     arguments = parser.parse_args()
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "no cuda device"
     print(

@@ -1,8 +1,8 @@
-"""Make the environments of real Gradio servers that tests of spaces start: one for each version, made once.
+"""Create the environments of the Gradio servers that tests of spaces start, one for each version.
 
     make spaces, or python tools/gradios.py VERSION ...
 
-Each is a virtual environment in `gradio/VERSION` of the one that runs this; what is there already is kept.
+Each is a virtual environment in `gradio/VERSION` below the one that runs this; existing ones are not changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# What pip installs of each: of its time, where newer releases of what it needs have left it behind.
+# Requirements of each version; the dependencies of an old version are limited to compatible releases.
 VERSIONS: Mapping[str, tuple[str, ...]] = {
     "4": ("gradio==4.44.1", "huggingface-hub<1", "pydantic<2.11", "starlette<0.47"),
     "5": ("gradio>=5.50,<6",),
@@ -23,13 +23,13 @@ _READY = ".ready"
 
 
 def interpreter(version: str) -> Path:
-    """Where the interpreter of a version lies, or would."""
+    """Return the path of a version's interpreter, or of a missing file if it is not installed."""
     home = Path(sys.prefix) / "gradio" / version
     return home / "bin" / "python" if (home / _READY).exists() else home / _READY
 
 
 def main() -> int:
-    """Make those that are named, or all."""
+    """Create the environments of the versions on the command line, or all."""
     for version in sys.argv[1:] or VERSIONS:
         if interpreter(version).name != _READY:
             continue

@@ -1,8 +1,8 @@
-"""Write docs/reference/licences.md: what each installed package says of its licence, and what weights say.
+"""Write docs/reference/licences.md: the licences of the installed packages, the typefaces and the weights.
 
 Run it with `.venv/bin/python -m tools.licences` after a change of dependencies; a test in tests/architecture
-compares the names. The packages are those that pyproject.toml names, with all that they need, as installed
-here.
+compares the names. The packages are the dependencies in pyproject.toml and their own dependencies, as
+installed here.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PAGE = ROOT / "docs" / "reference" / "licences.md"
 FONTS = ROOT / "src" / "sixfold" / "ui" / "static" / "fonts"
 _MAX_CHARS = 60
 
-# What packages do not say of themselves, or say of their own code alone.
-_SAID_ELSEWHERE = {
+# Licences that are missing in the metadata of a package, or that differ for the libraries it bundles.
+_OVERRIDES = {
     "av": "BSD-3-Clause; its wheels hold FFmpeg with x264 and x265, GPL-2.0-or-later",
     "espeakng-loader": "GPL-3.0-or-later, as eSpeak NG, which it holds",
     "resvg-py": "MIT",
     "opencv-contrib-python-headless": "Apache-2.0; its wheels hold FFmpeg, LGPL-2.1-or-later",
 }
-_SAME = {
+_SPDX_NAMES = {
     "Apache 2.0": "Apache-2.0",
     "Apache License": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
@@ -43,35 +43,35 @@ _SAME = {
 
 
 def project() -> Mapping[str, list[str]]:
-    """What pyproject.toml asks for, by extra; "" is the server itself."""
+    """Return the dependencies in pyproject.toml by extra; "" is the server itself."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return {"": table["dependencies"], **table["optional-dependencies"]}
 
 
-def closure(wanted: Iterable[str], asked: Mapping[str, list[str]]) -> set[str]:
-    """The names of installed distributions that these requirements lead to."""
+def closure(requirements: Iterable[str], project_requirements: Mapping[str, list[str]]) -> set[str]:
+    """Return the names of the installed distributions that `requirements` need, directly or indirectly."""
     names: set[str] = set()
-    waiting = [Requirement(text) for text in wanted]
+    pending = [Requirement(text) for text in requirements]
     seen: set[tuple[str, frozenset[str]]] = set()
-    while waiting:
-        need = waiting.pop()
+    while pending:
+        need = pending.pop()
         name, extras = canonicalize_name(need.name), frozenset(need.extras)
         if (name, extras) in seen or not (need.marker is None or need.marker.evaluate({"extra": ""})):
             continue
         seen.add((name, extras))
         if name == "sixfold":
-            waiting += [Requirement(text) for extra in extras for text in asked[extra]]
+            pending += [Requirement(text) for extra in extras for text in project_requirements[extra]]
             continue
         try:
             needs = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
             continue
         names.add(name)
-        waiting += [one for text in needs if _counts(one := Requirement(text), extras)]
+        pending += [one for text in needs if _applies(one := Requirement(text), extras)]
     return names
 
 
-def _counts(need: Requirement, extras: frozenset[str]) -> bool:
+def _applies(need: Requirement, extras: frozenset[str]) -> bool:
     marker = need.marker
     expected = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
     need.marker = None
@@ -79,42 +79,42 @@ def _counts(need: Requirement, extras: frozenset[str]) -> bool:
 
 
 def layers() -> Mapping[str, list[str]]:
-    """Names by what brings them first, each once."""
-    request, seen, result = project(), set[str](), dict[str, list[str]]()
-    others = sorted(set(request) - {"", "embedded", "test", "dev"} - lock.UNLOCKED)
+    """Return the names of distributions by the first extra that installs them."""
+    dependencies, seen, result = project(), set[str](), dict[str, list[str]]()
+    others = sorted(set(dependencies) - {"", "embedded", "test", "dev"} - lock.UNLOCKED)
     for extra in ("", "embedded", *others, "test", "dev"):
-        names = closure(request[extra], request) - seen
+        names = closure(dependencies[extra], dependencies) - seen
         seen |= names
         result[extra] = sorted(names)
     return result
 
 
 def licence(name: str) -> str:
-    """What a distribution says, in as few words as can be."""
-    if name in _SAID_ELSEWHERE:
-        return _SAID_ELSEWHERE[name]
-    response = metadata.metadata(name).json
-    if expression := response.get("license_expression"):
+    """Return the licence of a distribution as a short text."""
+    if name in _OVERRIDES:
+        return _OVERRIDES[name]
+    fields = metadata.metadata(name).json
+    if expression := fields.get("license_expression"):
         return str(expression)
     classified = [
-        line.rpartition(" :: ")[2]
-        for line in map(str, response.get("classifier", []))
-        if "License ::" in line
+        line.rpartition(" :: ")[2] for line in map(str, fields.get("classifier", [])) if "License ::" in line
     ]
-    text = " or ".join(dict.fromkeys(_SAME.get(line, line) for line in classified if line != "OSI Approved"))
+    text = " or ".join(
+        dict.fromkeys(_SPDX_NAMES.get(line, line) for line in classified if line != "OSI Approved")
+    )
     if not text:
-        first = str(response.get("license", "")).strip().splitlines()
-        text = _SAME.get(first[0], first[0])[:_MAX_CHARS] if first else ""
-    return text or _of_file(name) or "in the package"
+        first = str(fields.get("license", "")).strip().splitlines()
+        text = _SPDX_NAMES.get(first[0], first[0])[:_MAX_CHARS] if first else ""
+    return text or _licence_in_files(name) or "in the package"
 
 
-def _of_file(name: str) -> str:
-    """The first line of a licence that lies in the package, where that is its name."""
+def _licence_in_files(name: str) -> str:
+    """Return the licence that the first line of the package's licence file names, or ""."""
     for file in metadata.files(name) or []:
         path = Path(str(file.locate()))
         if path.name.upper().startswith("LICEN") and path.is_file():
             first = path.read_text("utf-8").strip().splitlines()[:1]
-            return _SAME.get(first[0].strip(), "") if first else ""
+            return _SPDX_NAMES.get(first[0].strip(), "") if first else ""
     return ""
 
 
@@ -132,7 +132,7 @@ _TITLES = {
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of docs/reference/licences.md."""
     parts = [_HEAD]
     for extra, names in layers().items():
         title, text = _TITLES.get(extra, (f"The extra `{extra}`", ""))
@@ -150,7 +150,7 @@ def page() -> str:
 
 
 def typefaces() -> Iterable[tuple[str, str]]:
-    """Each face that lies in the sources, with the first line of the licence beside it."""
+    """Yield each typeface in the sources with the first line of its licence."""
     for text in sorted(FONTS.glob("*.OFL.txt")):
         name = text.name.removesuffix(".OFL.txt").replace("-", " ").title()
         yield name, text.read_text("utf-8").partition("\n")[0]

@@ -5,8 +5,8 @@
     constraints-test.txt      added by the extra `test`
     constraints-dev.txt       added by the extra `dev`
 
-A layer holds only what the layers above it do not, so a file's length says what an extra costs. The
-resolution is done once, for every Python and platform that the project admits, by uv.
+A layer holds only what the layers above it do not, so a file's length says what an extra costs. uv
+resolves the requirements once, for every supported Python and platform.
 Run it with `make lock`; `make lock ARGS=--upgrade` takes newer releases.
 """
 
@@ -69,7 +69,7 @@ def pins_only(lock: str) -> str:
 
 
 def find_uv(scratch: Path) -> Path:
-    """Install uv into a throw-away environment: only locking needs it."""
+    """Install uv into a temporary environment, since only locking needs it; return its path."""
     venv.create(scratch, with_pip=True)
     folder = scratch / ("Scripts" if sys.platform == "win32" else "bin")
     subprocess.run([str(folder / "python"), "-m", "pip", "install", "--quiet", "uv"], check=True)
@@ -77,20 +77,18 @@ def find_uv(scratch: Path) -> Path:
 
 
 def main(arguments: list[str]) -> None:
-    """Resolve everything once, then give each layer what it adds."""
+    """Resolve all requirements once, then write to each layer the pins that it adds."""
     with tempfile.TemporaryDirectory() as scratch:
         uv = find_uv(Path(scratch) / "venv")
-        previous = Path(scratch) / "kept.txt"
+        pinned = Path(scratch) / "pinned.txt"
         if "--upgrade" not in arguments:
             old = "".join((ROOT / name).read_text() for name in LAYERS if (ROOT / name).exists())
-            previous.write_text(pins_only(old))
-        everything = blocks(
-            resolve(uv, LAYERS["constraints-dev.txt"], previous if previous.exists() else None)
-        )
-        previous.write_text("\n".join(everything) + "\n")
+            pinned.write_text(pins_only(old))
+        everything = blocks(resolve(uv, LAYERS["constraints-dev.txt"], pinned if pinned.exists() else None))
+        pinned.write_text("\n".join(everything) + "\n")
         above: set[str] = set()
         for name, extras in LAYERS.items():
-            expected = {name_of(pin) for pin in blocks(resolve(uv, extras, previous))} - above
+            expected = {name_of(pin) for pin in blocks(resolve(uv, extras, pinned))} - above
             # The marker of the whole resolution: it holds for every layer below as well.
             layer = [text for pin, text in everything.items() if name_of(pin) in expected]
             note = f" Adds the extra `{extras[-1]}` to the files above it." if extras else ""

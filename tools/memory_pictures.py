@@ -1,4 +1,4 @@
-"""Remake the pictures of the memory in the docs, in a real browser: `python -m tools.memory_pictures`."""
+"""Generate the screenshots of the memory for the documentation: `python -m tools.memory_pictures`."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ PAGES = {
 
 
 async def main() -> None:
-    """Fill a memory, look at it, keep what is seen."""
+    """Create the example pages and take the screenshots."""
     with tempfile.TemporaryDirectory() as folder:
         async with running_app(Path(folder)) as app, served(app.asgi) as url:
             headers = {**app.bearer, "Content-Type": "text/markdown"}
             for slug, text in PAGES.items():
                 response = await app.client.put(f"/api/pages/{slug}", content=text.encode(), headers=headers)
                 response.raise_for_status()
-            await look(app, url)
+            await take_screenshots(app, url)
 
 
-async def look(app: AppFixture, url: str) -> None:
-    """The two pictures."""
-    expected: dict[str, tuple[str, Literal["light", "dark"]]] = {
+async def take_screenshots(app: AppFixture, url: str) -> None:
+    """Write the screenshots of a search and of a page."""
+    screenshots: dict[str, tuple[str, Literal["light", "dark"]]] = {
         "memory-search.webp": ("/memory?q=who works at Acme", "light"),
         "memory-page.webp": ("/memory/people/ann", "dark"),
     }
     async with browser() as chromium:
-        for name, (path, scheme) in expected.items():
-            async with tab(chromium, app, url, Look(WIDTH, scheme)) as result:
-                await result.open("/memory?q=engines")  # the first search reads the index
-                await result.open(path)
+        for name, (path, scheme) in screenshots.items():
+            async with tab(chromium, app, url, Look(WIDTH, scheme)) as session:
+                await session.open("/memory?q=engines")  # the first search reads the index
+                await session.open(path)
                 if "search" in name:
-                    await result.page.click(".why summary")
-                png = await result.page.screenshot()
+                    await session.page.click(".why summary")
+                png = await session.page.screenshot()
             image = Image.open(io.BytesIO(png)).convert("RGB")
             image.save(PICTURES / name, "WEBP", quality=82, method=6)
             print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")
@@ -67,6 +67,6 @@ async def look(app: AppFixture, url: str) -> None:
 
 if __name__ == "__main__":
     if CHROMIUM is None:
-        print("There is no Chromium on this machine: its pictures of the pages stay as they are")
+        print("Chromium not found: the screenshots of the memory were not updated")
     else:
         asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Remake the pictures of the pages in the docs, in a real browser: `python -m tools.page_pictures`."""
+"""Generate the screenshots of pages for the documentation: `python -m tools.page_pictures`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.mcp.loopback import served
 PICTURES = Path("docs/pictures")
 WIDTH, HEIGHT = 1100, 760
 RUN = "/api/containers/run"
-Doing = Callable[[Any], Awaitable[None]]
+Preparation = Callable[[Any], Awaitable[None]]
 
 
-async def _nothing(_page: Any) -> None:
-    await asyncio.sleep(0.5)  # pictures that are loaded lazily
+async def _wait_for_images(_page: Any) -> None:
+    await asyncio.sleep(0.5)  # images are loaded lazily
 
 
-async def _lit(page: Any) -> None:
-    """A workflow in the middle of its run."""
+async def _run_workflow(page: Any) -> None:
+    """Run the workflow, and scroll to its top."""
     await page.fill("#in-prompt", "an old windmill among tulips")
     await page.click("#run .doing .primary")
     await page.wait_for_selector(".made[data-status=succeeded]")
@@ -36,26 +36,26 @@ async def _lit(page: Any) -> None:
     await page.evaluate("scrollTo(0, 0)")
 
 
-async def _lineage(page: Any) -> None:
+async def _scroll_to_lineage(page: Any) -> None:
     await page.locator("#lineage").scroll_into_view_if_needed()
     await page.evaluate("scrollBy(0, document.getElementById('lineage').getBoundingClientRect().top - 40)")
     await asyncio.sleep(0.5)
 
 
 async def main() -> None:
-    """Make a few things, look at the pages, keep what is seen."""
+    """Create example predictions and take the screenshots."""
     with tempfile.TemporaryDirectory() as folder:
         async with running_app(Path(folder), app_catalog.models_document()) as app, served(app.asgi) as url:
-            middle = await _made(app)
-            await look(app, url, middle)
+            middle = await _create_lineage(app)
+            await take_screenshots(app, url, middle)
 
 
-async def _made(app: AppFixture) -> str:
-    """A picture, what was made of it, and what was made of that; the id of the one in the middle."""
+async def _create_lineage(app: AppFixture) -> str:
+    """Run a chain of predictions, and return the id of the middle one, which has inputs and outputs."""
 
-    async def run(model: str, given: dict[str, Any]) -> dict[str, Any]:
-        answer = await app.client.post(RUN, json={"model": model, "input": given}, headers=app.bearer)
-        return dict(answer.raise_for_status().json())
+    async def run(model: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        response = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
+        return dict(response.raise_for_status().json())
 
     first = await run(
         "fast-image-native", {"prompt": "a red fox in snow", "width": 960, "height": 540, "seed": 3}
@@ -68,22 +68,22 @@ async def _made(app: AppFixture) -> str:
     return str(second["id"])
 
 
-async def look(app: AppFixture, url: str, middle: str) -> None:
-    """The pictures."""
+async def take_screenshots(app: AppFixture, url: str, middle: str) -> None:
+    """Write the screenshots."""
     operator = dataclasses.replace(app, account=app.operator)
-    expected: dict[str, tuple[AppFixture, str, Literal["light", "dark"], Doing]] = {
-        "page-catalogue.webp": (app, "/catalog", "light", _nothing),
-        "page-workflow.webp": (app, "/workflows/stylized-text-to-image", "dark", _lit),
-        "page-lineage.webp": (app, f"/predictions/{middle}", "light", _lineage),
-        "page-operator.webp": (operator, "/admin", "light", _nothing),
+    screenshots: dict[str, tuple[AppFixture, str, Literal["light", "dark"], Preparation]] = {
+        "page-catalogue.webp": (app, "/catalog", "light", _wait_for_images),
+        "page-workflow.webp": (app, "/workflows/stylized-text-to-image", "dark", _run_workflow),
+        "page-lineage.webp": (app, f"/predictions/{middle}", "light", _scroll_to_lineage),
+        "page-operator.webp": (operator, "/admin", "light", _wait_for_images),
     }
     async with browser() as chromium:
-        for name, (who, path, scheme, do) in expected.items():
-            async with tab(chromium, who, url, Look(WIDTH, scheme)) as result:
-                await result.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
-                await result.open(path)
-                await do(result.page)
-                png = await result.page.screenshot()
+        for name, (viewer, path, scheme, prepare) in screenshots.items():
+            async with tab(chromium, viewer, url, Look(WIDTH, scheme)) as session:
+                await session.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+                await session.open(path)
+                await prepare(session.page)
+                png = await session.page.screenshot()
             image = Image.open(io.BytesIO(png)).convert("RGB")
             image.save(PICTURES / name, "WEBP", quality=80, method=6)
             print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")
@@ -91,6 +91,6 @@ async def look(app: AppFixture, url: str, middle: str) -> None:
 
 if __name__ == "__main__":
     if CHROMIUM is None:
-        print("There is no Chromium on this machine: its pictures of the pages stay as they are")
+        print("Chromium not found: the screenshots of the pages were not updated")
     else:
         asyncio.run(main())

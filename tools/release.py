@@ -1,9 +1,9 @@
-"""Build the wheel and the source archive, and do with them what a person would do.
+"""Build the wheel and the source archive, install the wheel and start the server.
 
-The wheel, built from the source archive, is installed in a clean environment without and then with the extra
-`embedded`; the installed program serves, is asked for a picture by the line that it prints, and stops.
-Run it with `make packages`; the files stay in dist/ with a bill of materials and checksums, signed if
-RELEASE_KEY names an SSH key. It prints what each installation takes on disk.
+The wheel is installed in a clean environment without and then with the extra `embedded`. The installed
+program serves, generates an image with the command that it prints, and stops. Run it with `make packages`;
+the files stay in dist/ with a bill of materials and checksums, signed if RELEASE_KEY names an SSH key. It
+prints the size of each installation.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from PIL import Image
 from hatch_build import FOLDERS
 from tools import artifacts, lock, sizes
 
-LIMITS = {"": 310, "embedded": 610}  # megabytes, without pip itself; the lexers of Pygments are 10
+LIMITS = {"": 310, "embedded": 610}  # megabytes without pip; the lexers of Pygments are 10
 STOP_SECONDS = 180
 PACKAGE = "src/sixfold/"
 GUIDES = ("docs/index.md", *(f"docs/{folder}/" for folder in FOLDERS))
 
 
 def tracked() -> set[str]:
-    """Return the files of the package and its guides that git has or would take, as a wheel names them."""
+    """Return the package's files and guides that git tracks or does not ignore, as named in a wheel."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", PACKAGE, *GUIDES]
     names = subprocess.run(command, cwd=lock.ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     results = {name for name in names.split("\0") if (lock.ROOT / name).is_file()}
@@ -64,8 +64,8 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-class Clean:
-    """An environment with nothing in it but what is installed from the wheel."""
+class CleanEnvironment:
+    """A virtual environment that contains only the wheel and its dependencies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,34 +80,36 @@ class Clean:
         self.empty = self.bytes()
 
     def bytes(self) -> int:
-        """What lies in the environment's packages."""
+        """Return the size of the environment's packages in bytes."""
         (packages,) = (self.folder / "env").glob("lib/python*/site-packages")
         return sum(path.stat().st_size for path in packages.rglob("*") if path.is_file())
 
     def run(self, program: str, *words: str) -> str:
-        """Run a program of the environment, far from the sources; return what it printed."""
+        """Run a program of the environment outside the checkout, and return its output."""
         command = [str(self.folder / "env" / "bin" / program), *words]
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=self.folder, env=self.environ, check=True, stdout=subprocess.PIPE, text=True
         )
-        return done.stdout
+        return process.stdout
 
     def install(self, wheel: Path, extra: str) -> None:
-        """Install the wheel with an extra at the lock's versions, and hold its size to the limit."""
-        expected = f"{wheel}[{extra}]" if extra else str(wheel)
+        """Install the wheel with an extra at the lock's versions; exit if its size exceeds the limit."""
+        requirement = f"{wheel}[{extra}]" if extra else str(wheel)
         start = time.monotonic()
-        # Files that pip would compile are compiled at the first start as well, so they count.
-        self.run("python", "-m", "pip", "install", "-q", "--no-input", "-c", str(self.pins), expected)
-        took = time.monotonic() - start
+        # The bytecode that pip compiles counts, since the first start would write it as well.
+        self.run("python", "-m", "pip", "install", "-q", "--no-input", "-c", str(self.pins), requirement)
+        seconds = time.monotonic() - start
         megabytes = (self.bytes() - self.empty) / sizes.MEGABYTE
         name = f"sixfold[{extra}]" if extra else "sixfold"
-        print(f"{name:18} {megabytes:.0f} MB on disk, installed in {took:.0f} s")
+        print(f"{name:18} {megabytes:.0f} MB on disk, installed in {seconds:.0f} s")
         if megabytes > LIMITS[extra]:
-            raise SystemExit(f"{expected} takes {megabytes:.0f} MB; {LIMITS[extra]} MB are the limit.")
+            raise SystemExit(
+                f"{requirement} must take at most {LIMITS[extra]} MB on disk (got {megabytes:.0f} MB)."
+            )
 
     @contextmanager
     def serving(self, data: str) -> Iterator[str]:
-        """The installed program serves on a free port; gives what it said at its start."""
+        """Start the installed server on a free port, and yield the text that it prints at its start."""
         program = str(self.folder / "env" / "bin" / "sixfold")
         command = [program, "serve", "--port", "0", "--data-dir", str(self.folder / data)]
         with (
@@ -120,13 +122,13 @@ class Clean:
                 yield "".join(banner(process.stdout or ()))
             finally:
                 process.send_signal(signal.SIGTERM)
-                ended(process)
+                wait_for_exit(process)
         if process.returncode != 0:
-            raise SystemExit(f"The server ended with status {process.returncode}.")
+            raise SystemExit(f"The server wait_for_exit with status {process.returncode}.")
 
 
-def ended(process: subprocess.Popen[str]) -> None:
-    """Wait for a server that was told to stop, and no longer than its drain and a good while."""
+def wait_for_exit(process: subprocess.Popen[str]) -> None:
+    """Wait for a server that received SIGTERM; kill it after STOP_SECONDS and exit."""
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -135,7 +137,7 @@ def ended(process: subprocess.Popen[str]) -> None:
 
 
 def banner(lines: Iterable[str]) -> Iterator[str]:
-    """Yield what a server says until it is ready."""
+    """Yield the lines that a server prints until it is ready."""
     for line in lines:
         yield line
         if "Control-C" in line:
@@ -143,23 +145,23 @@ def banner(lines: Iterable[str]) -> Iterator[str]:
 
 
 def curl(*words: str) -> bytes:
-    """Fetch a URL; anything but a success ends the trial."""
+    """Return the body of a URL; raise CalledProcessError for an error status."""
     return subprocess.run(["curl", "--fail", "-sS", *words], check=True, stdout=subprocess.PIPE).stdout
 
 
-def picture(said: str) -> str:
-    """Make a picture with the line that the server printed; say how large it is and what it took."""
-    (line,) = [line for line in said.splitlines() if line.strip().startswith("curl ")]
+def generate_image(banner_text: str) -> str:
+    """Run the command that the server printed, and return the image's size and the duration as text."""
+    (line,) = [line for line in banner_text.splitlines() if line.strip().startswith("curl ")]
     start = time.monotonic()
-    pasted = subprocess.run(["bash", "-c", f"{line} --fail -S"], check=True, stdout=subprocess.PIPE).stdout
-    answer = json.loads(pasted)
-    image = Image.open(io.BytesIO(curl(answer["image_url"])))
+    output = subprocess.run(["bash", "-c", f"{line} --fail -S"], check=True, stdout=subprocess.PIPE).stdout
+    response = json.loads(output)
+    image = Image.open(io.BytesIO(curl(response["image_url"])))
     image.load()
     return f"{image.width}×{image.height} {image.format} in {time.monotonic() - start:.1f} s"
 
 
 def main() -> None:
-    """Build, compare, install, serve, make a picture."""
+    """Build the archives, check the wheel's files, and install and start each variant."""
     dist = lock.ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     wheel, archive = sorted(build(dist), key=lambda path: path.suffix, reverse=True)
@@ -170,15 +172,15 @@ def main() -> None:
     for path in artifacts.write(dist):
         print(path.relative_to(lock.ROOT))
     with tempfile.TemporaryDirectory() as scratch:
-        clean = Clean(Path(scratch))
+        environment = CleanEnvironment(Path(scratch))
         for extra in LIMITS:
-            clean.install(wheel, extra)
+            environment.install(wheel, extra)
             start = time.monotonic()
-            with clean.serving(f"data-{extra}") as text:
-                took = time.monotonic() - start
-                print(f"  {clean.run('sixfold', '--version').strip()}, ready in {took:.1f} s")
-                if extra:  # pictures need OpenCV
-                    print(f"  {picture(text)}")
+            with environment.serving(f"data-{extra}") as text:
+                seconds = time.monotonic() - start
+                print(f"  {environment.run('sixfold', '--version').strip()}, ready in {seconds:.1f} s")
+                if extra:  # images need OpenCV
+                    print(f"  {generate_image(text)}")
 
 
 if __name__ == "__main__":

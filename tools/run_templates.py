@@ -1,9 +1,9 @@
-"""Run every template of a server once, keep what came of it, and print a table.
+"""Run every template of a server once, save its outputs, and print a table.
 
     SIXFOLD_API_KEY=sf_... python tools/run_templates.py FOLDER
 
-The server's address is SIXFOLD_URL, or http://127.0.0.1:8600. Inputs that are files are made by other
-templates, a picture for those that take one, a piece of music for those that listen; or drawn here.
+The server's address is SIXFOLD_URL, or http://127.0.0.1:8600. Input files are outputs of other
+templates, or are drawn by this program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sixfold.core.provenance.formats import png
 SERVER = os.environ.get("SIXFOLD_URL", "http://127.0.0.1:8600")
 KEY = os.environ.get("SIXFOLD_API_KEY", "")
 
-# Templates in an order in which each finds its files made: `$name` is what that template gave before.
+# Each template follows those it depends on; `$name` is the output file of template `name`.
 RUNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("anime-image", {"prompt": "a girl with a red umbrella on a bridge, spring", "seed": 4}),
     ("fast-image-native", {"prompt": "a red apple on a white table", "width": 640, "height": 640, "seed": 7}),
@@ -36,12 +36,12 @@ RUNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
         {"prompt": "a fishing village under snowy mountains", "width": 768, "height": 512, "seed": 3},
     ),
     ("upscaler", {"image": "$fast-image-space", "scale": 2}),
-    ("bg-remover", {"image": "$thing"}),
+    ("bg-remover", {"image": "$object"}),
     ("depth-fx", {"image": "$fast-image-space", "effect": "parallax", "seconds": 2}),
     ("inpaint-cleaner", {"image": "$fast-image-space", "mask": "$mask"}),
-    ("vectorizer", {"image": "$thing", "preset": "logo"}),
-    ("image-to-3d-voxel", {"image": "$thing", "style": "voxel32"}),
-    ("image-to-3d-pbr", {"image": "$thing", "texture_size": 1024, "resolution": 1024, "seed": 1}),
+    ("vectorizer", {"image": "$object", "preset": "logo"}),
+    ("image-to-3d-voxel", {"image": "$object", "style": "voxel32"}),
+    ("image-to-3d-pbr", {"image": "$object", "texture_size": 1024, "resolution": 1024, "seed": 1}),
     ("video-t2v", {"prompt": "waves on a beach at dawn, the camera pans left", "num_frames": 33, "seed": 5}),
     ("video-fx", {"video": "$video-t2v", "num_levels": 6}),
     ("world-model", {"prompt": "an island with palm trees at sunset", "keys": "w", "steps": 8}),
@@ -70,49 +70,55 @@ RUNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("text-llm", {"prompt": "Say hello."}),
 )
 
-SPOTS = ((-0.3, -0.2, 0.1), (0.02, -0.42, 0.12), (0.3, -0.16, 0.09), (-0.08, -0.1, 0.07))  # of a mushroom
+SPOTS = (
+    (-0.3, -0.2, 0.1),
+    (0.02, -0.42, 0.12),
+    (0.3, -0.16, 0.09),
+    (-0.08, -0.1, 0.07),
+)  # x, y and radius on the mushroom
 
 
 def main() -> None:
-    """Run them all."""
+    """Run the templates and print a row for each."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "templates")
     folder.mkdir(parents=True, exist_ok=True)
-    result = {"$mask": _png(768, 512, _disc), "$thing": _png(512, 512, _mushroom)}
+    result = {"$mask": _png(768, 512, _disc), "$object": _png(512, 512, _mushroom)}
     print(f"{'template':20}{'engine':22}{'quality':9}{'seconds':>8}  {'USD':<10}output")
     for name, inputs in RUNS:
         began = time.monotonic()
-        status, answer = _run(name, {key: result.get(str(value), value) for key, value in inputs.items()})
+        status, prediction = _run(name, {key: result.get(str(value), value) for key, value in inputs.items()})
         seconds = time.monotonic() - began
-        if status != 200 or answer["status"] != "succeeded":
-            print(f"{name:20}{answer.get('error', '')}")
+        if status != 200 or prediction["status"] != "succeeded":
+            print(f"{name:20}{prediction.get('error', '')}")
             continue
-        saved = _keep(folder, name, answer["output"])
+        saved = _save(folder, name, prediction["output"])
         if saved:
             result[f"${name}"] = saved[0][0]
         names = ", ".join(path.name for _, path in saved)
         print(
-            f"{name:20}{answer['engine']:22}{answer['quality']:9}{seconds:8.1f}  {answer['cost']:<10}{names}"
+            f"{name:20}{prediction['engine']:22}{prediction['quality']:9}{seconds:8.1f}"
+            f"  {prediction['cost']:<10}{names}"
         )
 
 
-def _run(model: str, given: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    body = json.dumps({"model": model, "input": given, "wait": 600}).encode()
+def _run(model: str, inputs: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    body = json.dumps({"model": model, "input": inputs, "wait": 600}).encode()
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{SERVER}/api/containers/run", body, headers)  # noqa: S310 - the operator's own
+    request = urllib.request.Request(f"{SERVER}/api/containers/run", body, headers)  # noqa: S310 - the operator's own server
     try:
-        with urllib.request.urlopen(request) as answer:  # noqa: S310 - the same
-            return answer.status, json.load(answer)
+        with urllib.request.urlopen(request) as response:  # noqa: S310 - the operator's own server
+            return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
 
 
-def _keep(folder: Path, name: str, output: Any) -> list[tuple[str, Path]]:
-    """Save each file of an output, or its data as JSON; gives the addresses and where they lie."""
+def _save(folder: Path, name: str, output: Any) -> list[tuple[str, Path]]:
+    """Save each file of an output, or its data as JSON; return the URLs and paths of the files."""
     saved: list[tuple[str, Path]] = []
     for number, media in enumerate(_media(output)):
         path = folder / f"{name}{f'-{number}' if number else ''}{Path(media['url']).suffix}"
-        with urllib.request.urlopen(media["url"]) as answer:  # noqa: S310 - the server named it
-            path.write_bytes(answer.read())
+        with urllib.request.urlopen(media["url"]) as response:  # noqa: S310 - the URL is from the operator's server
+            path.write_bytes(response.read())
         saved.append((media["url"], path))
     if not saved:
         (folder / f"{name}.json").write_text(json.dumps(output, indent=1), "utf-8")
@@ -120,7 +126,6 @@ def _keep(folder: Path, name: str, output: Any) -> list[tuple[str, Path]]:
 
 
 def _media(output: Any) -> list[dict[str, Any]]:
-    """Every file within an output."""
     if isinstance(output, dict):
         return (
             [output] if "url" in output else [media for value in output.values() for media in _media(value)]
@@ -129,27 +134,26 @@ def _media(output: Any) -> list[dict[str, Any]]:
 
 
 def _disc(x: float, y: float) -> tuple[int, int, int]:
-    """A white disc on black."""
     return (255, 255, 255) if math.hypot(x, y) < 1 / 4 else (0, 0, 0)
 
 
 def _mushroom(x: float, y: float) -> tuple[int, int, int]:
-    """One thing on a plain ground, lit from the left: to be cut out, traced and built."""
+    """Return the color of a mushroom on a plain background, for cut-outs, vectors and 3D models."""
     cap = math.hypot(x / 0.62, (y + 0.08) / 0.56)
-    lit = 1.15 - 0.5 * abs(x + 0.2) / 0.62
+    light = 1.15 - 0.5 * abs(x + 0.2) / 0.62
     if y < 0.02 and cap < 1:
         spot = any(math.hypot(x - at, y - up) < size for at, up, size in SPOTS)
-        tone, lit = ((240, 232, 220) if spot else (196, 36, 30)), lit - 0.35 * cap**4
+        tone, light = ((240, 232, 220) if spot else (196, 36, 30)), light - 0.35 * cap**4
     elif 0.02 <= y < 0.66 and abs(x) < 0.17 + 0.06 * y * y:
-        tone, lit = (226, 208, 178), 1.05 - 1.3 * abs(x + 0.06)
+        tone, light = (226, 208, 178), 1.05 - 1.3 * abs(x + 0.06)
     else:
-        tone, lit = (214, 226, 232), 1 - 0.08 * y
-    red, green, blue = (min(255, max(0, round(part * lit))) for part in tone)
+        tone, light = (214, 226, 232), 1 - 0.08 * y
+    red, green, blue = (min(255, max(0, round(part * light))) for part in tone)
     return red, green, blue
 
 
 def _png(width: int, height: int, paint: Callable[[float, float], tuple[int, int, int]]) -> str:
-    """A picture as a data URI; `paint` is asked from -1 to 1, down and across, on the shorter side."""
+    """Return an image as a data URI; `paint` gets coordinates from -1 to 1 along the shorter side."""
     half = min(width, height) / 2
     rows = b"".join(
         b"\0"

@@ -1,9 +1,9 @@
-"""Run every workflow space of a server once, keep what came of it, and print a table.
+"""Run every built-in workflow of a server once, save its outputs, and print a table.
 
     SIXFOLD_API_KEY=sf_... python tools/run_workflows.py FOLDER [SLUG ...]
 
-The server's address is SIXFOLD_URL, or http://127.0.0.1:8600. Each ends in success, or says with 503 what
-unlocks it; anything else makes the exit status 1. Files that inputs need are what other spaces made.
+The server's address is SIXFOLD_URL, or http://127.0.0.1:8600. The exit status is 1 unless every
+workflow succeeds or responds with 503 `engine_unavailable`. Input files are outputs of other workflows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 SERVER = os.environ.get("SIXFOLD_URL", "http://127.0.0.1:8600")
 KEY = os.environ.get("SIXFOLD_API_KEY", "")
 
-# Spaces in an order in which each finds its files made: `$slug` is the file that this space gave before.
+# Each workflow follows those it depends on; `$slug` is the output file of workflow `slug`.
 RUNS: Mapping[str, Mapping[str, Any]] = {
     "api-contract": {"text": "hello"},
     "voice-clone-tts": {"speech": "The tide comes in at seven.", "seed": 3},
@@ -38,7 +38,7 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
     "text-to-video": {},
     "image-to-video": {},
     "video-to-video": {
-        "video": "$film",
+        "video": "$video",
         "reference_image": "$turbo-text-to-image",
         "prompt": "a pencil drawing that moves",
     },
@@ -46,61 +46,62 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
     "text-to-3d": {"prompt": "a small wooden house"},
     "image-to-3d": {"image": "$turbo-text-to-image"},
 }
-_ENDED = ("succeeded", "failed", "canceled", "expired")
+_FINAL_STATES = ("succeeded", "failed", "canceled", "expired")
 
 
 def main() -> int:
-    """Run those that are named, or all."""
-    folder, expected = Path(sys.argv[1] if len(sys.argv) > 1 else "spaces"), sys.argv[2:] or list(RUNS)
+    """Run the workflows on the command line, or all."""
+    folder, slugs = Path(sys.argv[1] if len(sys.argv) > 1 else "spaces"), sys.argv[2:] or list(RUNS)
     folder.mkdir(parents=True, exist_ok=True)
-    result = {"$film": _film()} if "video-to-video" in expected else {}
-    good = True
+    urls = {"$video": _source_video()} if "video-to-video" in slugs else {}
+    passed = True
     print(f"{'space':26}{'quality':9}{'seconds':>8}  {'USD':<8}output")
-    for slug in expected:
+    for slug in slugs:
         began = time.monotonic()
-        inputs = {name: result.get(str(value), value) for name, value in RUNS[slug].items()}
+        inputs = {name: urls.get(str(value), value) for name, value in RUNS[slug].items()}
         status, response = _run(slug, inputs)
-        good &= response.get("status") == "succeeded" or response.get("code") == "engine_unavailable"
+        passed &= response.get("status") == "succeeded" or response.get("code") == "engine_unavailable"
         files = list(_files(response.get("output")))
         if files:
-            result[f"${slug}"] = files[0]["url"]
-        names = [_kept(folder, slug, number, file) for number, file in enumerate(files)]
+            urls[f"${slug}"] = files[0]["url"]
+        names = [_save(folder, slug, number, file) for number, file in enumerate(files)]
         text = ", ".join(names) or str(response.get("output") or response.get("error"))
         seconds, cost = time.monotonic() - began, response.get("cost", "")
         print(
             f"{slug:26}{response.get('quality', status):9}{seconds:>8.1f}  {cost:<8}{text[:150]}", flush=True
         )
-    return 0 if good else 1
+    return 0 if passed else 1
 
 
-def _film() -> str:
-    """A short film, since spaces that make one give animated pictures."""
+def _source_video() -> str:
+    """Return the URL of a short video, since the workflows return animated images."""
     inputs = {"prompt": "waves on a beach at dawn, the camera pans left", "num_frames": 17, "seed": 5}
-    _, response = _ask("POST", "/api/containers/run", {"model": "video-t2v", "input": inputs, "wait": 600})
+    _, response = _request(
+        "POST", "/api/containers/run", {"model": "video-t2v", "input": inputs, "wait": 600}
+    )
     return str(response["output"]["url"])
 
 
-def _run(slug: str, given: Mapping[str, Any]) -> tuple[str, Any]:
-    status, response = _ask("POST", f"/api/graph/spaces/{slug}/run", {"input": given, "wait": 600})
-    while status in ("200", "202") and response["status"] not in _ENDED:
+def _run(slug: str, inputs: Mapping[str, Any]) -> tuple[str, Any]:
+    status, response = _request("POST", f"/api/graph/spaces/{slug}/run", {"input": inputs, "wait": 600})
+    while status in ("200", "202") and response["status"] not in _FINAL_STATES:
         time.sleep(1)
-        status, response = _ask("GET", f"/api/containers/predictions/{response['id']}")
+        status, response = _request("GET", f"/api/containers/predictions/{response['id']}")
     return status, response
 
 
-def _ask(method: str, path: str, body: Any = None) -> tuple[str, Any]:
+def _request(method: str, path: str, body: Any = None) -> tuple[str, Any]:
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(SERVER + path, data, headers, method=method)  # noqa: S310 - the operator's own server
     try:
-        with urllib.request.urlopen(request, timeout=700) as answer:  # noqa: S310 - the operator's own server
-            return str(answer.status), json.load(answer)
+        with urllib.request.urlopen(request, timeout=700) as response:  # noqa: S310 - the operator's own server
+            return str(response.status), json.load(response)
     except urllib.error.HTTPError as error:
         return str(error.code), json.load(error)
 
 
 def _files(output: Any) -> Iterator[Mapping[str, Any]]:
-    """Every file of an output, wherever it stands."""
     if isinstance(output, dict) and "url" in output:
         yield output
     elif isinstance(output, dict | list):
@@ -108,10 +109,10 @@ def _files(output: Any) -> Iterator[Mapping[str, Any]]:
             yield from _files(each)
 
 
-def _kept(folder: Path, slug: str, number: int, file: Mapping[str, Any]) -> str:
+def _save(folder: Path, slug: str, number: int, file: Mapping[str, Any]) -> str:
     path = folder / f"{slug}{f'-{number}' if number else ''}.{file['url'].rsplit('.', 1)[1]}"
-    with urllib.request.urlopen(file["url"], timeout=60) as answer:  # noqa: S310 - the operator's own server
-        path.write_bytes(answer.read())
+    with urllib.request.urlopen(file["url"], timeout=60) as response:  # noqa: S310 - the operator's own server
+        path.write_bytes(response.read())
     facts = {key: value for key, value in file.items() if key in ("width", "height", "duration", "fps")}
     return f"{path.name} {path.stat().st_size // 1024} KiB {facts or ''}"
 

@@ -1,6 +1,6 @@
-"""Print what each layer of the lock takes on disk, as installed in this environment.
+"""Print the size on disk of each layer of the lock, as installed in this environment.
 
-Run it with `.venv/bin/python -m tools.sizes`; a test in tests/architecture holds the limits.
+Run it with `.venv/bin/python -m tools.sizes`; a test in tests/architecture checks the limits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MEGABYTE = 1_000_000
 
 
 def of_distribution(name: str) -> int:
-    """Return the bytes of an installed distribution's files, 0 where it is not installed."""
+    """Return the bytes of an installed distribution's files, 0 if it is not installed."""
     try:
         files = metadata.files(name) or []
     except metadata.PackageNotFoundError:
@@ -30,7 +30,7 @@ def distributions(layer: str) -> list[str]:
 
 
 def installed(layers: Iterable[str]) -> list[int]:
-    """Return the bytes that each layer takes."""
+    """Return the size of each layer in bytes."""
     return [sum(map(of_distribution, distributions(layer))) for layer in layers]
 
 
@@ -40,8 +40,8 @@ def main() -> None:
     for layer, size in zip(lock.LAYERS, installed(lock.LAYERS), strict=True):
         total += size
         largest = sorted(((of_distribution(name), name) for name in distributions(layer)), reverse=True)[:5]
-        response = ", ".join(f"{name} {bytes_ / MEGABYTE:.0f}" for bytes_, name in largest)
-        print(f"{layer:26} {size / MEGABYTE:5.0f} MB, {total / MEGABYTE:5.0f} MB so far: {response}")
+        details = ", ".join(f"{name} {bytes_ / MEGABYTE:.0f}" for bytes_, name in largest)
+        print(f"{layer:26} {size / MEGABYTE:5.0f} MB, {total / MEGABYTE:5.0f} MB so far: {details}")
 
 
 if __name__ == "__main__":

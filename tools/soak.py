@@ -1,12 +1,12 @@
-"""Let a small cluster work for a while, kill parts of it at random, and tell what it weighs and has lost.
+"""Run work on a small cluster, kill its parts at random, and report memory use and lost data.
 
-    make soak                                    two minutes, blows every ten seconds
-    make soak ARGS="--seconds 3600 --seed 7"     an hour, other misfortunes
-    make soak ARGS="--quiet"                     no blows: what merely grows
-    make soak ARGS="--seconds 1500 --rest 5"     with a rest after each round
-    make soak ARGS="--ray"                       workers on a Ray cluster of three machines, which die, too
+    make soak                                    two minutes, a crash every ten seconds
+    make soak ARGS="--seconds 3600 --seed 7"     an hour, other crashes
+    make soak ARGS="--quiet"                     no crashes: growth alone
+    make soak ARGS="--seconds 1500 --rest 5"     with a pause after each round
+    make soak ARGS="--ray"                       workers on a Ray cluster of three machines, with crashes
 
-The first server and the first worker are never killed: their memory and descriptors have a history.
+The first server and the first worker are never killed, since their memory and descriptors are sampled.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from tests.e2e.ray_cluster import QUIET, Rays, raylets
 from tests.fakes.chat_servers import model_server
 
 _SAMPLE_SECONDS = 2.0
-_SETTLED = 0.3  # of the time: what a start takes is no slope
-_MB = 1024  # of KiB
+_SETTLED = 0.3  # share of the samples that is left out of the slope
+_MB = 1024  # KiB per MB
 
 
 @dataclass
 class History:
-    """One process over time: seconds, MB and descriptors."""
+    """Samples of one process: seconds, MB and descriptors."""
 
     name: str
     pid: int
     samples: list[tuple[float, float, int]] = field(default_factory=list[tuple[float, float, int]])
 
-    def look(self, moment: float) -> None:
-        """One sample more."""
+    def sample(self, moment: float) -> None:
+        """Add a sample."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         memory = next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / _MB
         descriptors = sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
         self.samples.append((moment, memory, descriptors))
 
     def row(self) -> tuple[str, ...]:
-        """Its line of the table."""
+        """Return the process's row of the table."""
         settled = self.samples[int(len(self.samples) * _SETTLED) :]
         slope = 0.0
         if len(settled) > 2:
@@ -70,54 +70,54 @@ class History:
 
 
 @dataclass
-class Soak:
-    """The cluster, those who work on it, and what befalls it."""
+class SoakTest:
+    """A cluster with its rounds of work and its crashes."""
 
-    whole: Cluster
+    cluster: Cluster
     rays: Rays | None
     chance: random.Random
     rounds: list[Work] = field(default_factory=list[Work])
-    blows: dict[str, int] = field(default_factory=dict[str, int])
+    crashes: dict[str, int] = field(default_factory=dict[str, int])
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def people(self, ends: float, rest: float) -> None:
-        """Rounds of work, one after another, each with a rest after it, until the time is over."""
+    async def run_rounds(self, ends: float, rest: float) -> None:
+        """Run rounds of work, each followed by a pause of `rest` seconds, until `ends`."""
         while time.monotonic() < ends:
             number = len(self.rounds)
-            work = Work(self.whole, f"round-{number}")
+            work = Work(self.cluster, f"round-{number}")
             self.rounds.append(work)
             over = asyncio.Event()
-            following = asyncio.create_task(work.live(over))
+            session = asyncio.create_task(work.live(over))
             await asyncio.gather(
                 *(work.job(each) for each in range(12)),
                 *(work.chat(each) for each in range(12)),
                 *(work.page(each) for each in range(12)),
             )
             over.set()
-            await following
+            await session
             await asyncio.sleep(min(rest, max(0.0, ends - time.monotonic())))
 
-    async def misfortune(self, every: float) -> None:
-        """One blow after another."""
-        blows: dict[str, Callable[[], Awaitable[None]]] = {
-            "server": lambda: self.whole.crash_one(self.whole.servers[1:], self.chance),
-            "worker": lambda: self.whole.crash_one(self.whole.workers[1:], self.chance),
-            "database": self.whole.crash_database,
+    async def crash_parts(self, every: float) -> None:
+        """Crash a random part every `every` seconds until the work is over."""
+        crashes: dict[str, Callable[[], Awaitable[None]]] = {
+            "server": lambda: self.cluster.crash_one(self.cluster.servers[1:], self.chance),
+            "worker": lambda: self.cluster.crash_one(self.cluster.workers[1:], self.chance),
+            "database": self.cluster.crash_database,
         }
         rays = self.rays
         if rays is not None:
-            blows["machine"] = lambda: _crash_machine(rays)
+            crashes["machine"] = lambda: _crash_machine(rays)
         while not self.over.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(every):
                     await self.over.wait()
-            name = self.chance.choice(sorted(blows))
-            await blows[name]()
-            self.blows[name] = self.blows.get(name, 0) + 1
+            name = self.chance.choice(sorted(crashes))
+            await crashes[name]()
+            self.crashes[name] = self.crashes.get(name, 0) + 1
 
     async def faults(self) -> list[str]:
-        """What is wrong with all that was done."""
-        everything = Work(self.whole, "all")
+        """Return the inconsistencies in the results of all rounds."""
+        everything = Work(self.cluster, "all")
         for work in self.rounds:
             everything.predictions += work.predictions
             everything.chats += work.chats
@@ -145,8 +145,8 @@ async def _database_bytes(url: str) -> int:
 
 
 @asynccontextmanager
-async def _machines(folder: Path, wanted: bool) -> AsyncIterator[Rays | None]:
-    if not wanted:
+async def _machines(folder: Path, enabled: bool) -> AsyncIterator[Rays | None]:
+    if not enabled:
         yield None
         return
     kinds = [kind.id for kind in app_catalog.templates().hardware.kinds()]
@@ -154,66 +154,68 @@ async def _machines(folder: Path, wanted: bool) -> AsyncIterator[Rays | None]:
         yield rays
 
 
-async def _watch(histories: list[History], began: float) -> None:
+async def _sample_all(histories: list[History], began: float) -> None:
     while True:
         for history in histories:
-            history.look(time.monotonic() - began)
+            history.sample(time.monotonic() - began)
         await asyncio.sleep(_SAMPLE_SECONDS)
 
 
-async def soak(folder: Path, given: argparse.Namespace) -> bool:
-    """All of it; True where nothing was wrong."""
-    async with model_server() as acme, _machines(folder, given.ray) as rays:
+async def soak(folder: Path, options: argparse.Namespace) -> bool:
+    """Run the test and print the report; return True if nothing is inconsistent."""
+    async with model_server() as acme, _machines(folder, options.ray) as rays:
         on_ray = {"SIXFOLD_DRIVER": "ray", "SIXFOLD_RAY_ADDRESS": rays.address, **QUIET} if rays else {}
-        async with cluster(folder, acme.url, on_ray) as whole:
-            run = Soak(whole, rays, random.Random(given.seed))  # noqa: S311 - misfortunes, not secrets
+        async with cluster(folder, acme.url, on_ray) as target:
+            run = SoakTest(target, rays, random.Random(options.seed))  # noqa: S311 - crashes, not secrets
             histories = [
-                History("server", whole.servers[0].process.pid),
-                History("worker", whole.workers[0].process.pid),
+                History("server", target.servers[0].process.pid),
+                History("worker", target.workers[0].process.pid),
             ]
-            before, began = await _database_bytes(whole.database.url), time.monotonic()
-            watching = asyncio.create_task(_watch(histories, began))
-            blows = None if given.quiet else asyncio.create_task(run.misfortune(given.every))
-            await run.people(began + given.seconds, given.rest)
+            before, began = await _database_bytes(target.database.url), time.monotonic()
+            sampler = asyncio.create_task(_sample_all(histories, began))
+            crashes = None if options.quiet else asyncio.create_task(run.crash_parts(options.every))
+            await run.run_rounds(began + options.seconds, options.rest)
             seconds = time.monotonic() - began
-            watching.cancel()
+            sampler.cancel()
             run.over.set()
-            if blows is not None:
-                await blows
-            grown = await _database_bytes(whole.database.url) - before
+            if crashes is not None:
+                await crashes
+            growth = await _database_bytes(target.database.url) - before
             result = await run.faults()
-    _tell(run, histories, seconds, grown, result)
+    _print_report(run, histories, seconds, growth, result)
     return not result
 
 
-def _tell(run: Soak, histories: list[History], seconds: float, grown: int, found: list[str]) -> None:
+def _print_report(
+    run: SoakTest, histories: list[History], seconds: float, growth: int, errors: list[str]
+) -> None:
     runs = sum(len(work.predictions) for work in run.rounds)
     calls = sum(len(work.chats) for work in run.rounds)
     pages = sum(len(work.pages) for work in run.rounds)
     poses = sum(len(work.heard) for work in run.rounds)
-    blows = ", ".join(f"{count} × {name}" for name, count in sorted(run.blows.items())) or "none"
+    crashes = ", ".join(f"{count} × {name}" for name, count in sorted(run.crashes.items())) or "none"
     sessions = f"{len(run.rounds)} sessions of {poses} poses"
     print(f"{seconds:.0f} s: {runs} runs, {calls} calls, {pages} pages, {sessions}")
-    print(f"blows: {blows}\n")
+    print(f"crashes: {crashes}\n")
     rows = [("", "memory", "slope", "descriptors"), *(history.row() for history in histories)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     done = max(1, runs + calls + pages)
-    print(f"\ndatabase: {grown / 1e6:+.1f} MB, {grown / done / 1024:.1f} KiB for each run, call or page")
-    print("\n".join(["wrong:", *found]) if found else "nothing was lost, nothing was paid twice")
+    print(f"\ndatabase: {growth / 1e6:+.1f} MB, {growth / done / 1024:.1f} KiB for each run, call or page")
+    print("\n".join(["errors:", *errors]) if errors else "no lost data, no double charge")
 
 
 def main() -> int:
-    """Read what is wanted, and do it."""
+    """Parse the command line and run the test."""
     parser = argparse.ArgumentParser(
-        prog="soak", description="Let a small cluster work and suffer for a while."
+        prog="soak", description="Run work on a small cluster while its parts crash."
     )
-    parser.add_argument("--seconds", type=float, default=120, help="how long (default: 120)")
-    parser.add_argument("--every", type=float, default=10, help="seconds between blows (default: 10)")
+    parser.add_argument("--seconds", type=float, default=120, help="duration in seconds (default: 120)")
+    parser.add_argument("--every", type=float, default=10, help="seconds between two crashes (default: 10)")
     parser.add_argument("--rest", type=float, default=0, help="seconds between rounds of work (default: 0)")
-    parser.add_argument("--seed", type=int, default=1, help="which misfortunes (default: 1)")
-    parser.add_argument("--quiet", action="store_true", help="no misfortunes")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random crashes (default: 1)")
+    parser.add_argument("--quiet", action="store_true", help="no crashes")
     parser.add_argument("--ray", action="store_true", help="workers on a Ray cluster")
     inputs = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder, contextlib.suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Outputs made small for cards: pictures, clips, the start of a sound, a thing from one side, a few words."""
+"""Create small previews of outputs for cards: images, clips, audio excerpts, rendered 3D models and texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_BYTES = 15_000
 _WIDE, _TALL = 400, 225
 _CLIP = (256, 144)
 _CLIP_RATE, _CLIP_FRAMES = 12, 24
-_SOUND_SECONDS, _SOUND_RATE = 3.4, 22_050
+_AUDIO_SECONDS, _AUDIO_RATE = 3.4, 22_050
 _PEAKS, _LOUDEST = 72, 99
 _MOST_CHARS = 180
 _LIGHT = np.array([0.4, 0.75, 0.55])
@@ -36,8 +36,8 @@ _LIMBS = (
 )
 
 
-def picture(data: bytes) -> bytes:
-    """A picture as WebP, at most as large as a card."""
+def image(data: bytes) -> bytes:
+    """Return an image as WebP in the size of a card."""
     return _webp(Image.open(io.BytesIO(data)))
 
 
@@ -51,16 +51,18 @@ def _webp(image: Image.Image, most: int = MOST_BYTES) -> bytes:
             small.save(file, "WEBP", quality=quality, method=6)
             if file.tell() <= most:
                 return file.getvalue()
-    raise ValueError("the picture does not become small enough")
+    raise ValueError(
+        f"the image must fit in {most} bytes as WebP, but does not at the lowest size and quality"
+    )
 
 
 def drawing(data: bytes) -> bytes:
-    """An SVG as a picture."""
-    return picture(bytes(resvg_py.svg_to_bytes(svg_string=data.decode(), width=_WIDE)))
+    """Return an SVG rendered as WebP."""
+    return image(bytes(resvg_py.svg_to_bytes(svg_string=data.decode(), width=_WIDE)))
 
 
-def film(data: bytes) -> tuple[bytes, bytes]:
-    """A frame of a film as WebP, and its first seconds as WebM without sound."""
+def video(data: bytes) -> tuple[bytes, bytes]:
+    """Return a frame of a video as WebP, and its first seconds as WebM without audio."""
     frames = _frames(data)
     for crf in range(34, 63, 4):
         clip = _clip(frames, crf)
@@ -80,17 +82,17 @@ def _frames(data: bytes) -> list[Any]:
         decoded = (frame for packet in source.demux(stream) for frame in decoder.decode(packet))
         for number, frame in enumerate(decoded):
             if number in expected:
-                frames.append(_on_squares(frame) if clear else frame.to_ndarray(format="rgb24"))
+                frames.append(_on_checkerboard(frame) if clear else frame.to_ndarray(format="rgb24"))
             if number >= expected[-1]:
                 break
     return frames
 
 
-def _on_squares(frame: Any) -> Any:
-    """A frame with what is transparent in it as the squares that stand for nothing."""
+def _on_checkerboard(frame: Any) -> Any:
+    """Return a frame with a checkerboard behind its transparent pixels."""
     rgba = frame.to_ndarray(format="rgba").astype(np.float32)
-    rows, places = np.indices(rgba.shape[:2])
-    squares = np.where((rows // 12 + places // 12) % 2, 214, 244)[..., None]
+    rows, columns = np.indices(rgba.shape[:2])
+    squares = np.where((rows // 12 + columns // 12) % 2, 214, 244)[..., None]
     alpha = rgba[..., 3:] / 255
     return np.rint(rgba[..., :3] * alpha + squares * (1 - alpha)).astype(np.uint8)
 
@@ -103,14 +105,14 @@ def _clip(frames: Sequence[Any], crf: int) -> bytes:
         stream.pix_fmt = "yuv420p"
         stream.options = {"crf": str(crf), "b": "0", "threads": "1", "row-mt": "0", "cpu-used": "2"}
         for rgb in frames:
-            stream_frame = av.VideoFrame.from_ndarray(_covering(rgb, _CLIP), format="rgb24")
+            stream_frame = av.VideoFrame.from_ndarray(_cover(rgb, _CLIP), format="rgb24")
             target.mux(stream.encode(stream_frame))
         target.mux(stream.encode())
     return file.getvalue()
 
 
-def _covering(rgb: Any, size: tuple[int, int]) -> Any:
-    """The middle of a picture that fills a size."""
+def _cover(rgb: Any, size: tuple[int, int]) -> Any:
+    """Scale an image to cover `size`, and crop it to the center."""
     height, width = rgb.shape[:2]
     scale = max(size[0] / width, size[1] / height)
     large = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
@@ -118,19 +120,19 @@ def _covering(rgb: Any, size: tuple[int, int]) -> Any:
     return np.ascontiguousarray(large[top : top + size[1], left : left + size[0]])
 
 
-def sound(data: bytes) -> tuple[bytes, list[int]]:
-    """The first seconds of a sound as MP3, and its peaks from 0 to 99."""
+def audio(data: bytes) -> tuple[bytes, list[int]]:
+    """Return the first seconds of an audio file as MP3, and its peaks from 0 to 99."""
     samples = _samples(data)
-    start = samples[: int(_SOUND_SECONDS * _SOUND_RATE)].copy()
-    fade = min(len(start), _SOUND_RATE // 5)
+    start = samples[: int(_AUDIO_SECONDS * _AUDIO_RATE)].copy()
+    fade = min(len(start), _AUDIO_RATE // 5)
     start[len(start) - fade :] *= np.linspace(1, 0, fade, dtype=np.float32)
     file = io.BytesIO()
     with av.open(file, "w", format="mp3", options={"fflags": "+bitexact", "write_xing": "0"}) as target:
-        stream: Any = target.add_stream("libmp3lame", rate=_SOUND_RATE)
+        stream: Any = target.add_stream("libmp3lame", rate=_AUDIO_RATE)
         stream.bit_rate = 32_000
         stream.layout = "mono"
         frame = av.AudioFrame.from_ndarray(start[None, :], format="fltp", layout="mono")
-        frame.sample_rate = _SOUND_RATE
+        frame.sample_rate = _AUDIO_RATE
         target.mux(stream.encode(frame))
         target.mux(stream.encode())
     edges = np.linspace(0, len(start), _PEAKS + 1).astype(int)
@@ -139,58 +141,60 @@ def sound(data: bytes) -> tuple[bytes, list[int]]:
 
 
 def _samples(data: bytes) -> Any:
-    mono = av.AudioResampler(format="fltp", layout="mono", rate=_SOUND_RATE)
+    mono = av.AudioResampler(format="fltp", layout="mono", rate=_AUDIO_RATE)
     with av.open(io.BytesIO(data), "r") as source:
-        heard = [part.to_ndarray()[0] for frame in source.decode(audio=0) for part in mono.resample(frame)]
-    return np.concatenate(heard)
+        blocks = [part.to_ndarray()[0] for frame in source.decode(audio=0) for part in mono.resample(frame)]
+    return np.concatenate(blocks)
 
 
-def thing(data: bytes) -> bytes:
-    """A GLB seen from the front right, lit from above, as a picture on nothing."""
-    whole: Any = trimesh.load(io.BytesIO(data), file_type="glb")
+def model(data: bytes) -> bytes:
+    """Render a GLB from the front right with light from above, as WebP with a transparent background."""
+    scene: Any = trimesh.load(io.BytesIO(data), file_type="glb")
     corners: list[Any] = []
-    colours: list[Any] = []
-    for node in whole.graph.nodes_geometry:
-        place, name = whole.graph[node]
-        mesh = whole.geometry[name]
-        corners.append(trimesh.transform_points(mesh.vertices, place)[mesh.faces])
-        colours.append(_face_colours(mesh))
-    points, paint = np.concatenate(corners), np.concatenate(colours)
+    colors: list[Any] = []
+    for node in scene.graph.nodes_geometry:
+        transform, name = scene.graph[node]
+        mesh = scene.geometry[name]
+        corners.append(trimesh.transform_points(mesh.vertices, transform)[mesh.faces])
+        colors.append(_face_colors(mesh))
+    points, paint = np.concatenate(corners), np.concatenate(colors)
     around, over = 0.6, 0.42
     turn = np.array([[np.cos(around), 0, -np.sin(around)], [0, 1, 0], [np.sin(around), 0, np.cos(around)]])
     tilt = np.array([[1, 0, 0], [0, np.cos(over), -np.sin(over)], [0, np.sin(over), np.cos(over)]])
-    seen = (points - (points.max((0, 1)) + points.min((0, 1))) / 2) @ turn.T @ tilt.T
-    normals = np.cross(seen[:, 1] - seen[:, 0], seen[:, 2] - seen[:, 0])
+    rotated = (points - (points.max((0, 1)) + points.min((0, 1))) / 2) @ turn.T @ tilt.T
+    normals = np.cross(rotated[:, 1] - rotated[:, 0], rotated[:, 2] - rotated[:, 0])
     normals /= np.linalg.norm(normals, axis=1, keepdims=True) + 1e-12
     light = 0.45 + 0.65 * np.clip(normals @ (_LIGHT / np.linalg.norm(_LIGHT)), 0, 1)
-    scale = 2 * _TALL * 0.86 / max(float(np.ptp(seen[..., 1])), float(np.ptp(seen[..., 0])) * _TALL / _WIDE)
-    flat = np.stack([_WIDE + scale * seen[..., 0], _TALL - scale * seen[..., 1]], -1)
+    scale = (
+        2 * _TALL * 0.86 / max(float(np.ptp(rotated[..., 1])), float(np.ptp(rotated[..., 0])) * _TALL / _WIDE)
+    )
+    flat = np.stack([_WIDE + scale * rotated[..., 0], _TALL - scale * rotated[..., 1]], -1)
     image = np.zeros((2 * _TALL, 2 * _WIDE, 4), np.uint8)
-    for at in np.argsort(seen[..., 2].mean(1), kind="stable"):
+    for at in np.argsort(rotated[..., 2].mean(1), kind="stable"):
         if normals[at, 2] > 0:
-            colour = (*np.clip(paint[at] * light[at], 0, 255).tolist(), 255)
-            cv2.fillConvexPoly(image, np.rint(flat[at]).astype(np.int32), colour)
+            color = (*np.clip(paint[at] * light[at], 0, 255).tolist(), 255)
+            cv2.fillConvexPoly(image, np.rint(flat[at]).astype(np.int32), color)
     return _webp(Image.fromarray(image))
 
 
-def _face_colours(mesh: Any) -> Any:
-    """The colour of each face from 0 to 255; what has one colour for all has it everywhere."""
+def _face_colors(mesh: Any) -> Any:
+    """Return the color of each face from 0 to 255, which may be one color for all."""
     inputs = getattr(mesh.visual, "vertex_attributes", {}).get("color")  # beside a material without a texture
     if inputs is not None and len(inputs) == len(mesh.vertices):
         linear = np.asarray(inputs, np.float64)[mesh.faces][..., :3].mean(1) / 255
         return 255 * linear ** (1 / 2.2)
-    colours = mesh.visual.to_color() if hasattr(mesh.visual, "to_color") else mesh.visual
-    result = np.asarray(colours.vertex_colors)
+    colors = mesh.visual.to_color() if hasattr(mesh.visual, "to_color") else mesh.visual
+    result = np.asarray(colors.vertex_colors)
     if len(result) == len(mesh.vertices):
         return result[mesh.faces][..., :3].mean(1)
-    plain = result.reshape(-1, result.shape[-1])[0] if result.size else np.asarray(colours.main_color)
+    plain = result.reshape(-1, result.shape[-1])[0] if result.size else np.asarray(colors.main_color)
     return np.broadcast_to(plain.reshape(-1)[:3].astype(float), (len(mesh.faces), 3))
 
 
-def poses(found: Sequence[Mapping[str, Any]]) -> bytes:
-    """A walk as its bodies, one behind another."""
+def poses(sequence: Sequence[Mapping[str, Any]]) -> bytes:
+    """Draw poses of a motion side by side, as WebP."""
     image = np.zeros((2 * _TALL, 2 * _WIDE, 4), np.uint8)
-    visible = found[:: max(1, len(found) // 6)][:6]
+    visible = sequence[:: max(1, len(sequence) // 6)][:6]
     for number, pose in enumerate(visible):
         joints = pose["joints"]
         shift = _WIDE * (number + 0.5) / 3 - 230 * joints["pelvis"][0]
@@ -207,7 +211,7 @@ def poses(found: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def words(data: Mapping[str, Any]) -> str:
-    """Data as a card can show it."""
+    """Return data as a short text for a card."""
     plain = data["value"] if data.keys() == {"value"} else data.get("text", data)
     text = plain if isinstance(plain, str) else json.dumps(_rounded(plain), ensure_ascii=False)
     return text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1].rstrip() + "…"

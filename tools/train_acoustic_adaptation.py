@@ -1,11 +1,11 @@
-"""Learn `src/sixfold/engines/speech/ears.npz`: PocketSphinx's means, moved to our own English voices.
+"""Train `src/sixfold/engines/speech/ears.npz`: PocketSphinx's means, adapted to Sixfold's English voices.
 
 .venv/bin/python -m tools.train_acoustic_adaptation [--sentences N]
     N sentences of each voice; 60 take about two minutes
 
-Sentences of our own documentation are spoken, aligned with their texts, and the means adapted: first by
-linear transforms of five classes of sounds (MLLR, Leggetter and Woodland 1995), then each by what it heard
-(MAP, Gauvain and Lee 1994). `python -m bench stt_accuracy` tells what came of it, with other sentences.
+Sentences of the documentation are synthesized and aligned with their texts, and the means are adapted: first
+by linear transforms of five classes of phones (MLLR, Leggetter and Woodland 1995), then each by its own
+frames (MAP, Gauvain and Lee 1994). `python -m bench stt_accuracy` measures the result on other sentences.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ CLASSES = (
     "CH DH F HH JH S SH TH V Z ZH",
     "SIL +NSN+ +SPN+",
 )
-INERTIA = 3.0  # frames that a mean counts for before it is moved
-_BASE = 0.1024  # of the logarithms in `sendump`: 1024 × ln 1.0001
+INERTIA = 3.0  # weight of the prior mean, in frames
+_BASE = 0.1024  # unit of the logarithms in `sendump`: 1024 × ln 1.0001
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Frames × stream × part of one state: its sound's place, and its mixture."""
+class Segment:
+    """Frames of one state (frame × stream × coefficient), with its phone and its mixture."""
 
     sound: int
     state: int
@@ -97,7 +97,7 @@ class Stretch:
 
 
 def texts(count: int) -> list[str]:
-    """Sentences of our documentation that the dictionary has all words of."""
+    """Return up to `count` sentences of the documentation whose words are all in the dictionary."""
     known = {line.split(" ", 1)[0] for line in WORDS.read_text("utf-8").splitlines()}
     names: set[str] = set()
     for page in sorted(Path("docs").rglob("*.md")):
@@ -107,12 +107,12 @@ def texts(count: int) -> list[str]:
             if not re.search(r"[^A-Za-z\s,.'?;:-]", sentence) and 6 <= len(text) <= 16 and known >= set(text):
                 names.add(" ".join(text))
     ordered = sorted(names)
-    random.Random(5).shuffle(ordered)  # noqa: S311  # a draw, no secret
+    random.Random(5).shuffle(ordered)  # noqa: S311  # sampling, not security
     return ordered[:count]
 
 
-def aligned(sentences: Sequence[str], voices: Sequence[str]) -> Iterator[Stretch]:
-    """Every state of every sentence that could be aligned; each voice has sentences of its own."""
+def align(sentences: Sequence[str], voices: Sequence[str]) -> Iterator[Segment]:
+    """Yield the states of each sentence that can be aligned; the voices take turns."""
     with tempfile.TemporaryDirectory() as folder:
         decoder: Any = Decoder(samprate=16_000, loglevel="FATAL", lm=None, mfclogdir=folder)
         for number, sentence in enumerate(sentences):
@@ -121,11 +121,11 @@ def aligned(sentences: Sequence[str], voices: Sequence[str]) -> Iterator[Stretch
             decoder.reinit_feat()
             try:
                 decoder.set_align_text(sentence)
-                _listen(decoder, samples)
+                _decode(decoder, samples)
                 decoder.set_alignment()
-                _listen(decoder, samples)
+                _decode(decoder, samples)
             except RuntimeError:
-                continue  # it was not heard to its end
+                continue  # the alignment did not reach the end
             finally:
                 logs = sorted(Path(folder).iterdir())
                 frames = _frames(logs[0].read_bytes())
@@ -136,17 +136,17 @@ def aligned(sentences: Sequence[str], voices: Sequence[str]) -> Iterator[Stretch
             )
             for sound, state in states:
                 part = frames[state.start : state.start + state.duration]
-                yield Stretch(SOUNDS.index(sound), int(state.name), part)
+                yield Segment(SOUNDS.index(sound), int(state.name), part)
 
 
-def _listen(decoder: Any, samples: bytes) -> None:
+def _decode(decoder: Any, samples: bytes) -> None:
     decoder.start_utt()
     decoder.process_raw(samples, full_utt=True)
     decoder.end_utt()
 
 
 def _frames(raw: bytes) -> Values:
-    """Cepstra as the recogniser logged them, less their mean, with their first and second differences."""
+    """Return the logged cepstra without their mean, with first and second differences."""
     big = struct.unpack_from(">i", raw)[0] == (len(raw) - 4) // 4
     cepstra = np.frombuffer(raw, ">f4" if big else "<f4", offset=4).reshape(-1, 13).astype(float)
     cepstra = cepstra - cepstra.mean(0)
@@ -158,11 +158,11 @@ def _frames(raw: bytes) -> Values:
     return np.stack([cepstra, at(2) - at(-2), (at(3) - at(-1)) - (at(1) - at(-3))], 1)
 
 
-class Adapting:
-    """Means on their way from the model's to the voices'."""
+class Adaptation:
+    """Adapt the model's means to segments of other voices."""
 
-    def __init__(self, heard: Sequence[Stretch]) -> None:
-        self._heard = heard
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = segments
         self._variances = acoustic_adaptation.variances(MODEL).astype(float)
         self._norms = 0.5 * np.log(self._variances).sum(-1)
         raw = (MODEL / "sendump").read_bytes()
@@ -172,9 +172,9 @@ class Adapting:
         self.means = acoustic_adaptation.means(MODEL).astype(float)
 
     def share(self) -> tuple[Values, Values]:
-        """How many frames each density has, and their sum."""
+        """Return the expected number of frames of each density, and their sum."""
         counts, sums = np.zeros(self.means.shape[:3]), np.zeros(self.means.shape)
-        for part in self._heard:
+        for part in self._segments:
             for stream in range(3):
                 place, frames = (part.sound, stream), part.frames[:, stream]
                 away = ((frames[:, None] - self.means[place]) ** 2 / self._variances[place]).sum(-1)
@@ -186,24 +186,24 @@ class Adapting:
         return counts, sums
 
     def transform(self) -> None:
-        """One linear transform of the means for every class of sounds and stream."""
+        """Apply one linear transform to the means of each class of phones and stream (MLLR)."""
         counts, sums = self.share()
         before = self.means.copy()
         for names in CLASSES:
-            chosen = [SOUNDS.index(name) for name in names.split()]
+            phones = [SOUNDS.index(name) for name in names.split()]
             for stream in range(3):
-                inputs = before[chosen, stream].reshape(-1, 13)
+                inputs = before[phones, stream].reshape(-1, 13)
                 inputs = np.concatenate([np.ones((len(inputs), 1)), inputs], 1)
-                frames = counts[chosen, stream].reshape(-1)
+                frames = counts[phones, stream].reshape(-1)
                 for part in range(13):
-                    spread = self._variances[chosen, stream, :, part].reshape(-1)
+                    spread = self._variances[phones, stream, :, part].reshape(-1)
                     left = (inputs * (frames / spread)[:, None]).T @ inputs
-                    right = inputs.T @ (sums[chosen, stream, :, part].reshape(-1) / spread)
+                    right = inputs.T @ (sums[phones, stream, :, part].reshape(-1) / spread)
                     row = np.linalg.solve(left + 1e-6 * np.trace(left) / 14 * np.eye(14), right)
-                    self.means[chosen, stream, :, part] = (inputs @ row).reshape(len(chosen), 128)
+                    self.means[phones, stream, :, part] = (inputs @ row).reshape(len(phones), 128)
 
-    def settle(self) -> None:
-        """Every mean where its frames are, as far as it has any."""
+    def adapt_means(self) -> None:
+        """Move each mean towards its frames, in proportion to their number (MAP)."""
         prior = self.means
         for _ in range(2):
             counts, sums = self.share()
@@ -211,15 +211,15 @@ class Adapting:
 
 
 def main() -> None:
-    """Learn, and keep."""
+    """Train the adaptation and write it."""
     parser = argparse.ArgumentParser(
-        prog="tools.train_acoustic_adaptation", description="Adapt the recogniser to our own voices."
+        prog="tools.train_acoustic_adaptation", description="Adapt the recognizer to Sixfold's voices."
     )
-    parser.add_argument("--sentences", type=int, default=60, help="of each voice")
+    parser.add_argument("--sentences", type=int, default=60, help="number of sentences of each voice")
     options = parser.parse_args()
-    result = Adapting(list(aligned(texts(options.sentences * len(stt_accuracy.VOICES)), stt_accuracy.VOICES)))
+    result = Adaptation(list(align(texts(options.sentences * len(stt_accuracy.VOICES)), stt_accuracy.VOICES)))
     result.transform()
-    result.settle()
+    result.adapt_means()
     np.savez_compressed(OUT, moves=acoustic_adaptation.steps(MODEL, result.means))
     print(f"{OUT.name}: {OUT.stat().st_size} bytes")
 

@@ -51,12 +51,12 @@ def without_wheel(uv: Path, architecture: str, python: str) -> list[str]:
                 ":all:",
             ]
             command += ["--python-platform", f"{architecture}-unknown-linux-gnu", "--python-version", python]
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode == 0:
+            process = subprocess.run(command, check=False, capture_output=True, text=True)
+        if process.returncode == 0:
             return lacking
-        result = _WITHOUT.search(" ".join(done.stderr.split()))
+        result = _WITHOUT.search(" ".join(process.stderr.split()))
         if result is None:
-            raise SystemExit(done.stderr)
+            raise SystemExit(process.stderr)
         lacking.append(f"{result['name']}=={result['version']}")
         expected = [pin for pin in expected if not pin.startswith(lacking[-1])]
 
@@ -70,7 +70,7 @@ def write(uv: Path) -> None:
         for pin in without_wheel(uv, architecture, python)
     ]
     lines = [
-        "# Written by `make lock`: what `python -m tools.wheels` found for the pins with this hash.",
+        "# Written by `make lock`: result of `python -m tools.wheels` for the pins with this hash.",
         f"pins = {json.dumps(digest())}",
         f"architectures = {json.dumps(ARCHITECTURES)}",
         f"pythons = {json.dumps(PYTHONS)}",
@@ -81,7 +81,7 @@ def write(uv: Path) -> None:
 
 
 def main() -> None:
-    """Install uv into a throw-away environment, and check the lock."""
+    """Install uv into a temporary environment, and check the lock."""
     with tempfile.TemporaryDirectory() as scratch:
         write(lock.find_uv(Path(scratch)))
 

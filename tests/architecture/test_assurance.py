@@ -69,7 +69,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ]
     done = subprocess.run([*words, *request.param], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
-    return assurance.told(folder / "report.xml")
+    return assurance.read_report(folder / "report.xml")
 
 
 def _promise(*tests: str) -> assurance.Promise:
@@ -84,13 +84,13 @@ def test_a_promise_finds_its_checks_in_any_run_of_them(run: assurance.Run) -> No
         _promise("tests/other.py"),
     ]
     assurance.judge(rows, [run])
-    assert [dict(row.found) for row in rows] == [
+    assert [dict(row.outcomes) for row in rows] == [
         {"passed": 2},
         {"passed": 2, "failed": 2, "skipped": 1},
         {"skipped": 1},
         {},
     ]
-    assert [row.kept for row in rows] == [True, False, False, False]
+    assert [row.shown for row in rows] == [True, False, False, False]
     assert {test for row in rows for test in row.tests}.difference(run.tests()) == {"tests/other.py"}
 
 
