@@ -1,4 +1,4 @@
-"""What holds for every test: no network beyond this machine, no keys, no settings from the outside."""
+"""Configuration of every test: no network beyond localhost, no API keys, no settings from outside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from tests.harness import backends
 
-# The variables by which a provider's client would find a key, or this server a setting.
+# A provider's client would read a key from these variables, or this server a setting.
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 OUTSIDE = ("SIXFOLD_", "OPENAI_", "ANTHROPIC_", "FAL_", "REPLICATE_", "GEMINI_", "HF_", "STRIPE_", "AWS_")
 CONTAINER_HOST = "host.docker.internal"
@@ -30,7 +30,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def is_local(host: str) -> bool:
-    """Say whether `host` is this machine; a name other than localhost is not."""
+    """Return whether `host` is this machine; names other than localhost are not resolved."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -38,7 +38,7 @@ def is_local(host: str) -> bool:
 
 
 def refuse_the_network(event: str, args: tuple[Any, ...]) -> None:
-    """Stop a connection or a look-up that would leave this machine, and name it."""
+    """Audit hook: reject connections and look-ups that would leave this machine, naming the host."""
     if event == "socket.connect":
         address: Any = args[1]
         host = address[0] if isinstance(address, tuple) else None
@@ -47,14 +47,15 @@ def refuse_the_network(event: str, args: tuple[Any, ...]) -> None:
     else:
         return
     host = host.decode() if isinstance(host, bytes) else host
-    if host == CONTAINER_HOST:  # as on a machine outside a container: every server looks this name up
+    # Every server resolves this name; fail as on a machine outside a container.
+    if host == CONTAINER_HOST:
         raise socket.gaierror(socket.EAI_NONAME, "no such host")
     if isinstance(host, str) and not is_local(host) and host not in {"0.0.0.0", "::"}:
         raise RuntimeError(f"A test may not reach {host}: use a loopback fake (tests/conftest.py).")
 
 
 def use_memory() -> None:
-    """Keep temporary files in memory, where a commit waits for no disk; TMPDIR names another folder."""
+    """Put temporary files in memory, where a commit does not wait for a disk, unless TMPDIR is set."""
     if sys.platform != "linux" or "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
         return
     result = os.statvfs(MEMORY)
@@ -64,7 +65,7 @@ def use_memory() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The ground of the whole suite; processes that xdist starts are told it."""
+    """Add the command-line options of the suite; xdist passes them on to its workers."""
     parser.addoption(
         "--ground",
         default=os.environ.get("SIXFOLD_TEST_GROUND", ""),
@@ -82,7 +83,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Shut the outside out before anything of the product is imported."""
+    """Isolate the process before any module of the product is imported."""
     use_memory()
     run = getattr(config, "workerinput", {}).get("testrunuid", f"{os.getpid()}")
     backends.choose(str(config.getoption("--ground")), run[:12])
@@ -97,26 +98,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more processes than cores, since tests also wait for servers and disks; at most 8."""
+    """Return the number of CPU cores plus two, at most 8: tests also wait for servers and disks."""
     return min(8, len(os.sched_getaffinity(0)) + 2)
 
 
 @pytest.fixture(params=backends.EACH_DATABASE)
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder whose database is SQLite's, and then PostgreSQL's."""
+    """Return a folder whose database is SQLite, then one whose database is PostgreSQL."""
     backends.database_url(tmp_path, request.param)
     return tmp_path
 
 
 @pytest.fixture
 def pictures(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where a test leaves its pictures: in the docs when asked (`--pictures`), else out of sight."""
+    """Return the folder for images that tests write: temporary, or the documentation with `--pictures`."""
     return PICTURES if request.config.getoption("--pictures") else tmp_path
 
 
 @pytest.fixture(autouse=True)
 def _ground_is_cleared() -> Iterator[None]:
-    """Databases that a test was given go with it; and no library in it may keep the machine to itself."""
+    """Drop the databases of a test after it, and check that no library changed the scheduling policy."""
     yield
     backends.forget()
     if sys.platform == "linux":
@@ -124,16 +125,16 @@ def _ground_is_cleared() -> Iterator[None]:
 
 
 class Told:
-    """What failed is said when it fails: a run that is cut off has then named what went wrong.
+    """Plugin that reports failures immediately, so that the log of an interrupted run names them.
 
-    It lives in the process that reports, which under xdist is the one that starts the others.
+    Under xdist it runs in the controller process.
     """
 
     def __init__(self, reporter: pytest.TerminalReporter) -> None:
         self._reporter = reporter
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One line for a failure: the test, the step, its seconds and its reason."""
+        """Print one line per failure: the test, the phase, its seconds and the reason."""
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
             reason = (crash.message if crash else str(report.longrepr)).strip().partition("\n")[0][:200]
@@ -152,7 +153,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Say failures at once where CI may cut a run off."""
+    """Register the failure plugin in CI, where a run may be interrupted."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("CI") and reporter is not None and not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(Told(reporter), "told")

@@ -1,4 +1,4 @@
-"""How long a function holds the global interpreter lock (GIL): the CPU time between two of its calls.
+"""Measurement of how long a function holds the global interpreter lock (GIL): CPU time between two calls.
 
 Python hands the lock to another thread when a call begins or returns, and not while a function written in C
 runs: in a thread of its own, one search of 32 MiB holds up the event loop as well.

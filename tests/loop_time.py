@@ -1,4 +1,4 @@
-"""How long an event loop is held: the CPU time that its thread spends between two turns.
+"""Measurement of how long an event loop is blocked: CPU time of its thread between two turns.
 
 The time is divided by how much slower a fixed piece of work runs just then than on a quiet machine, since a
 processor that other programs share takes up to twice the CPU time for the same work.
@@ -39,7 +39,7 @@ def slowdown() -> float:
 
 @contextlib.asynccontextmanager
 async def watched() -> AsyncIterator[LoopTime]:
-    """Watch the running loop within the block; what the garbage collector takes is left out.
+    """Watch the running loop within the block, excluding garbage collection.
 
     `longest` is complete after the block.
     """

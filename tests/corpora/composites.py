@@ -1,9 +1,9 @@
-"""Pictures whose subject is known to the last half-transparent pixel: a subject, laid over a ground.
+"""Images with an exactly known subject: a subject with an alpha channel, composited over a background.
 
-Each is made from its seed alone. Strata: `plain` (one colour, a gradient, a vignette, a little noise),
-`textured` (cloth, planks, gravel, leaves, bokeh, a painted scene) and `shadow` (plain, with the shadow that
-the subject throws), `cluttered` (two surfaces that meet, and things that lie about). Subjects are the drawn
-things of the scene painter's library, lit and grained, and random bodies with fringes of hair.
+Each is generated from its seed alone. Strata: `plain` (one color, a gradient, a vignette, a little noise),
+`textured` (cloth, planks, gravel, leaves, bokeh, a painted scene), `shadow` (plain, with the shadow that
+the subject casts) and `cluttered` (two surfaces that meet, with objects on them). Subjects are the drawn
+objects of the scene painter's library, lit and with grain, and random bodies with fringes of hair.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sixfold.engines.image.scene import shapes
 Array = NDArray[Any]
 Stratum = Literal["plain", "textured", "shadow", "cluttered"]
 STRATA: tuple[Stratum, ...] = ("plain", "textured", "shadow", "cluttered")
-# drawn since: one subject more would make every seed another picture
+# Added later: including them would change the image of every seed.
 _LATER = frozenset({
     "apple", "backpack", "ball", "basket", "bathtub", "bee", "birthday", "blackboard", "bookshelf",
     "box", "bread", "bus", "candle", "cart", "chocolates", "coins", "cookies", "crab", "crocodile",
@@ -36,7 +36,7 @@ _THIN = frozenset({"bird", "spider", "umbrella", "bicycle", "windmill", "antenna
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """`rgb` is HxWx3 uint8, `alpha` HxW and `subject` HxWx3 float32 0 to 1: what truly belongs to it."""
+    """`rgb` is HxWx3 uint8, `alpha` HxW and `subject` HxWx3 float32 from 0 to 1, the exact foreground."""
 
     rgb: NDArray[np.uint8]
     alpha: Array
@@ -48,8 +48,11 @@ class Composite:
 def composite(
     seed: int, stratum: Stratum, size: tuple[int, int] = (384, 448), *, share: float = 0.0, at: float = -1.0
 ) -> Composite:
-    """One picture (height, width). `share` is the subject's height as a part of the picture's, `at` where
-    its middle stands across (0 to 1); both are drawn where they are not given."""
+    """Generate one image of `size` (height, width).
+
+    `share` is the subject's height as a fraction of the image's, `at` its horizontal center from 0 to 1;
+    both are random by default.
+    """
     rng = np.random.default_rng([seed, STRATA.index(stratum)])
     height, _ = size
     back = _ground(rng, size, stratum)
@@ -65,18 +68,19 @@ def composite(
 
 
 def layers(seed: int, stratum: Stratum, size: tuple[int, int], *, share: float) -> tuple[Array, Array, Array]:
-    """A ground, and the alpha and the colours of a subject in its middle, `share` of the height tall."""
+    """Return a background, and the alpha and color of a centered subject `share` of the height tall."""
     rng = np.random.default_rng([seed, STRATA.index(stratum)])
     ground = _ground(rng, size, stratum)
     _, alpha, paint = _body(rng, size, size[0] * share, 0.5, ground)
     rows = np.flatnonzero(alpha.max(1) > 0)
-    middle = size[0] / 2 - (rows[0] + rows[-1]) / 2  # up to where the camera looks
+    # Center the subject on the camera's axis.
+    middle = size[0] / 2 - (rows[0] + rows[-1]) / 2
     move = np.array([[1, 0, 0], [0, 1, middle]])
     raised = [cv2.warpAffine(one.astype(np.float32), move, size[::-1]) for one in (alpha, paint)]
     return ground.astype(np.float32), raised[0], raised[1]
 
 
-# -- grounds -----------------------------------------------------------------------------------------
+# -- backgrounds -------------------------------------------------------------------------------------
 
 
 def _colour(rng: np.random.Generator, low: float = 0.1, high: float = 0.95) -> Array:
@@ -164,7 +168,8 @@ def _body(
     rng: np.random.Generator, size: tuple[int, int], tall: float, middle: float, back: Array
 ) -> tuple[str, Array, Array]:
     local, colour = back.mean((0, 1)), _colour(rng)
-    for _ in range(40):  # a subject in the colour of its ground is nobody's to find
+    # A subject in the color of its background cannot be found.
+    for _ in range(40):
         if np.linalg.norm(colour - local) > 0.3:
             break
         colour = _colour(rng)
@@ -176,7 +181,7 @@ def _body(
 
 
 def _new(name: str, part: shapes.ShapePart) -> bool:
-    """Whether a part of a shape was drawn since the corpus was."""
+    """Return whether a part of a shape was added after the corpus."""
     return part.optional and (part.role in _WORN_LATER or name == "person")
 
 

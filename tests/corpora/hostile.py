@@ -1,4 +1,4 @@
-"""Texts that want to run something in a reader's browser, or to make it ask another host."""
+"""Texts that try to run a script in a reader's browser, or to make it request another host."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A made-up reference work about an archipelago, with questions whose answers are known.
+"""Fictional encyclopedia of an archipelago, with questions whose answers are known.
 
-It is another kind of corpus than the company's wiki: encyclopedia articles, council minutes, and diaries,
-with many similar names. `islands.toml` has its words; a seed makes the pages the same on every machine. The
-questions are of these kinds: `fact`, `open` (in other words than the page), `temporal`, `multi-hop` (the
-answer is on a page that another one links to), and `list` (several pages answer).
+Unlike the company's wiki, it has encyclopedia articles, council minutes, and diaries, with many similar
+names. `islands.toml` has its words; a seed makes the pages the same on every machine. The questions are
+of these kinds: `fact`, `open` (in other words than the page), `temporal`, `multi-hop` (the answer is on a
+page that another one links to), and `list` (several pages answer).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Made = Iterator[tuple[Page, list[Question]]]
 
 @dataclass
 class _World:
-    """The names that pages refer to each other by."""
+    """Names that pages refer to each other by."""
 
     draw: random.Random
     villages: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -38,7 +38,7 @@ class _World:
 
 
 def islands(seed: int = 11) -> Wiki:
-    """The reference work of a seed."""
+    """Return the encyclopedia of a seed."""
     draw = random.Random(seed)  # noqa: S311  # a corpus that is the same everywhere
     world = _World(draw)
     names = [f"{head} {tail}" for head in WORDS["heads"] for tail in WORDS["tails"]]

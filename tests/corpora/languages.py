@@ -1,4 +1,4 @@
-"""Pages and questions in languages beside English, each language a memory of its own.
+"""Pages and questions in languages other than English, each language in a separate memory.
 
 The names in `languages.toml` only connect questions with pages: slugs and titles have numbers.
 """

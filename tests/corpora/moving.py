@@ -1,7 +1,7 @@
-"""Films whose subject is known in every frame to the last half-transparent pixel, made from a seed.
+"""Videos with an exactly known subject in every frame, generated from a seed.
 
-A subject of `composites` moves before one of its grounds: before a camera that stands (`standing`), that
-follows it (`following`: the ground slides by), or that is held by hand (`handheld`).
+A subject of `composites` moves in front of one of its backgrounds: with a static camera (`standing`),
+a camera that follows it (`following`: the background moves), or a handheld one (`handheld`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _NOISE = 0.006
 def film(
     seed: int, stratum: Stratum, shot: Shot, frames: int = 24, size: tuple[int, int] = (216, 288)
 ) -> Iterator[tuple[NDArray[np.uint8], Array]]:
-    """Each frame (height, width, 3) and its subject's alpha."""
+    """Yield each frame (height, width, 3) and the alpha of its subject."""
     rng = np.random.default_rng([seed, composites.STRATA.index(stratum), SHOTS.index(shot)])
     height, width = size
-    wide = (height + height // 3, width + width // 2)  # what the camera may come to see
+    # Cover everything that the camera may show.
+    wide = (height + height // 3, width + width // 2)
     ground, alpha, paint = composites.layers(seed, stratum, wide, share=0.42)
     walk = rng.uniform(0.12, 0.3) * width * rng.choice([-1, 1])
     bob, turn = rng.uniform(0.005, 0.02) * height, rng.uniform(2, 7)

@@ -1,4 +1,4 @@
-"""Files that call themselves films and would send a careless demuxer to other files, or over the network."""
+"""Files that claim to be videos and would make an unprotected demuxer open other files or URLs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = (
 
 
 def files(canary: str) -> dict[str, bytes]:
-    """Every trick by its name; each names the address `canary`, or a file of the machine."""
+    """Return the files by name; each refers to the address `canary`, or to a file of this machine."""
     local = "file:///etc/passwd"
     playlist = "#EXTM3U\n#EXT-X-MEDIA-SEQUENCE:0\n#EXTINF:10.0,\n{}\n#EXT-X-ENDLIST\n"
     concat = f"ffconcat version 1.0\nfile '{local}'\nfile '{canary}/concat.mp4'\n"

@@ -1,9 +1,9 @@
-"""A made-up company's wiki with questions whose answers are known: the corpus of the retrieval gate.
+"""Wiki of a fictional company with questions whose answers are known: the corpus of the retrieval gate.
 
-`wiki.toml` has what it is made of, and one seed says how: the pages are the same on every machine. Questions
-are worded otherwise than the pages: an outage is asked for by what users saw of it, a rule by what somebody
-wants to do. Some answers stand in one section of a long page, some in the log's entry of the next day, which
-names its project by its folder alone.
+`wiki.toml` has its words; a seed makes the pages the same on every machine. Questions use other words than
+the pages: for an outage they describe its symptoms, for a rule the action that it covers. Some answers are
+in one section of a long page, some in the log entry of the next day, which names its project by its
+folder alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MONTHS = _YEAR.split()
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as it is written."""
+    """Page as it is written."""
 
     slug: str
     title: str
@@ -33,7 +33,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, the slugs of the pages that answer it, and the kind of difficulty it is."""
+    """Question, the slugs of the pages that answer it, and its kind of difficulty."""
 
     text: str
     answers: tuple[str, ...]
@@ -49,12 +49,12 @@ class Wiki:
 
 
 def slug(text: str) -> str:
-    """`people/ines-okafor` of `Ines Okafor`, without the folder."""
+    """Return `people/ines-okafor` for `Ines Okafor`, without the folder."""
     return "-".join("".join(char if char.isalnum() else " " for char in text.lower()).split())
 
 
 def wiki(seed: int = 7) -> Wiki:
-    """The wiki of a seed."""
+    """Return the wiki of a seed."""
     draw = random.Random(seed)  # noqa: S311  # a corpus that is the same everywhere
     results: list[tuple[Page, Sequence[Question]]] = []
     for part in (_people, _firms, _projects, _decisions, _incidents, _guides, _meetings, _logs):
@@ -181,7 +181,7 @@ def _meetings(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
 
 
 def _logs(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
-    """Days of a project: the answer stands a day after the words that the question has."""
+    """Yield days of a project, where the answer is in the log a day after the words of the question."""
     for project in WORDS["projects"]:
         day, steps = 1, draw.sample(WORDS["steps"], len(WORDS["steps"]))
         for (first, second, request), thing in zip(
@@ -200,7 +200,7 @@ def _logs(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
 
 
 def _turn(table: str, number: int) -> Any:
-    """The rows of a table one after the other, round and round."""
+    """Return the rows of a table one after the other, cyclically."""
     rows = WORDS[table]
     return rows[number % len(rows)]
 

@@ -1,6 +1,6 @@
-"""As much of Azure's Blob Storage as a store uses, on a thread of this process: blobs, blocks, ranges, lists.
+"""In-process fake of Azure Blob Storage: the subset that a store uses (blobs, blocks, ranges, lists).
 
-It looks at no signature. What it answers follows the service's REST reference.
+Signatures are not checked. Responses follow the service's REST reference.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
 class Blob(NamedTuple):
-    """One blob."""
-
     data: bytes
     kind: str
     tag: str
@@ -30,7 +28,7 @@ class Blob(NamedTuple):
 
 
 class Azure(ThreadingHTTPServer):
-    """The account: blobs by `container/name`, and blocks that no list has named yet."""
+    """Storage account: blobs by `container/name`, and uncommitted blocks."""
 
     daemon_threads = True
 
@@ -44,12 +42,12 @@ class Azure(ThreadingHTTPServer):
 
     @property
     def options(self) -> dict[str, str]:
-        """What `[buckets.az]` would say of it."""
+        """Return the settings of `[buckets.az]` for this account."""
         endpoint = f"http://127.0.0.1:{self.server_port}/{ACCOUNT}"
         return {"account_name": ACCOUNT, "account_key": KEY, "endpoint": endpoint}
 
     def new_container(self) -> str:
-        """A fresh container's name."""
+        """Return the name of a new container."""
         name = f"container{len(self.containers)}"
         self.containers.add(name)
         return name
@@ -57,7 +55,7 @@ class Azure(ThreadingHTTPServer):
 
 @functools.cache
 def server() -> Azure:
-    """This process's account."""
+    """Return the account of this process, starting its server on the first call."""
     result = Azure()
     threading.Thread(target=result.serve_forever, daemon=True).start()
     return result
@@ -68,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Azure  # pyright: ignore[reportIncompatibleVariableOverride] - no other server has this handler
 
     def do_PUT(self) -> None:
-        """Put a blob, a block, or a list of blocks."""
+        """Store a blob, a block, or a block list."""
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path, query = self._asked()
         with self.server.lock:
@@ -94,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(201, b"", {"ETag": blob.tag, "Last-Modified": formatdate(blob.at, usegmt=True)})
 
     def do_POST(self) -> None:
-        """A batch, which is how blobs are deleted: requests in parts, and an answer in parts."""
+        """Handle a batch of deletions: a multipart request with a multipart response."""
         data = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         paths = [unquote(path) for path in re.findall(r"^DELETE (\S+) HTTP", data, re.MULTILINE)]
         parts: list[str] = []
@@ -110,11 +108,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(202, body, {"Content-Type": "multipart/mixed; boundary=parts"})
 
     def do_HEAD(self) -> None:
-        """Tell of a blob."""
+        """Return the properties of a blob."""
         self.do_GET()
 
     def do_GET(self) -> None:
-        """A blob, a part of it, or a list."""
+        """Return a blob, a range of it, or a list."""
         path, query = self._asked()
         with self.server.lock:
             if query.get("comp") == "list":
@@ -143,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(206, blob.data[start : end + 1], headers)
 
     def _list(self, container: str, query: dict[str, str]) -> None:
-        """Two a page, so that pages are turned."""
+        """Return pages of two blobs, so that clients must follow the continuation marker."""
         prefix, marker = query.get("prefix", ""), query.get("marker", "")
         names = sorted(
             name.partition("/")[2] for name in self.server.blobs if name.startswith(f"{container}/")
@@ -181,4 +179,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Write no access log."""

@@ -1,11 +1,11 @@
-"""The ground that the suite runs on: which database and which store of files the folder of a test has.
+"""Database and blob store on which the folder of a test runs.
 
-Without a choice the suite runs on SQLite and files, and the tests of contracts and of money on every
-ground. `pytest --ground=postgres+s3`, or `SIXFOLD_TEST_GROUND=postgres+s3`, turns the whole suite to
-PostgreSQL and S3; `postgres` or `s3` alone turns one half.
+By default the suite runs on SQLite and files, and the tests of contracts and of money on every
+backend. `pytest --ground=postgres+s3`, or `SIXFOLD_TEST_GROUND=postgres+s3`, runs the whole suite on
+PostgreSQL and S3; `postgres` or `s3` alone replaces one of the two.
 
-A folder keeps its ground: `lay` writes it down there, and whoever opens the same folder later, in this
-process or in a child, finds it again. So a test that restarts a server only has to keep its folder.
+The choice is recorded in the folder, so that this process or a child that opens the folder again uses
+the same backends. A test that restarts a server only has to reuse its folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _chosen = {"database": "sqlite", "blobs": "files", "run": ""}
 
 
 def choose(text: str, run: str) -> None:
-    """Set the ground of every folder that is laid from now on: `postgres+s3`, or one of its halves.
+    """Set the backends of new folders: `postgres+s3`, or one of its halves.
 
     `run` names the test run; the processes of one run share their servers.
     """
@@ -44,36 +44,36 @@ def choose(text: str, run: str) -> None:
 
 
 def chosen_database() -> str:
-    """`sqlite` or `postgres`: what the whole suite runs on."""
+    """Return the database of the whole suite: `sqlite` or `postgres`."""
     return _chosen["database"]
 
 
 def chosen_blobs() -> str:
-    """`files` or `s3`: what the whole suite runs on."""
+    """Return the blob store of the whole suite: `files` or `s3`."""
     return _chosen["blobs"]
 
 
 def database_url(folder: Path, back: str | None = None) -> str:
-    """Where the database of a test's folder lies: empty for a SQLite file in it, else a URL.
+    """Return the database URL of a test's folder, empty for a SQLite file in it.
 
-    The first call lays the ground (`back`, else what was chosen); later ones, in any process, find it.
+    The first call records the backend (`back`, or the suite's); later calls in any process reuse it.
     """
     makers = {"sqlite": _file, "postgres": _postgres}
     return _laid(folder / DATABASE_FILE, back, _chosen["database"], makers)
 
 
 def blob_url(folder: Path, back: str | None = None) -> str:
-    """Where the content of a test's folder lies: empty for files in it, else a URL. See `database_url`."""
+    """Return the blob store URL of a test's folder, empty for files in it. See `database_url`."""
     text = _laid(folder / BLOB_FILE, back, _chosen["blobs"], {"files": _file, "s3": _s3})
     url, _, endpoint = text.partition("\n")
-    if endpoint:  # obstore looks for it there, in this process and in a child that finds the note
+    if endpoint:  # obstore reads the endpoint from the environment, in this process and in its children.
         for name, value in s3.environment(endpoint).items():
             os.putenv(name, value)
     return url
 
 
 def open_blobs(folder: Path) -> BlobStore:
-    """The content of a test's folder, opened."""
+    """Open the blob store of a test's folder."""
     from sixfold.app import storage  # noqa: PLC0415 - conftest comes before the product
     from sixfold.settings import Settings  # noqa: PLC0415 - the same
 
@@ -81,7 +81,7 @@ def open_blobs(folder: Path) -> BlobStore:
 
 
 def break_blobs(folder: Path) -> None:
-    """Let nothing be stored in a test's folder from here on; nothing may have been stored before."""
+    """Make every write to the blob store of a test's folder fail; it must still be empty."""
     url = blob_url(folder)
     if url:
         s3.server().request("DELETE", f"/{url.removeprefix('s3://').partition('/')[0]}")
@@ -91,7 +91,7 @@ def break_blobs(folder: Path) -> None:
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    """The settings by which a product in this process stands on the ground of `folder`."""
+    """Return the settings that run a product in this process on the backends of `folder`."""
     urls = {"database_url": database_url(folder), "blob_url": blob_url(folder)}
     if urls["blob_url"]:
         urls["upload_url"] = f"{urls['blob_url'].removesuffix('/store')}/uploads"
@@ -99,7 +99,7 @@ def settings(folder: Path) -> dict[str, Any]:
 
 
 def environ(folder: Path) -> dict[str, str]:
-    """The same for a server in a process of its own."""
+    """Return the environment variables that run a server process on the backends of `folder`."""
     inputs = {f"SIXFOLD_{name.upper()}": value for name, value in settings(folder).items()}
     return inputs | (s3.environment(s3.server().endpoint) if blob_url(folder) else {})
 
@@ -119,7 +119,7 @@ def _file() -> str:
 
 
 def _s3() -> str:
-    """A new bucket, and on the next line where its server is."""
+    """Return the name of a new bucket and, on the next line, the endpoint of its server."""
     if s3.LACKING:
         pytest.skip(f"{s3.LACKING}: the extra `test` has it")
     server = s3.server()
@@ -127,7 +127,7 @@ def _s3() -> str:
 
 
 def shared_folder(name: str) -> Path:
-    """A path that the processes of one test run share, as the home of a server that they share."""
+    """Return a path that the processes of one test run share, for the data of a shared server."""
     folder = Path(tempfile.gettempdir()) / f"sixfold-tests-{_chosen['run']}"
     folder.mkdir(exist_ok=True)
     _goes_when_empty(folder)
@@ -136,7 +136,7 @@ def shared_folder(name: str) -> Path:
 
 @functools.cache
 def _goes_when_empty(folder: Path) -> None:
-    """With the last process of the run; its servers, begun later than this, have ended by then."""
+    """Remove the folder with the last process of the run; its servers have stopped by then."""
 
     def go() -> None:
         with contextlib.suppress(OSError):
@@ -146,18 +146,18 @@ def _goes_when_empty(folder: Path) -> None:
 
 
 def postgres_databases() -> postgres.Databases:
-    """The databases of this run; skips where there can be none."""
+    """Return the databases of this run; skip the test if PostgreSQL is not installed."""
     if postgres.LACKING:
         pytest.skip(f"{postgres.LACKING}: the extra `test` has it")
     return postgres.Databases(shared_folder("postgres"))
 
 
 def _postgres() -> str:
-    """An empty database with the schema of this program."""
+    """Return the URL of an empty database with the current schema."""
     return postgres_databases().lend()
 
 
 def forget() -> None:
-    """Take back the databases that were lent since the last call."""
+    """Reclaim the databases that were lent since the last call."""
     if postgres.is_lent():
         postgres_databases().take_back()

@@ -11,22 +11,22 @@ from tests.harness import azure, s3
 
 
 def bucket(url: str, seconds: float = 10) -> Bucket:
-    """A bucket of this process's server by its URL."""
+    """Return a bucket of this process's server by its URL."""
     return open_bucket(url, BucketAccess(s3.server().options, seconds))
 
 
 def cache(folder: Path, size: int = 256 << 20) -> BlobCache:
-    """A cache as a server has it."""
+    """Return a blob cache configured as in a server."""
     return BlobCache(folder, CacheLimits(size, 60))
 
 
 def s3_store(folder: Path) -> ObjectStore:
-    """A store with a bucket of its own, of keys that may be replaced."""
+    """Return a store with a new bucket, whose keys may be overwritten."""
     return ObjectStore(bucket(f"s3://{s3.server().new_bucket()}"), cache(folder.with_name("cache")))
 
 
 def content_store(folder: Path, url: str = "") -> ObjectStore:
-    """A store of blobs by their content, in a bucket of its own unless one is named."""
+    """Return a content-addressed blob store, in a new bucket unless `url` names one."""
     return ObjectStore(
         bucket(url or f"s3://{s3.server().new_bucket()}/some/prefix"),
         cache(folder / "cache"),
@@ -35,7 +35,7 @@ def content_store(folder: Path, url: str = "") -> ObjectStore:
 
 
 def gcs_store(folder: Path) -> ObjectStore:
-    """Google's client on the S3 server: the part of its protocol that both have, without preconditions."""
+    """Return Google's client on the S3 server: the common subset of both protocols, without preconditions."""
     server = s3.server()
     access = BucketAccess({"base_url": server.endpoint, "bearer_token": "a-token"}, 10)
     return ObjectStore(
@@ -44,7 +44,7 @@ def gcs_store(folder: Path) -> ObjectStore:
 
 
 def azure_store(folder: Path) -> ObjectStore:
-    """Azure's client on a stand-in of its service."""
+    """Return Azure's client on the fake of its service."""
     account = azure.server()
     lies = open_bucket(f"az://{account.new_container()}/prefix", BucketAccess(account.options, 10))
     return ObjectStore(lies, cache(folder.with_name("cache")))

@@ -1,4 +1,4 @@
-"""Recomputes a charge from what the API shows of it, in exact fractions and by no code of the product."""
+"""Recomputation of a charge from its API representation, in exact fractions, without the product's code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def recomputed(charge: Mapping[str, Any]) -> int:
-    """Micro-dollars: the sum of quantity times rate, rounded up once, and no more than the limit."""
+    """Return micro-dollars: the sum of quantity times rate, rounded up once, capped at the limit."""
     summed = sum(
         Fraction(Decimal(str(line["quantity"]))) * micros(line["rate_usd"]) / line["per"]
         for line in charge["lines"]
@@ -20,5 +20,5 @@ def recomputed(charge: Mapping[str, Any]) -> int:
 
 
 def micros(usd: str) -> int:
-    """Micro-dollars of an amount in USD."""
+    """Convert an amount in USD to micro-dollars."""
     return int(Decimal(usd) * 1_000_000)

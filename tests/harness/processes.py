@@ -1,4 +1,4 @@
-"""Programs that tests start: each has an end, and whatever it started itself ends with it."""
+"""Programs that tests start, with a bounded lifetime that includes their child processes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PATIENCE_SECONDS = 60  # for what takes a moment: a loaded machine is slow, and patience costs nothing
-STORY_SECONDS = 200  # for what is most of a test: less than a test may take
+# For short operations; generous, since a loaded machine is slow.
+PATIENCE_SECONDS = 60
+# For operations that are most of a test; below the timeout of a test.
+STORY_SECONDS = 200
 Words = Sequence[str | os.PathLike[str]]
 
 
 def began(command: Words, **more: Any) -> subprocess.Popen[str]:
-    """Start a program in a group of its own, which `ended` ends as a whole."""
+    """Start a program in a new process group, which `ended` stops as a whole."""
     return subprocess.Popen(command, start_new_session=True, text=True, **more)
 
 
 def ran(
     command: Words, seconds: float = PATIENCE_SECONDS, *, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A program's end and what it said; status −9 where it did not end in time, and was killed."""
+    """Run a program and return its status and output; status −9 if it was killed at the timeout."""
     pipe = subprocess.PIPE
     process = began(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
     try:
@@ -37,7 +39,7 @@ def ran(
 
 
 def ended(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
-    """Tell a program to end, and kill it where it does not; gives its status."""
+    """Send a signal, kill the program if it does not stop, and return its exit status."""
     process.send_signal(number)
     with suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE_SECONDS)
@@ -46,8 +48,9 @@ def ended(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
 
 
 def kill(process: subprocess.Popen[Any]) -> None:
-    """End a program, what is left of a group of its own, and the pipes to it."""
-    with suppress(ProcessLookupError):  # there is no such group, or nobody is left in it
+    """Kill a program and its process group, and close its pipes."""
+    # The process group may not exist, or may be empty.
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
     process.wait(PATIENCE_SECONDS)
@@ -57,7 +60,7 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 
 async def gone(process: asyncio.subprocess.Process) -> int:
-    """Wait for a program that was told to end, and kill it where it does not; gives its status."""
+    """Wait for a program that is stopping, kill it at the timeout, and return its exit status."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await process.wait()
@@ -66,7 +69,7 @@ async def gone(process: asyncio.subprocess.Process) -> int:
 
 
 async def told(process: asyncio.subprocess.Process, seconds: float = STORY_SECONDS) -> tuple[bytes, bytes]:
-    """What a program says and what it complains of, until its end; it and its group end with this."""
+    """Return the standard output and error of a program when it ends; kill it and its group after that."""
     try:
         async with asyncio.timeout(seconds):
             out, err = await process.communicate()
@@ -76,9 +79,9 @@ async def told(process: asyncio.subprocess.Process, seconds: float = STORY_SECON
 
 
 async def killed(process: asyncio.subprocess.Process) -> int:
-    """End a program and what is left of a group of its own, wherever it stands; gives its status.
+    """Kill a program and its process group, and return its exit status.
 
-    `wait` would wait for its pipes as well, which whatever it started may hold open.
+    `wait` would also wait for its pipes, which its child processes may hold open.
     """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""An S3 server for tests (moto): one per test process, in a process of its own, and buckets on it."""
+"""S3 server for tests (moto): a separate process per test process, and buckets on it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _NUMBERS = itertools.count()
 
 @dataclass(frozen=True)
 class S3:
-    """A running server."""
+    """Running S3 server."""
 
     port: int
 
     @property
     def endpoint(self) -> str:
-        """Its origin."""
+        """Return the origin of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def options(self) -> dict[str, str]:
-        """What `[stores.s3]` would say of it."""
+        """Return the settings of `[stores.s3]` for this server."""
         return {
             "endpoint": self.endpoint,
             "access_key_id": KEY,
@@ -48,13 +48,13 @@ class S3:
         }
 
     def new_bucket(self) -> str:
-        """A fresh bucket's name."""
+        """Return the name of a new bucket."""
         name = f"bucket{os.getpid()}x{next(_NUMBERS)}"
         self.request("PUT", f"/{name}")
         return name
 
     def request(self, method: str, path: str) -> bytes:
-        """One plain request, unsigned: this server asks for no signature."""
+        """Send one unsigned request; this server does not check signatures."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request(method, path)
@@ -67,7 +67,7 @@ class S3:
 
 
 def environment(endpoint: str) -> dict[str, str]:
-    """How obstore is told of a server that is not Amazon's."""
+    """Return the environment variables that point obstore at a server other than Amazon's."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ALLOW_HTTP": "true",
@@ -79,7 +79,7 @@ def environment(endpoint: str) -> dict[str, str]:
 
 @functools.cache
 def server() -> S3:
-    """This process's server, started when it is first asked for; it ends with this process."""
+    """Return the server of this process, starting it on the first call; it stops with this process."""
     child = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("s3_child.py"))],
         stdin=subprocess.PIPE,

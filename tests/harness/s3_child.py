@@ -1,4 +1,4 @@
-"""An S3 server for tests, in a process of its own; it prints its port, and ends when its input does."""
+"""S3 server for tests, as a separate process that prints its port and stops when its input ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moto.server import ThreadedMotoServer
 
 
 def main() -> None:
-    """Serve until nobody holds our input any more."""
+    """Serve until standard input is closed."""
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()

@@ -1,4 +1,4 @@
-"""`sixfold serve` on asyncio's loop: records the longest callback of the loop in a file that tests read.
+"""`sixfold serve` on asyncio's loop, recording the longest callback of the loop in a file that tests read.
 
 Usage: python -m tests.loops.child FILE serve --port 0 …
 """
@@ -17,11 +17,12 @@ import uvloop
 
 from sixfold.cli import main
 
-LAYOUT = struct.Struct("<d")  # seconds of processor time of the loop's thread
+# CPU seconds of the loop's thread.
+LAYOUT = struct.Struct("<d")
 
 
 class Meter:
-    """Runs handles of the loop and keeps the longest time that one took until a reader resets it."""
+    """Runner of the loop's handles that records the longest CPU time until a reader resets it."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -29,7 +30,6 @@ class Meter:
         self._run: Callable[[asyncio.Handle], None] = vars(asyncio.Handle)["_run"]
 
     def run(self, handle: asyncio.Handle) -> None:
-        """Run one handle."""
         begun = time.thread_time()
         self._run(handle)
         seconds = time.thread_time() - begun
@@ -38,7 +38,7 @@ class Meter:
 
 
 def serve(path: Path) -> int:
-    """Serve with asyncio's loop, whose handles are Python's, in the place of uvloop's."""
+    """Serve with asyncio's loop instead of uvloop's, since its handles are Python code."""
     meter = Meter(path)
     setattr(asyncio.Handle, "_run", lambda handle: meter.run(handle))  # noqa: B010  # a method of the library
     uvloop.new_event_loop = asyncio.new_event_loop

@@ -1,4 +1,4 @@
-"""The largest documents of each class that readers accept, made for a limit on bytes."""
+"""Largest documents of each class that readers accept, generated for a limit in bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Builder = Callable[[int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A class of input, the type that its request claims, and the bytes of the largest for a limit."""
+    """Class of input, the content type of its request, and a builder of the largest document for a limit."""
 
     name: str
     content_type: str
@@ -55,7 +55,7 @@ class Document:
 
 
 def _object(value: Builder, most: int, items: int = 0) -> bytes:
-    """An object whose members share the bytes, or a number of items."""
+    """Return a builder of an object whose members share the bytes, or a number of items."""
     share = items // len(_FIELDS) if items else most // len(_FIELDS) - 24
     return b"{" + b",".join(b'"%s":%s' % (name.encode(), value(share)) for name in _FIELDS) + b"}"
 
@@ -82,7 +82,7 @@ _STRINGS = {
     "escapes": b"\\n",
     "punctuation": b'\\",{',
 }
-# What builds some items, the most that are accepted, and the bytes of each.
+# Builder of a number of items, the most that are accepted, and the bytes of each.
 _ITEMS: Mapping[str, tuple[Builder, int, int]] = {
     "numbers": (_list(_SLOW_NUMBER), _LIMITS.values, 24),
     "objects": (_list(b'{"a":1}'), _LIMITS.containers, 8),
@@ -122,7 +122,7 @@ _DISPOSITION = b'--b\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\
 
 
 def part(name: bytes, data: bytes, filename: bytes = b"") -> bytes:
-    """One part of a form."""
+    """Return one part of a multipart form."""
     return _DISPOSITION % (name, b'; filename="%s"' % filename if filename else b"", data)
 
 
@@ -156,7 +156,7 @@ def _multipart() -> Iterator[Document]:
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """A chunk of a PNG."""
+    """Return a chunk of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
@@ -308,18 +308,18 @@ def _markdown() -> Iterator[Document]:
 
 
 def node(number: int, **inputs: Any) -> dict[str, Any]:
-    """A node of a graph in the API's format."""
+    """Return a node of a graph in the API's format."""
     return {"class_type": "ImageInvert", "inputs": {"image": [str(number), 0], **inputs}}
 
 
 def graph(most: int) -> bytes:
-    """A chain of as many nodes as a graph may have, under each name that routes read."""
+    """Return a chain of as many nodes as a graph may have, under each name that routes read."""
     chain: Mapping[str, Any] = {str(at): node(at - 1) for at in range(1, min(4_990, most // 140))}
     return json.dumps({"workflow": chain, "prompt": chain, "a": {}, "b": {}}).encode()
 
 
 def subgraphs(most: int) -> bytes:
-    """Subgraphs that hold two of the next each, thirty deep."""
+    """Return subgraphs that contain two of the next level each, thirty levels deep."""
     definitions = [
         {
             "id": str(at),

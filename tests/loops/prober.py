@@ -1,4 +1,4 @@
-"""Asks a path of a server again and again until its standard input ends; prints the longest wait in ms.
+"""Client that requests a path repeatedly until its standard input ends, and prints the longest wait in ms.
 
 Usage: python prober.py PORT PATH
 """
@@ -14,7 +14,7 @@ INTERVAL_SECONDS = 0.01
 
 
 def probe(port: int, path: str, ended: threading.Event) -> float:
-    """The longest time in seconds that a response took."""
+    """Return the longest response time in seconds."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     longest = 0.0
     while not ended.wait(INTERVAL_SECONDS):

@@ -1,4 +1,4 @@
-"""The measuring server in a process of its own, and what one request costs it."""
+"""Server process with a meter of its event loop, and the cost of one request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The status of a response, or 0 where the server closed the connection, and what the request took."""
+    """Status of a response, or 0 if the server closed the connection, and the cost of the request."""
 
     status: int
     loop_ms: float
@@ -31,7 +31,7 @@ class Cost:
 
 
 class MeteredServer:
-    """A server, the meter of its loop, and the credentials of its account."""
+    """Server, the meter of its loop, and the credentials of its account."""
 
     def __init__(self, server: Server, meter: mmap.mmap) -> None:
         self.server = server
@@ -41,11 +41,10 @@ class MeteredServer:
         self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     async def sign_in(self) -> None:
-        """Add a session of the pages to `known`."""
+        """Add a login session to `known`."""
         _, text = await self.server.command("account", "link", "local@localhost")
         result = re.search(r"/signin\?token=\S+", text)
         assert result is not None, text
@@ -59,12 +58,14 @@ class MeteredServer:
         self.known |= {"Cookie": cookie, "X-CSRF-Token": token[1]}
 
     def cost(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Cost:
-        """Send one request and return what it took."""
+        """Send one request and return its cost."""
         before = self._memory("VmRSS")
-        (self._process / "clear_refs").write_text("5")  # resets the peak
+        # Resets the peak.
+        (self._process / "clear_refs").write_text("5")
         LAYOUT.pack_into(self._meter, 0, 0.0)
         status, text = self.send(method, path, body, headers)
-        self.send("GET", "/livez", None, {})  # the callback that sent the response has ended
+        # Wait until the callback that sent the response has ended.
+        self.send("GET", "/livez", None, {})
         grown = self._memory("VmHWM") - before
         return Cost(status, 1000 * LAYOUT.unpack_from(self._meter)[0], grown, text)
 
@@ -74,10 +75,14 @@ class MeteredServer:
         return int(result[1]) * _KIB
 
     def send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, str]:
-        """Send one request; returns its status, 0 for a closed connection, and how the response begins."""
+        """Send one request; return its status, 0 for a closed connection, and the start of the response."""
         connection = self._connection
         try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # refused before it was read
+            with suppress(
+                BrokenPipeError,
+                ConnectionResetError,
+                # The server rejected the request before reading its body.
+            ):
                 connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
             text = answer.read(400).decode("utf-8", "replace")
@@ -91,7 +96,7 @@ class MeteredServer:
 
 @asynccontextmanager
 async def metered(folder: Path, *, is_metered: bool = True) -> AsyncIterator[MeteredServer]:
-    """A server for the length of a test, with a person signed in; without a meter it has its own loop."""
+    """Run a server with a signed-in user; without a meter it uses its own loop."""
     path = folder / "meter"
     path.write_bytes(bytes(LAYOUT.size))
     program = (sys.executable, child.__file__, str(path)) if is_metered else servers.PROGRAM
