@@ -1,4 +1,4 @@
-"""A whole server in this process for tests: the real product, a small painter, three accounts, a client."""
+"""In-process server for tests: the real product with a fast fake engine, three accounts, and a client."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.api.fake_engines:DotEngine"
 
 
-_document = functools.cache(app_catalog.models_document)  # reading it takes longer than many a test
+# Reading it takes longer than many tests.
+_document = functools.cache(app_catalog.models_document)
 
 
 def small_models(quality: str = "full") -> Mapping[str, Any]:
-    """The bundled catalogue with every engine replaced by the painter of dots."""
+    """Return the bundled catalog with every engine replaced by `DotEngine`."""
     document = _document()
     engines = {name: {**row, "factory": DOT, "quality": quality} for name, row in document["engines"].items()}
     return {**document, "engines": engines}
@@ -41,7 +42,7 @@ def small_models(quality: str = "full") -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class AppFixture:
-    """What a test needs: `key` has 5 USD, `other` too, `poor` nothing."""
+    """Running server and its accounts: `key` has 5 USD, `other` too, `poor` nothing."""
 
     product: Application
     asgi: ASGIApp
@@ -54,45 +55,45 @@ class AppFixture:
 
     @property
     def bearer(self) -> dict[str, str]:
-        """The header of the first account's key."""
+        """Return the authorization header of the first account."""
         return bearer(self.key)
 
     async def balance(self) -> tuple[str, str]:
-        """Posted and held money of the first account."""
+        """Return the posted and held balance of the first account."""
         account = await self.product.database.read(accounts.by_id(self.account.id))
         return money.format_usd(account.posted), money.format_usd(account.held)
 
     async def until(self, posted: str, held: str) -> None:
-        """Wait until the first account's money stands so."""
+        """Wait until the first account has this posted and held balance."""
         async with asyncio.timeout(60):
             while await self.balance() != (posted, held):  # noqa: ASYNC110 - money has no event to wait for
                 await asyncio.sleep(0.005)
 
     async def faults(self) -> tuple[str, ...]:
-        """What is wrong with the ledger."""
+        """Return the faults that the verification of the ledger reports."""
         return await self.product.database.read(ledger_queries.verify())
 
     async def operator_key(self) -> str:
-        """A key of the operator's with every right."""
+        """Return an operator key with every right."""
         result = keys.create(self.operator.id, granted=rights.ALL)
         return (await self.product.database.write(result)).api_key
 
     async def limited_key(self, scope: Scope) -> str:
-        """Another key of the first account."""
+        """Return another key of the first account."""
         return (await self.product.database.write(keys.create(self.account.id, scope))).api_key
 
     def visitor(self, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
-        """A client without cookies, from another address."""
+        """Return a client without cookies, from another address."""
         return client(self.asgi, peer, base_url, self.product)
 
 
 def bearer(key: str) -> dict[str, str]:
-    """A key as a header."""
+    """Return the authorization header of a key."""
     return {"Authorization": f"Bearer {key}"}
 
 
 class CheckedClient(httpx.AsyncClient):
-    """A client that compares every whole answer with its document."""
+    """Client that validates every response against its OpenAPI document."""
 
     def __init__(self, app: ASGIApp, product: Application | None, **options: Any) -> None:
         self._app, self._product = app, product
@@ -108,7 +109,7 @@ class CheckedClient(httpx.AsyncClient):
 def client(
     app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN, product: Application | None = None
 ) -> httpx.AsyncClient:
-    """A client of an application in this process; with its product, every answer is checked."""
+    """Return a client of an in-process application; with `product`, responses are validated."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(peer, 40000))
     return CheckedClient(app, product, transport=transport, base_url=base_url, timeout=60)
 
@@ -117,8 +118,8 @@ def client(
 async def running_app(
     folder: Path, models: Mapping[str, Any] | None = None, *, source: Any = None, **changes: Any
 ) -> AsyncIterator[AppFixture]:
-    """The server, running; settings are given by name, or come from a `config_reload.Source`."""
-    # A run that a test leaves behind would hold the server for the 30 s of the setting.
+    """Run the server; settings are keyword arguments or come from a `config_reload.Source`."""
+    # A run that a test abandons would delay the shutdown by the 30 s of the setting.
     usual: dict[str, Any] = {"driver": "inline", "workers": 4, "testing": True, "drain_seconds": 1}
     usual |= backends.settings(folder)
     settings = Settings(data_dir=folder, **{**usual, **changes}) if source is None else source.loaded

@@ -1,4 +1,4 @@
-"""A real Chromium before a whole server: what a person does, and what must not happen meanwhile."""
+"""Real Chromium for tests of the pages, with a check for errors and unexpected requests."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from tests.api.app_fixture import AppFixture
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needed = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
-EXPECTED = ("status of 404", "status of 409")  # navigations that a test wants
+# Navigations that a test makes on purpose.
+EXPECTED = ("status of 404", "status of 409")
 
 
 @dataclass
 class Tab:
-    """One page of a browser where the first account is signed in, and everything wrong that it told."""
+    """Page of a browser with the first account signed in, and the errors that it reported."""
 
     page: Any
     url: str
     wrong: list[str] = field(default_factory=list)
 
     async def open(self, path: str) -> None:
-        """Go there."""
+        """Navigate to `path`."""
         await self.page.goto(self.url + path, wait_until="domcontentloaded")
 
     def note(self, message: Any) -> None:
-        """Keep what the console was told, refusals of the policy included."""
+        """Record console messages, including violations of the content security policy."""
         if message.type == "error" and not any(text in message.text for text in EXPECTED):
             self.wrong.append(message.text)
 
     def watch(self, request: Any) -> None:
-        """Keep requests to other hosts."""
+        """Record requests to other hosts."""
         if not request.url.startswith((self.url, "data:", "blob:", "about:")):
             self.wrong.append(f"asked {request.url}")
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a person looks at pages."""
+    """Display preferences of a browser."""
 
     width: int = 1180
     scheme: Literal["light", "dark"] = "light"
@@ -54,7 +55,7 @@ class Look:
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Any]:
-    """A Chromium."""
+    """Start Chromium."""
     async with playwright.async_playwright() as started:
         chromium = await started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
@@ -65,7 +66,7 @@ async def browser() -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def tab(chromium: Any, app: AppFixture, url: str, look: Look | None = None) -> AsyncIterator[Tab]:
-    """A tab, signed in; it fails at its end when anything was wrong."""
+    """Open a signed-in tab; fail at the end of the block if it reported an error."""
     look = look or Look()
     context = await chromium.new_context(
         viewport={"width": look.width, "height": 900},

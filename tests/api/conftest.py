@@ -1,4 +1,4 @@
-"""Fixtures: a new app for each test."""
+"""Fixtures of the API tests: a new app for each test."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tests.mcp.loopback import served
 
 @pytest.fixture
 async def any_database_app(either: Path) -> AsyncIterator[AppFixture]:
-    """The same on SQLite, and then on PostgreSQL."""
+    """Run a server on SQLite, then on PostgreSQL."""
     async with running_app(either) as result:
         yield result
 
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the painter of dots."""
+    """Run a server with `DotEngine`."""
     async with running_app(tmp_path) as result:
         yield result
 
 
 @pytest.fixture
 async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
-    """A server with its real engines, its address, a browser."""
+    """Run a server with its real engines; yield it, its address and a browser."""
     async with (
         running_app(tmp_path, app_catalog.models_document()) as app,
         served(app.asgi) as url,

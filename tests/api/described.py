@@ -1,4 +1,4 @@
-"""A check of every answer that a test gets: a documented one has the shape that its document gives."""
+"""Validation of responses in tests against the schemas of their OpenAPI document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JSON = "application/json"
 
 
 class Described(NamedTuple):
-    """An operation's path, its documented answers in JSON by status, and the document's other schemas."""
+    """Path of an operation, its documented JSON responses by status, and the schemas of the document."""
 
     method: str
     path: re.Pattern[str]
@@ -30,7 +30,7 @@ _CHECKS: dict[tuple[int, str], jsonschema_rs.Validator] = {}
 
 
 def operations(product: Application, app: WebApp) -> list[Described]:
-    """Return every operation that answers in JSON; made once for each choice of APIs."""
+    """Return every operation that has JSON responses, computed once for each choice of APIs."""
     areas = tuple(sorted(product.settings.enabled_apis))
     if areas not in _KNOWN:
         results: list[Described] = []
@@ -45,13 +45,14 @@ def operations(product: Application, app: WebApp) -> list[Described]:
                         if _JSON in answer.get("content", {})
                     }
                     results.append(Described(method.upper(), pattern, answers, document["components"]))
-        results.sort(key=lambda each: len(each.path.pattern), reverse=True)  # the most exact path comes first
+        # The most specific path comes first.
+        results.sort(key=lambda each: len(each.path.pattern), reverse=True)
         _KNOWN[areas] = results
     return _KNOWN[areas]
 
 
 def check(product: Application, app: WebApp, response: httpx.Response) -> None:
-    """Raise `ValidationError` for an answer in JSON that is not as its document has it."""
+    """Raise `ValidationError` if a JSON response does not match its document."""
     if response.headers.get("content-type") != _JSON:
         return
     request, status = response.request, str(response.status_code)

@@ -1,4 +1,4 @@
-"""A painter of almost nothing, so that tests of the faces wait for no pixels."""
+"""Fake engine of minimal images, so that API tests do not wait for rendering."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ _NEVER = threading.Event()
 
 
 class DotEngine:
-    """One colour by prompt and seed. A prompt with `FAIL` fails, one with `SLOW` waits to be canceled.
+    """Engine of one color by prompt and seed; `FAIL` in a prompt fails, `SLOW` waits to be canceled.
 
-    `LATE` takes a fifth of a second. Large pictures are small files that claim the asked size.
+    `LATE` takes a fifth of a second. Large images are small files that claim the requested size.
     """
 
     name = "dot"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Paint."""
         inputs = task.inputs
         prompt = str(inputs.get("prompt", inputs.get("style_prompt", "")))
         context.log(f"painting for {task.model}")
@@ -57,6 +56,7 @@ class DotEngine:
         kind = str(inputs.get("format", "png"))
         image.save(file, _ENCODINGS[kind])
         info: dict[str, Any] = {"width": width, "height": height}
-        if "frames_per_second" in inputs:  # a film's facts; its frames would only take time
+        # Metadata of a video; rendering its frames would only take time.
+        if "frames_per_second" in inputs:
             info |= {"duration": 1.0, "fps": inputs["frames_per_second"]}
         return Artifact(f"image/{kind}", file.getvalue(), info)

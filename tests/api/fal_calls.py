@@ -1,6 +1,6 @@
-"""Calls of fal's own client, unmodified but for its hosts; prints what it was answered, as JSON lines.
+"""Calls of fal's own client, unmodified except for its hosts; prints the results as JSON lines.
 
-It is a program of its own, since the client reads its hosts from the environment when it is imported.
+It is a separate program, since the client reads its hosts from the environment on import.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import fal_client
 from fal_client import client as hosts
 from fal_client.client import FalClientHTTPError
 
-# The hosts of uploads have no setting.
+# The upload hosts have no setting.
 hosts.REST_URL = hosts.CDN_URL = hosts.RUN_URL_FORMAT.rstrip("/")
 APP = "fal-ai/flux/schnell"
 

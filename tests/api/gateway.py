@@ -1,4 +1,4 @@
-"""An app with two model servers, one of each kind, and the official clients."""
+"""App with two model servers, one of each protocol, and the official clients."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PRICE = {
 
 @dataclass(frozen=True)
 class Gateway:
-    """`acme/small` speaks chat, `anth/small` messages; both cost 100 and 1000 USD per million tokens."""
+    """`acme/small` uses completions, `anth/small` messages; both cost 100/1000 USD per million tokens."""
 
     app: AppFixture
     acme: ModelServer
     anth: ModelServer
 
     def afresh(self) -> Gateway:
-        """The same, whose servers have forgotten what was before."""
+        """Reset the model servers and return the gateway."""
         for server in (self.acme, self.anth):
             server.mode, server.modes = "well", []
             server.seen.clear()
@@ -55,12 +55,12 @@ class Gateway:
         return await self.app.client.post("/v1/chat/completions", json=body, headers=self.headers)
 
     async def calls(self) -> list[dict[str, Any]]:
-        """The log, newest first."""
+        """Return the call log, newest first."""
         answer = await self.app.client.get("/api/gateway/calls", headers=self.headers)
         return answer.json()["calls"]
 
     async def settled(self, count: int = 1) -> list[dict[str, Any]]:
-        """The log, once so many calls have ended."""
+        """Wait until `count` calls have ended, and return the call log."""
         async with asyncio.timeout(60):
             while True:
                 results = [call for call in await self.calls() if call["status"] != "running"]
@@ -69,12 +69,12 @@ class Gateway:
                 await asyncio.sleep(0.005)
 
     async def pending(self) -> int:
-        """How many holds are pending."""
+        """Return the number of pending holds."""
         rows = await self.app.product.database.read(many("ledger_drift_held"))
         return len(rows)
 
     def openai(self, key: str | None = None, **more: Any) -> openai.AsyncOpenAI:
-        """The official client, unmodified but for its base URL."""
+        """Return the official client, unmodified except for its base URL."""
         transport = httpx2.ASGITransport(self.app.asgi, client=("127.0.0.1", 40000))
         visitor = httpx2.AsyncClient(transport=transport)
         inputs = {"max_retries": 0, **more}
@@ -83,7 +83,7 @@ class Gateway:
         )
 
     def anthropic(self, key: str | None = None, **more: Any) -> anthropic.AsyncAnthropic:
-        """The official client, unmodified but for its base URL."""
+        """Return the official client, unmodified except for its base URL."""
         transport = httpx2.ASGITransport(self.app.asgi, client=("127.0.0.1", 40000))
         visitor = httpx2.AsyncClient(transport=transport)
         inputs = {"max_retries": 0, **more}
@@ -124,7 +124,7 @@ async def running_gateway(
 
 @asynccontextmanager
 async def listening(app: ASGIApp) -> AsyncGenerator[str, None]:
-    """An application on a real socket, for callers that leave; gives its origin."""
+    """Serve an application on a real socket, for clients that disconnect, and yield its origin."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as gateway:
         gateway.bind(("127.0.0.1", 0))
         gateway.listen(64)
@@ -139,7 +139,7 @@ async def listening(app: ASGIApp) -> AsyncGenerator[str, None]:
 
 
 async def leave_stream(gateway: Gateway, text: str) -> None:
-    """Ask for a stream, leave at its first words, and wait until the model server has noticed."""
+    """Request a stream, disconnect at its first text, and wait until the model server has noticed."""
     body = {"model": "acme/small", "stream": True, "messages": [{"role": "user", "content": text}]}
     async with (
         listening(gateway.app.asgi) as origin,

@@ -1,4 +1,4 @@
-"""A server of ours that has looked for model servers, and what tests ask it."""
+"""Server that has discovered local model servers, and requests that tests send to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEING = {**USUAL, "llava:7b": (*COMPLETION, "vision")}
 
 @asynccontextmanager
 async def app_with(folder: Path, **changes: Any) -> AsyncIterator[AppFixture]:
-    """A server that has looked for model servers."""
+    """Run a server that has discovered local model servers."""
     async with running_app(folder, app_catalog.models_document(), **changes) as app:
         await app.product.gateway_runtime.looked()
         yield app
@@ -32,7 +32,7 @@ async def chat(app: AppFixture, model: str, content: Any = "hello") -> httpx.Res
 
 
 async def answered_by(app: AppFixture, model: str = "default") -> str:
-    """The model that answers a chat completion, by the server's own word."""
+    """Return the model that serves a chat completion, as the response names it."""
     answer = await chat(app, model)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["choices"][0]["message"]["content"]).removeprefix("I am ")
@@ -43,7 +43,7 @@ def status(app: AppFixture, name: str) -> ServerStatus:
 
 
 async def listed(app: AppFixture) -> set[str]:
-    """The names that `/v1/models` lists."""
+    """Return the names that `/v1/models` lists."""
     answer = await app.client.get("/v1/models", headers=app.bearer)
     return {row["id"] for row in answer.json()["data"]}
 

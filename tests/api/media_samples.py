@@ -1,4 +1,4 @@
-"""Small films and sounds for tests, and what a player makes of what came back."""
+"""Short videos and audio files for tests, and a reader of the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def film(
     rate: int = 10,
     tone: float = 0.0,
 ) -> bytes:
-    """A film of one colour, and of one tone where that is not 0."""
+    """Write a video of one color, with a tone unless it is 0."""
     sound = encode.AudioSource.of(wave(frames / rate, tone)) if tone else None
     with encode.VideoEncoder(path, size, Fraction(rate), sound) as result:
         for _ in range(frames):
@@ -35,13 +35,13 @@ def film(
 
 
 def wave(seconds: float, tone: float, loud: float = 0.5) -> Array:
-    """A stereo tone at 48 kHz."""
+    """Return a stereo tone at 48 kHz."""
     time = np.arange(round(seconds * encode.AUDIO_RATE)) / encode.AUDIO_RATE
     return np.repeat(loud * np.sin(2 * np.pi * tone * time)[None], 2, axis=0).astype(np.float32)
 
 
 def wav(seconds: float, tone: float, loud: float = 0.5, rate: int = 48_000, channels: int = 2) -> bytes:
-    """The same as a WAV file, of another rate and of fewer channels if need be."""
+    """Return a tone as a WAV file, optionally with another rate or fewer channels."""
     file = io.BytesIO()
     time = np.arange(round(seconds * rate)) / rate
     samples = np.repeat(loud * np.sin(2 * np.pi * tone * time)[:, None], channels, axis=1)
@@ -53,14 +53,14 @@ def wav(seconds: float, tone: float, loud: float = 0.5, rate: int = 48_000, chan
 
 
 async def uploaded(app: AppFixture, data: bytes) -> str:
-    """The address of a file that was uploaded."""
+    """Upload a file and return its URL."""
     answer = await app.client.post("/api/uploads", content=data, headers=app.bearer)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["url"])
 
 
 async def ended(app: AppFixture, status_url: str) -> dict[str, Any]:
-    """A job's status once it has ended."""
+    """Wait until a job has ended, and return its status."""
     async with asyncio.timeout(60):
         while True:
             body: dict[str, Any] = (await app.client.get(status_url)).json()
@@ -70,7 +70,7 @@ async def ended(app: AppFixture, status_url: str) -> dict[str, Any]:
 
 
 class Seen:
-    """A film as a player sees and hears it."""
+    """Decoded video with its audio."""
 
     def __init__(self, data: bytes) -> None:
         with av.open(io.BytesIO(data), "r") as container:
@@ -90,27 +90,27 @@ class Seen:
             self.sound = np.concatenate(parts, axis=1)
 
     def at(self, second: float) -> Array:
-        """The frame at a second."""
+        """Return the frame at a time in seconds."""
         return self.frames[min(len(self.frames) - 1, int(second * self.rate))]
 
     def colour(self, second: float, x: int, y: int) -> tuple[int, int, int]:
-        """The colour of a small place at a second."""
+        """Return the mean color of a small area at a time in seconds."""
         part = self.at(second)[y - 1 : y + 2, x - 1 : x + 2].reshape(-1, 3).mean(0)
         red, green, blue = (round(float(value)) for value in part)
         return red, green, blue
 
     def loudness(self, begin: float, end: float) -> float:
-        """The root mean square of the sound between two seconds."""
+        """Return the root mean square of the audio between two times."""
         part = self.sound[:, round(begin * 48_000) : round(end * 48_000)]
         return float(np.sqrt((part * part).mean())) if part.size else 0.0
 
     def pitch(self, begin: float, end: float) -> float:
-        """The strongest frequency between two seconds, in Hz."""
+        """Return the dominant frequency between two times, in Hz."""
         part = self.sound[0, round(begin * 48_000) : round(end * 48_000)]
         spectrum = np.abs(np.fft.rfft(part * np.hanning(part.size)))
         return float(spectrum.argmax() * 48_000 / part.size)
 
 
 def near(found: tuple[int, int, int], wanted: tuple[int, int, int], reach: int = 14) -> bool:
-    """Whether two colours are as good as one."""
+    """Return whether two colors are nearly equal."""
     return max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= reach

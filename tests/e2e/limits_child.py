@@ -1,4 +1,4 @@
-"""`sixfold` with the limits of an address for this machine as well, which has none otherwise."""
+"""`sixfold` with per-address limits that also apply to this machine, which is normally exempt."""
 
 from __future__ import annotations
 

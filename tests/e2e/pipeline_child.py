@@ -1,6 +1,6 @@
-"""A server's road in a process of its own, for tests that kill it: `road_child FOLDER FAILPOINTS MUTANT`.
+"""Prediction pipeline in a process that tests kill: `pipeline_child FOLDER FAILPOINTS MUTANT`.
 
-It submits `ORDERS` orders under fixed idempotency ids, prints `accepted <id>` for each that was
+It submits `ORDERS` predictions under fixed idempotency ids, prints `accepted <id>` for each that was
 acknowledged, and `done` when all have ended. The mutant `refund` refunds the first of them before that.
 """
 
@@ -20,7 +20,7 @@ ORDERS = 6
 
 
 async def submit_all(built: PipelineFixture) -> list[predictions.Prediction]:
-    """Every order, each under its own idempotency id; told on standard output as it is accepted."""
+    """Submit every prediction with its own idempotency id, and print its id when it is accepted."""
     results: list[predictions.Prediction] = []
     for number in range(ORDERS):
         order = built.order(idempotency_id=f"order-{number}", extras={"n": number, "bytes": [500]})

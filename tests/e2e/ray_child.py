@@ -1,7 +1,7 @@
-"""A pipeline on a Ray cluster, in a process that a test kills: `ray_child FOLDER ADDRESS`.
+"""Pipeline on a Ray cluster, in a process that a test kills: `ray_child FOLDER ADDRESS`.
 
-It submits `ORDERS` orders under fixed idempotency ids, prints `ended` for each that has, and at last a line
-of JSON about all of it.
+It submits `ORDERS` predictions under fixed idempotency ids, prints `ended` for each that has ended, and
+finally one line of JSON with the result.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from sixfold.drivers.ray import RayDriver
 from sixfold.web import logs
 from tests.harness.pipeline import HARDWARE, Options, PipelineFixture, models, running_pipeline
 
-ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
+# An optional extra without type stubs.
+ray: Any = importlib.import_module("ray")
 
 ORDERS = 200
 SMALL = 2**28
 
 
 async def ordered(built: PipelineFixture) -> list[Prediction]:
-    """Every order, half of them by the time of some hardware."""
+    """Submit every prediction, half of them charged by hardware time."""
     results: list[Prediction] = []
     for number in range(ORDERS):
         hardware = HARDWARE if number % 2 else None
@@ -38,7 +39,7 @@ async def ordered(built: PipelineFixture) -> list[Prediction]:
 
 
 async def told(built: PipelineFixture, orders: list[Prediction]) -> dict[str, Any]:
-    """How it stands once everything has ended."""
+    """Return the final state as JSON values."""
     ended = [await built.database.read(predictions.get_any(order.id)) for order in orders]
     files = [file for prediction in ended if prediction.output for file in prediction.output.files]
     stored = [await built.blobs.stat(file.blob) for file in files]
@@ -55,7 +56,7 @@ async def told(built: PipelineFixture, orders: list[Prediction]) -> dict[str, An
 
 
 async def main(folder: Path, address: str) -> None:
-    """Run to the end, unless somebody ends the process first."""
+    """Run to the end, unless the process is killed first."""
     driver = RayDriver(address, hardware={HARDWARE: 24})
     facts = {"echo": {"memory_bytes": SMALL}}
     expected = Options(
@@ -69,7 +70,8 @@ async def main(folder: Path, address: str) -> None:
         while any(  # noqa: ASYNC110 - Ray tells nobody when an actor ends
             not name.startswith(built.scheduler.boot) for name in ray.util.list_named_actors()
         ):
-            await asyncio.sleep(0.2)  # the sweep stops what the server before this one left
+            # The sweep stops workers of the previous server.
+            await asyncio.sleep(0.2)
         print(json.dumps(await told(built, orders)), flush=True)  # noqa: T201 - the same
 
 

@@ -1,4 +1,4 @@
-"""A Ray cluster on loopback for the length of a test, in a process of its own (see `raylets`)."""
+"""Ray cluster on loopback for the duration of a test, in a separate process (see `raylets`)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
 @dataclass(frozen=True)
 class Rays:
-    """The cluster: where it is, and its machines to be killed."""
+    """Cluster address and control of its nodes."""
 
     address: str
     child: Process
 
     async def crash(self) -> None:
-        """End one machine as a power cut would."""
+        """Kill one node as a power loss would."""
         await self._order("kill", "killed")
 
     async def add(self) -> None:
-        """One machine more."""
+        """Add one node."""
         await self._order("add", "added")
 
     async def _order(self, word: str, answer: str) -> None:
@@ -39,18 +39,19 @@ class Rays:
 
 @asynccontextmanager
 async def raylets(folder: Path, processors: int, kinds: Iterable[str]) -> AsyncIterator[Rays]:
-    """Three machines; all but the first have so many processors, and each kind of hardware."""
+    """Start three nodes; all but the first have `processors` CPUs and each kind of hardware."""
     child = await python(folder, "ray_multi_node.py", "3", str(processors), ",".join(kinds))
     assert child.stdin is not None
     try:
         yield Rays((await heard(child, "at ")).removeprefix("at "), child)
     finally:
         child.stdin.close()
-        await processes.gone(child)  # one that does not stop is killed, its raylets left to the system
+        # A cluster that does not stop is killed, and its raylets remain.
+        await processes.gone(child)
 
 
 async def python(folder: Path, script: str, *arguments: str) -> Process:
-    """A script beside this module, in a process that Ray may talk to."""
+    """Start a script of this folder in a process that may connect to Ray."""
     path = Path(__file__).with_name(script)
     with (folder / f"{path.stem}.log").open("ab") as log:
         return await asyncio.create_subprocess_exec(
@@ -66,7 +67,7 @@ async def python(folder: Path, script: str, *arguments: str) -> Process:
 
 @asynccontextmanager
 async def running(folder: Path, script: str, *arguments: str) -> AsyncIterator[Process]:
-    """The same for the length of a block, at whose end it is killed."""
+    """Run a script within the block, and kill it at the end."""
     child = await python(folder, script, *arguments)
     try:
         yield child
@@ -75,7 +76,7 @@ async def running(folder: Path, script: str, *arguments: str) -> AsyncIterator[P
 
 
 async def heard(child: Process, start: str) -> str:
-    """The next line that begins so; Ray has lines of its own to say in between."""
+    """Return the next line with this prefix; Ray prints other lines in between."""
     assert child.stdout is not None
     async with asyncio.timeout(processes.STORY_SECONDS):
         while line := (await child.stdout.readline()).decode():

@@ -1,7 +1,7 @@
-"""A Ray cluster of several machines on loopback in its own process: `ray_multi_node COUNT PROCESSORS KINDS`.
+"""Ray cluster of several nodes on loopback, in a process: `ray_multi_node COUNT PROCESSORS KINDS`.
 
-It prints `at` and the cluster's address. `kill` on its input ends one machine as a power cut would, and it
-says `killed`; `add` brings another, and it says `added`. The end of its input ends all of it.
+It prints `at` and the cluster's address. The command `kill` on its input kills one node as a power loss
+would and prints `killed`; `add` adds one and prints `added`. The end of its input stops the cluster.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import importlib
 import sys
 from typing import Any
 
-ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
+# An optional extra without type stubs.
+ray: Any = importlib.import_module("ray")
 Cluster: Any = importlib.import_module("ray.cluster_utils").Cluster
 SMALL: dict[str, Any] = {"object_store_memory": 80 << 20, "memory": 8 << 30}
 
 
 def main(machines: int, processors: int, hardware: str) -> None:
-    """Run the cluster until nobody wants it any more; `hardware` has commas."""
+    """Run the cluster until standard input ends; `hardware` is separated by commas."""
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **SMALL}
     )

@@ -1,4 +1,4 @@
-"""A real `sixfold serve` in a process of its own, to be stopped, killed and started again."""
+"""Real `sixfold serve` in a separate process, which tests stop, kill and restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_SECONDS = 60
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """Status, headers and body of a response."""
 
     status: int
     headers: dict[str, str]
@@ -29,13 +29,13 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
 
 @dataclass
 class Server:
-    """One running server; `restart` keeps the port and the folder."""
+    """Running server; `restart` keeps the port and the folder."""
 
     folder: Path
     environ: dict[str, str]
@@ -46,11 +46,11 @@ class Server:
 
     @property
     def key(self) -> str:
-        """The local account's key."""
+        """Return the key of the local account."""
         return (self.folder / "local.key").read_text().strip()
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        """One request on a connection of its own; a `body` that is not bytes is sent as JSON."""
+        """Send one request on a new connection; a `body` that is not bytes is sent as JSON."""
         return await asyncio.to_thread(self._call, method, path, body, headers)
 
     def _call(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Reply:
@@ -67,7 +67,7 @@ class Server:
             connection.close()
 
     async def command(self, *arguments: str, **environ: str) -> tuple[int, str]:
-        """Run an administration command on the same folder: its exit status and what it printed."""
+        """Run an administration command on the same folder; return its exit status and output."""
         child = await asyncio.create_subprocess_exec(
             *PROGRAM,
             *arguments,
@@ -80,17 +80,17 @@ class Server:
         return child.returncode, output.decode()
 
     async def kill(self) -> None:
-        """kill −9."""
+        """Send SIGKILL."""
         self.process.kill()
         await self.gone()
 
     async def terminate(self) -> int:
-        """SIGTERM; gives the exit status."""
+        """Send SIGTERM and return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return await self.gone()
 
     async def gone(self) -> int:
-        """Wait for its end, and that of all that could still speak for it; gives the exit status."""
+        """Wait until the process and its children have ended, and return the exit status."""
         status = await processes.gone(self.process)
         async with asyncio.timeout(processes.PATIENCE_SECONDS):
             await self.reader
@@ -111,7 +111,7 @@ async def start(
     environ: dict[str, str] | None = None,
     program: tuple[str, ...] = PROGRAM,
 ) -> Server:
-    """Start a server on `folder`; ready for requests when this returns."""
+    """Start a server on `folder`, and return when it accepts requests."""
     own = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(folder)}
     env = {**own, **backends.environ(folder), **(environ or {})}
     command = (*program, "serve", "--port", str(port), "--data-dir", str(folder))
@@ -131,7 +131,7 @@ async def start(
 
 
 async def told_until(word: str, stream: asyncio.StreamReader) -> str:
-    """What a program says at its start, up to the line with this word."""
+    """Return the output of a starting program up to the line that contains `word`."""
     lines: list[str] = []
     async with asyncio.timeout(START_SECONDS):
         while word not in (lines[-1] if lines else ""):
@@ -148,7 +148,7 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 
 @asynccontextmanager
 async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
-    """A server for the length of a test."""
+    """Run a server within the block."""
     async with running(folder, PROGRAM, environ) as server:
         yield server
 
@@ -157,7 +157,7 @@ async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
 async def running(
     folder: Path, program: tuple[str, ...], environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[Server]:
-    """A server that another program starts, for the length of a test."""
+    """Run a server that another program starts within the block."""
     server = await start(folder, environ=dict(environ or {}), program=program)
     try:
         yield server

@@ -1,4 +1,4 @@
-"""A server in this process on a real port, and a client of its sessions."""
+"""Server in this process on a real port, and a client of its sessions."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ WAIT_SECONDS = 60
 
 @dataclass(frozen=True)
 class SessionServer:
-    """An app on a port."""
+    """App on a port."""
 
     app: AppFixture
     port: int
 
     async def begin(self, model: str = "motion-model", **body: Any) -> dict[str, Any]:
-        """A new session."""
+        """Create a session."""
         path = f"/api/containers/{model}/sessions"
         answer = await self.app.client.post(path, json=body, headers=self.app.bearer)
         assert answer.status_code == 201, answer.text
         return answer.json()
 
     async def told(self, session: dict[str, Any]) -> dict[str, Any]:
-        """The session's record."""
+        """Return the record of the session."""
         path = f"/api/containers/sessions/{session['session_id']}"
         return (await self.app.client.get(path, headers=self.app.bearer)).json()
 
     @asynccontextmanager
     async def inside(self, session: dict[str, Any], **more: Any) -> AsyncIterator[Guest]:
-        """A socket of a session."""
+        """Connect to the websocket of a session."""
         async with websockets.connect(session["ws_url"], **more) as connection:
             yield Guest(connection)
 
 
 @dataclass
 class Guest:
-    """A client that keeps what it heard."""
+    """Client that records the messages it receives."""
 
     connection: ClientConnection
     heard: list[dict[str, Any]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Guest:
         await self.connection.send(json.dumps({"type": kind, **fields}))
 
     async def next(self) -> dict[str, Any]:
-        """The next message; a frame has its picture under `image`."""
+        """Return the next message; a frame has its image under `image`."""
         async with asyncio.timeout(WAIT_SECONDS):
             message = json.loads(await self.connection.recv())
             if message["type"] == "frame":
@@ -71,18 +71,18 @@ class Guest:
         return message
 
     async def until(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """The next message of a kind with these fields."""
+        """Return the next message of a kind with these fields."""
         while True:
             message = await self.next()
             if message["type"] == kind and fields.items() <= message.items():
                 return message
 
     async def several(self, kind: str, count: int) -> list[dict[str, Any]]:
-        """The next messages of a kind."""
+        """Return the next messages of a kind."""
         return [await self.until(kind) for _ in range(count)]
 
     async def closed(self) -> int:
-        """Hear until the socket closes; gives its code."""
+        """Receive until the socket closes, and return its close code."""
         with contextlib.suppress(websockets.ConnectionClosed):
             while True:
                 await self.next()
@@ -90,7 +90,7 @@ class Guest:
         return self.connection.close_code
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """What was heard of a kind."""
+        """Return the received messages of a kind."""
         return [message for message in self.heard if message["type"] == kind]
 
 

@@ -1,4 +1,4 @@
-"""A server with one slow run, to be stopped under it: `slow_child FOLDER SECONDS`; prints its ending."""
+"""Server with one slow run, which tests stop during it: `slow_child FOLDER SECONDS`; prints its end state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.pipeline import Options, running_pipeline
 
 
 async def main(folder: Path, seconds: float) -> None:
-    """Run it, and say `running` once its worker reports."""
+    """Start the run, and print `running` when its worker reports."""
     async with running_pipeline(folder, Options(driver=ProcessDriver(), lease_seconds=0.6)) as built:
         order = built.order("slow", idempotency_id="slow", extras={"seconds": seconds})
         prediction = await built.service.submit(order)

@@ -1,4 +1,4 @@
-"""One of many processes that spend from one account at once: `spender FOLDER ACCOUNT AMOUNT TRIES`."""
+"""Process that charges an account concurrently with others: `spend_process FOLDER ACCOUNT AMOUNT TRIES`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spend(account_id: str, amount: int) -> Transaction[None]:
 
 
 async def main(folder: Path, account_id: str, amount: int, tries: int) -> int:
-    """How often the money sufficed."""
+    """Return the number of charges that the balance covered."""
     won = 0
     async with databases.on(None, folder) as database:
         for _ in range(tries):

@@ -1,4 +1,4 @@
-"""An agent that calls POST /mcp with one key, as plainly as curl does."""
+"""MCP client that calls POST /mcp with one key, as plainly as curl does."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Agent:
-    """One key that calls."""
+    """MCP client with one key."""
 
     def __init__(self, app: AppFixture, key: str | None = None) -> None:
         self._app = app
         self._headers = bearer(key or app.key) | JSON
 
     async def post(self, body: Any, **headers: str) -> httpx.Response:
-        """Send a body as it is, or as JSON."""
+        """Send a body unchanged, or as JSON."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = self._headers | {name.replace("_", "-"): value for name, value in headers.items()}
         return await self._app.client.post("/mcp", content=content, headers=sent)
 
     async def rpc(self, method: str, params: Any = None, **headers: str) -> Any:
-        """One request; the whole answer."""
+        """Send one request and return the whole response."""
         body = {"jsonrpc": "2.0", "id": 7, "method": method}
         answer = await self.post(body if params is None else {**body, "params": params}, **headers)
         return answer.json()
 
     async def result(self, method: str, params: Any = None) -> Any:
-        """One request that goes well."""
+        """Send one request that must succeed, and return its result."""
         answer = await self.rpc(method, params)
         assert "result" in answer, answer
         return answer["result"]
 
     async def call(self, tool: str, **arguments: Any) -> Any:
-        """One tool that does its work: its values."""
+        """Call a tool that must succeed, and return its values."""
         result = await self.result("tools/call", {"name": tool, "arguments": arguments})
         assert result["isError"] is False, result
         return result["structuredContent"]
 
     async def refused(self, tool: str, **arguments: Any) -> str:
-        """One tool that refuses: what it says."""
+        """Call a tool that must fail, and return its error message."""
         result = await self.result("tools/call", {"name": tool, "arguments": arguments})
         assert result["isError"] is True, result
         (text,) = result["content"]

@@ -1,4 +1,4 @@
-"""One server for each test that asks for it."""
+"""Fixtures of the MCP tests: one server for each test that uses it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.mcp.agent import Agent
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the painter of dots."""
+    """Run a server with `DotEngine`."""
     async with running_app(tmp_path) as result:
         yield result
 
 
 @pytest.fixture
 def agent(app: AppFixture) -> Agent:
-    """The first account's agent."""
+    """Return an MCP client of the first account."""
     return Agent(app)

@@ -1,4 +1,4 @@
-"""The tools, resources and prompts that the official conformance suite asks for: fixtures, not product."""
+"""Tools, resources and prompts that the official conformance suite requires: fixtures, not product."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 
 
 def picture() -> str:
-    """One red pixel as a PNG in base64."""
+    """Return one red pixel as a PNG in base64."""
     out = io.BytesIO()
     Image.new("RGB", (1, 1), "red").save(out, "PNG")
     return base64.b64encode(out.getvalue()).decode()
 
 
 def sound() -> str:
-    """A hundredth of a second of silence as a WAV in base64."""
+    """Return a hundredth of a second of silence as a WAV in base64."""
     out = io.BytesIO()
     with wave.open(out, "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
@@ -40,7 +40,7 @@ def sound() -> str:
 
 
 def text(said: str) -> JsonObject:
-    """A text as content."""
+    """Return a text as content."""
     return {"type": "text", "text": said}
 
 
@@ -65,7 +65,7 @@ MIXED = {
 
 
 def showing(name: str, *content: JsonObject) -> McpTool:
-    """A tool that always gives the same content."""
+    """Return a tool with constant content."""
 
     async def run(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del call, given
@@ -75,38 +75,40 @@ def showing(name: str, *content: JsonObject) -> McpTool:
 
 
 async def log(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-    """Three lines of a log on the way."""
+    """Send three log messages."""
     del given
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         call.notify("notifications/message", {"level": "info", "data": line})
-        await asyncio.sleep(0.05)  # the suite wants them apart
+        # The suite requires separate times.
+        await asyncio.sleep(0.05)
     return ToolOutcome({}, (text("Logged three times."),))
 
 
 async def progress(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-    """Three steps on the way."""
+    """Report three steps of progress."""
     del given
     for done in (0, 50, 100):
         call.progress(done, 100)
-        await asyncio.sleep(0.05)  # the suite wants them apart
+        # The suite requires separate times.
+        await asyncio.sleep(0.05)
     return ToolOutcome({}, (text("Done."),))
 
 
 async def fail(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-    """A refusal."""
+    """Fail with an error."""
     del call, given
     raise errors.BadRequest("This tool intentionally returns an error for testing")
 
 
 async def sample(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-    """Ask the client's model."""
+    """Request a completion from the client's model."""
     question = {"role": "user", "content": text(given["prompt"])}
     answer = await call.ask("sampling/createMessage", {"messages": [question], "maxTokens": 100})
     return ToolOutcome({}, (text(f"LLM response: {answer['content']['text']}"),))
 
 
 def eliciting(name: str, schema: JsonObject, arguments: JsonObject = NO_ARGUMENTS) -> McpTool:
-    """A tool that asks the person."""
+    """Return a tool that requests input from the user."""
 
     async def run(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         request = {"message": given.get("message", "Please tell"), "requestedSchema": schema}
@@ -165,7 +167,7 @@ SCHEMA = {
 
 
 def tools() -> list[McpTool]:
-    """Every tool that the suite calls."""
+    """Return every tool that the suite calls."""
     asks = {**_object(message={"type": "string"}), "required": ["message"]}
     prompted = {**_object(prompt={"type": "string"}), "required": ["prompt"]}
     return [
@@ -217,7 +219,7 @@ STATIC: Mapping[str, JsonObject] = {
 
 
 async def list_resources(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """The fixed resources."""
+    """Return the fixed resources."""
     del params, call
     return {
         "resources": [
@@ -228,13 +230,13 @@ async def list_resources(params: JsonObject, call: ToolInvocation) -> JsonObject
 
 
 async def list_templates(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """The one template."""
+    """Return the one template."""
     del params, call
     return {"resourceTemplates": [{"uriTemplate": "test://template/{id}/data", "name": "template"}]}
 
 
 async def read_resource(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """A fixed resource, or one of the template."""
+    """Return a fixed resource, or one of the template."""
     del call
     uri = str(params.get("uri"))
     if uri.startswith("test://template/") and uri.endswith("/data"):
@@ -247,7 +249,7 @@ async def read_resource(params: JsonObject, call: ToolInvocation) -> JsonObject:
 
 
 async def nothing(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """Taken, without more."""
+    """Accept the request and return an empty result."""
     del params, call
     return {}
 
@@ -261,7 +263,7 @@ PROMPTS: Mapping[str, Sequence[str]] = {
 
 
 async def list_prompts(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """The fixed prompts."""
+    """Return the fixed prompts."""
     del params, call
     rows = [
         {
@@ -275,7 +277,7 @@ async def list_prompts(params: JsonObject, call: ToolInvocation) -> JsonObject:
 
 
 async def get_prompt(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """One of them, filled in."""
+    """Return one prompt with its arguments filled in."""
     del call
     inputs: Mapping[str, str] = params.get("arguments") or {}
     match params.get("name"):
@@ -301,13 +303,13 @@ async def get_prompt(params: JsonObject, call: ToolInvocation) -> JsonObject:
 
 
 async def complete(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """Nothing to complete."""
+    """Return no completions."""
     del params, call
     return {"completion": {"values": [], "hasMore": False}}
 
 
 def server() -> McpServer:
-    """The product's own server, with fixtures in place of the product's tools."""
+    """Return the product's own server, with fixtures in place of the product's tools."""
     resources = ServerFeature(
         {"resources": {"subscribe": True, "listChanged": False}, "completions": {}},
         {

@@ -1,4 +1,4 @@
-"""An application on a real socket of this machine, in this process."""
+"""Application on a real loopback socket, in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.embedded_server import EmbeddedServer
 
 @asynccontextmanager
 async def served(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
-    """The origin at which an application answers meanwhile; a free port unless one is named."""
+    """Serve an application within the block and yield its origin; the port is free unless given."""
     config = uvicorn.Config(
         app, lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=2
     )
@@ -31,7 +31,7 @@ async def served(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
 
 
 def with_key(app: ASGIApp, key: str) -> ASGIApp:
-    """An application whose callers need not say their key: for clients that cannot."""
+    """Wrap an application to add a key to every request, for clients that cannot send one."""
     header = (b"authorization", f"Bearer {key}".encode())
 
     async def keyed(scope: Scope, receive: Receive, send: Send) -> None:
