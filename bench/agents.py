@@ -33,7 +33,7 @@ FILLER = (
 
 
 async def call(app: ASGIApp, headers: dict[str, str], method: str, **params: Any) -> bytes:
-    """One message through an application, without a socket."""
+    """Send one message through an application without a socket."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     scope: dict[str, Any] = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": "/mcp",
@@ -57,7 +57,7 @@ async def call(app: ASGIApp, headers: dict[str, str], method: str, **params: Any
 
 
 async def timed(work: Callable[[], Any], times: int) -> list[float]:
-    """CPU seconds of each of many calls: the machine may have other work."""
+    """Measure the processor time of each of many calls, since the machine may have other work."""
     samples: list[float] = []
     for _ in range(times + 10):
         began = time.process_time()
@@ -67,7 +67,7 @@ async def timed(work: Callable[[], Any], times: int) -> list[float]:
 
 
 async def ours(app: AppFixture) -> list[Row]:
-    """The product's own server over a memory with some pages."""
+    """Run Sixfold's MCP server over a memory with some pages."""
     headers = {"host": "127.0.0.1:8600", "content-type": "application/json", **{
         name.lower(): value for name, value in app.bearer.items()
     }}  # fmt: skip
@@ -88,7 +88,7 @@ async def ours(app: AppFixture) -> list[Row]:
 
 
 async def theirs() -> list[Row]:
-    """The official SDK's server, stateless and silent, with one tool that reads nothing."""
+    """Run the official SDK's server, stateless and without logs, with one tool that reads nothing."""
     logging.getLogger("mcp").setLevel(logging.ERROR)
     from mcp.server import MCPServer
 
@@ -121,7 +121,7 @@ async def theirs() -> list[Row]:
 
 
 def reading() -> list[Row]:
-    """Pages read for what they state: a fact in every other paragraph."""
+    """Measure the extraction of facts from pages with a fact in every second paragraph."""
     facts = [item["text"] for item in tomllib.loads(CORPUS.read_text("utf-8"))["item"]]
     parts = [FILLER + (fact if number % 2 else "") for number, fact in enumerate(facts * 4)]
     rows: list[Row] = []

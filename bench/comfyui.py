@@ -48,7 +48,7 @@ One = Callable[[int], Awaitable[None]]
 
 
 class _Outside:
-    """A client without a proxy, and no keys."""
+    """Open a client without a proxy or keys."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
@@ -61,7 +61,7 @@ class _Outside:
 
 
 class _Context:
-    """Hears nothing."""
+    """Ignore all events."""
 
     scratch = Path()
 
@@ -77,7 +77,7 @@ def _plan(stock: InstalledModels, seed: int) -> GraphBuilder:
 
 
 def _foreign(stock: InstalledModels, seed: int) -> GraphBuilder:
-    """The same with a class that only the ComfyUI has."""
+    """Return the same graph with a class that only ComfyUI has."""
     plan = _plan(stock, seed)
     nodes = {name: dict(node) for name, node in plan.nodes.items()}
     inputs = nodes[plan.output]["inputs"]
@@ -87,7 +87,7 @@ def _foreign(stock: InstalledModels, seed: int) -> GraphBuilder:
 
 
 def _through(app: AppFixture, stock: InstalledModels) -> One:
-    """The same client with a graph that Sixfold hands on: taken, held, run there, brought back, kept."""
+    """Run a graph that Sixfold forwards to ComfyUI, and wait for its result."""
 
     async def one(seed: int) -> None:
         graph = _foreign(stock, seed).nodes
@@ -111,7 +111,7 @@ def _through(app: AppFixture, stock: InstalledModels) -> One:
 
 
 async def _straight(client: httpx.AsyncClient, url: str, plan: GraphBuilder) -> None:
-    """What a careful client of one's own does: socket, prompt, end, picture."""
+    """Run a prompt as a direct client does: open a socket, send the prompt, wait and read the image."""
     me = uuid.uuid4().hex
     async with connect(
         f"{url.replace('http', 'ws')}/ws?clientId={me}", proxy=None, compression=None

@@ -25,7 +25,7 @@ _CACHE = {"lru": 0, "ram": 0, "ram_inactive": 0}  # arguments of caches other th
 
 
 def _class(run: Callable[..., Any], inputs: dict[str, Any], **more: Any) -> type:
-    """A class as ComfyUI's custom nodes write theirs: a method, and tables about it."""
+    """Define a class in the format of ComfyUI's custom nodes."""
     table = classmethod(lambda _cls: {"required": inputs})
     return type("Trivial", (), {"FUNCTION": "run", "run": run, "INPUT_TYPES": table, **more})
 
@@ -48,17 +48,17 @@ CLASSES = {
 
 
 class Client:
-    """In the place of ComfyUI's server: somebody listens, so that every message is made."""
+    """Stand-in for ComfyUI's server with one connected client, so that every message is built."""
 
     client_id = "bench"
     last_node_id: str | None = None
 
     def send_sync(self, event: object, data: object, sid: str | None = None) -> None:
-        """Hear a message."""
+        """Ignore a message."""
 
 
 class Executor:
-    """ComfyUI's executor, its cache empty."""
+    """ComfyUI's executor with an empty cache."""
 
     def __init__(self, execution: Any) -> None:
         self._execution = execution
@@ -67,7 +67,7 @@ class Executor:
         )
 
     def seconds(self, runner: asyncio.Runner, text: str) -> float:
-        """Check and run a graph, as the server and its worker do one after the other."""
+        """Check and run a graph, as the server and its worker do in turn."""
         graph: dict[str, Any] = json.loads(text)
         gc.collect()
         began = time.perf_counter()
@@ -82,7 +82,7 @@ class Executor:
 
 
 def _loaded(checkout: Path) -> Any:
-    """ComfyUI's modules, with our classes among its own; on the processor."""
+    """Import ComfyUI's modules with the bench's classes registered, on the CPU."""
     sys.path.insert(0, str(checkout))
     sys.argv = ["main.py", "--cpu"]
     importlib.import_module("comfy.options").enable_args_parsing()
@@ -91,7 +91,7 @@ def _loaded(checkout: Path) -> Any:
 
 
 def main(checkout: Path, answers: TextIO) -> None:
-    """Answer until there is nothing more to read."""
+    """Process requests until the input ends."""
     execution = _loaded(checkout)
     print(importlib.import_module("comfyui_version").__version__, file=answers, flush=True)
     with asyncio.Runner() as runner:

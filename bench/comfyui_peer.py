@@ -26,7 +26,7 @@ _MAIN = ("--cpu", "--disable-all-custom-nodes", "--disable-api-nodes")
 
 
 class Timing(NamedTuple):
-    """Seconds of a graph's check and run: for the first time, and with all of it cached."""
+    """Seconds for the check and run of a graph: without and with cached results."""
 
     fresh: float
     again: float
@@ -34,13 +34,13 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """ComfyUI's executor, waiting for graphs."""
+    """ComfyUI's executor in a process that waits for graphs."""
 
     version: str
     process: asyncio.subprocess.Process
 
     async def taken(self, graph: dict[str, Any]) -> Timing:
-        """Run a graph there, twice."""
+        """Run a graph twice."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(graph).encode() + b"\n")
@@ -48,7 +48,7 @@ class Executor:
 
 
 def checkout() -> Path | None:
-    """Where a ComfyUI lies, if somebody said so."""
+    """Return the path of the ComfyUI checkout, or None if it is not configured."""
     named = os.environ.get(PLACE, "")
     return Path(named).resolve() if named else None
 
@@ -60,7 +60,7 @@ def _interpreter(place: Path) -> str:
 
 @asynccontextmanager
 async def executor(place: Path) -> AsyncIterator[Executor]:
-    """Its executor, once it has loaded."""
+    """Start ComfyUI's executor, and wait until it is loaded."""
     process = await asyncio.create_subprocess_exec(
         _interpreter(place),
         str(_PROGRAM),
@@ -81,7 +81,7 @@ async def executor(place: Path) -> AsyncIterator[Executor]:
 
 @asynccontextmanager
 async def server(place: Path, folder: Path) -> AsyncIterator[str]:
-    """Its server, once it answers; gives its address. What it keeps lies in `folder`."""
+    """Start ComfyUI's server with its files in `folder`, wait until it responds, and return its URL."""
     port = _free()
     command = [_interpreter(place), str(place / "main.py"), *_MAIN]
     command += ["--port", str(port), "--base-directory", str(folder)]

@@ -22,7 +22,7 @@ _LEAST = 0.01  # what the page shows as 0.00 is no figure
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: what is measured, where ours and theirs stand, and whether `more` or `less` is better."""
+    """One row: its label, the rows of Sixfold and of the peer, and whether `more` or `less` is better."""
 
     what: str
     bench: str
@@ -33,12 +33,12 @@ class Figure:
 
 
 def figures() -> list[Figure]:
-    """Every row that the table should have."""
+    """Return the rows of the table."""
     return [Figure(**row) for row in tomllib.loads(FIGURES.read_text("utf-8"))["figure"]]
 
 
 def recorded(page: str) -> dict[tuple[str, str], tuple[float, str]]:
-    """Median and unit of every row on the page of performance, by its bench's title and its name."""
+    """Return the median and unit of each row on the performance page, by title and name."""
     result: dict[tuple[str, str], tuple[float, str]] = {}
     for part in page.split("\n## ")[1:]:
         title = part.partition("\n")[0].strip()
@@ -48,7 +48,7 @@ def recorded(page: str) -> dict[tuple[str, str], tuple[float, str]]:
 
 
 def shown(measured: tuple[float, str] | None) -> str:
-    """A figure with its unit, to three digits at most behind what counts; a dash where there is none."""
+    """Format a figure with its unit to three digits, or a dash if it is missing."""
     if measured is None:
         return "–"
     value, unit = measured
@@ -56,7 +56,7 @@ def shown(measured: tuple[float, str] | None) -> str:
 
 
 def line(figure: Figure, rows: dict[tuple[str, str], tuple[float, str]]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     ours, theirs = (rows.get((figure.bench, name)) for name in (figure.ours, figure.theirs))
     ratio = "–"
     if ours and theirs and min(ours[0], theirs[0]) >= _LEAST:
@@ -66,13 +66,13 @@ def line(figure: Figure, rows: dict[tuple[str, str], tuple[float, str]]) -> str:
 
 
 def table(page: str) -> str:
-    """The whole table in Markdown; above 1 × ours is the better one, whichever way the figure goes."""
+    """Return the table in Markdown; a ratio above 1 is in Sixfold's favor."""
     rows = recorded(page)
     return "\n".join([HEAD, *(line(figure, rows) for figure in figures())])
 
 
 def main() -> None:
-    """Print it."""
+    """Print the table."""
     print(table(PAGE.read_text("utf-8")))
 
 

@@ -29,7 +29,7 @@ _HD = (720, 1280)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one film's masks are worth: mean and last overlap, flicker in thousandths, and what they said."""
+    """Quality of a video's masks: mean and last overlap, flicker in thousandths, and reported confidence."""
 
     overlap: float
     flicker: float
@@ -37,7 +37,7 @@ class Found:
 
 
 def measured(seed: int, ground: Stratum, shot: Shot) -> Found:
-    """One film, cut out as the engine does it."""
+    """Cut out one video as the engine does."""
     masks = MaskTracker()
     frames = list(moving.film(seed, ground, shot, FRAMES))
     for rgb, _ in frames[: masks.ahead]:
@@ -67,7 +67,7 @@ def _speed() -> Row:
 
 
 def rows() -> list[Row]:
-    """Each ground's and camera's figures, and how far the confidence is from the truth."""
+    """Return the figures of each background and camera motion, and the error of the confidence."""
     cv2.setNumThreads(1)
     result = calibration()
     every: list[Found] = []

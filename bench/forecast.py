@@ -57,7 +57,7 @@ print(json.dumps(out))
 
 @dataclass(frozen=True)
 class Job:
-    """A series, cut where the forecast begins."""
+    """A series, split at the start of the forecast."""
 
     kind: str
     known: Values
@@ -66,7 +66,7 @@ class Job:
 
 
 class Quiet:
-    """A context that nobody listens to."""
+    """Run context that ignores progress and logs."""
 
     def progress(self, fraction: float) -> None:
         """Nothing."""
@@ -81,7 +81,7 @@ class Quiet:
 
 
 def generated(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
-    """One series of a kind."""
+    """Return one series of a kind."""
     rng = np.random.default_rng([KINDS.index(kind), seed])
     at = np.arange(count + horizon)
     phases = rng.normal(0, 1, 12)
@@ -99,7 +99,7 @@ def generated(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
 
 
 def jobs(passengers: list[float]) -> Iterator[Job]:
-    """Every series of the bench."""
+    """Return every series of the bench."""
     if passengers:
         whole = np.array(passengers)
         for end in (96, 108, 120, 132):
@@ -110,7 +110,7 @@ def jobs(passengers: list[float]) -> Iterator[Job]:
 
 
 def ours(job: Job) -> dict[str, Any]:
-    """Our answer in the shape of the peer's."""
+    """Return Sixfold's forecast in the format of the peer's."""
     began = time.perf_counter()
     inputs = {"series": job.known.tolist(), "horizon": job.truth.size, "levels": LEVELS}
     data = ForecastEngine().run(Task("bench", "forecast", inputs), Quiet()).data
@@ -121,7 +121,7 @@ def ours(job: Job) -> dict[str, Any]:
 
 
 def peer(python: str, *arguments: str, given: Any = None) -> Any:
-    """What statsforecast says."""
+    """Run statsforecast and return its output."""
     done = subprocess.run(
         [python, "-c", _PEER, *arguments], input=json.dumps(given), text=True, capture_output=True, check=True
     )
@@ -129,19 +129,19 @@ def peer(python: str, *arguments: str, given: Any = None) -> Any:
 
 
 def smape(found: dict[str, Any], truth: Values) -> float:
-    """In percent."""
+    """Return the symmetric mean absolute percentage error."""
     mean = np.array(found["mean"])
     return float(200 * np.mean(np.abs(mean - truth) / (np.abs(mean) + np.abs(truth))))
 
 
 def within(found: dict[str, Any], truth: Values, level: int) -> float:
-    """The share of the truth that lies in an interval."""
+    """Return the share of the true values within an interval."""
     low, high = map(np.array, found[str(level)])
     return float(np.mean((truth >= low) & (truth <= high)))
 
 
 def rows() -> list[Row]:
-    """Ours, and statsforecast's where `PEERS` names a virtual environment that has it."""
+    """Measure Sixfold, and statsforecast if `PEERS` names a virtual environment that contains it."""
     place = os.environ.get("PEERS", "")
     python = f"{place}/bin/python" if place else ""
     expected = list(jobs(peer(python, "passengers") if python else []))

@@ -109,13 +109,13 @@ async def _up(port: int, seconds: float = 90) -> None:
 
 
 class _Caller:
-    """One connection that asks again and again."""
+    """One connection that sends requests in a loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, raw: bytes) -> None:
         self._reader, self._writer, self._raw = reader, writer, raw
 
     async def ask(self) -> float:
-        """The seconds of one whole answer."""
+        """Return the seconds until a response is complete."""
         began = time.perf_counter()
         self._writer.write(self._raw)
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
@@ -128,7 +128,7 @@ class _Caller:
         return time.perf_counter() - began
 
     async def leave(self) -> None:
-        """Ask, and hang up at the first word of the answer."""
+        """Send a request, and disconnect at the first token of the response."""
         self._writer.write(self._raw)
         await self._reader.readuntil(b"data:")
         self.close()
@@ -165,7 +165,7 @@ async def load(port: int, key: str, connections: int, count: int, *, stream: boo
 
 
 async def _paced(port: int, key: str) -> list[float]:
-    """Seconds of each answer at a steady rate, from the moment it was due: waiting for a turn counts."""
+    """Return the seconds of each response at a steady rate, from the scheduled time of the request."""
     free: asyncio.Queue[_Caller] = asyncio.Queue()
     for caller in await _callers(port, key, 64):
         free.put_nowait(caller)
@@ -189,7 +189,7 @@ async def _paced(port: int, key: str) -> list[float]:
 
 
 async def _aborted(port: int, key: str, count: int) -> None:
-    """So many streams whose caller hangs up at the first word, 32 at once."""
+    """Run `count` streams whose client disconnects at the first token, 32 at once."""
     for _ in range(0, count, 32):
         await asyncio.gather(*(caller.leave() for caller in await _callers(port, key, 32, stream=True)))
 
@@ -214,7 +214,7 @@ def _percentile(samples: list[float], share: float) -> float:
 
 
 def _added(name: str, found: dict[str, list[float]], direct: dict[str, list[float]]) -> list[Row]:
-    """What a gateway adds to the waiting of its callers."""
+    """Return the latency that a gateway adds."""
     return [
         Row(
             f"{name}, {where}: added p{share}",
@@ -237,7 +237,7 @@ class _Server(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """So many requests at once: how long each took, and all; what the server's processor took."""
+    """Send concurrent requests; measure latencies, total time and the server's processor time."""
 
     samples: list[float]
     seconds: float
@@ -245,12 +245,12 @@ class _Round(NamedTuple):
 
     @property
     def each(self) -> float:
-        """Processor time of one, in seconds."""
+        """Return the processor time of one request in seconds."""
         return self.spent / len(self.samples)
 
 
 def process_cpu(pid: int) -> float:
-    """Processor seconds of one process so far, by the clock that `clock_getcpuclockid` names."""
+    """Return the processor time of a process in seconds, by the clock of `clock_getcpuclockid`."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
@@ -261,7 +261,7 @@ async def _round(server: _Server, connections: int, count: int) -> _Round:
 
 
 async def _by_turns(servers: list[_Server]) -> dict[str, list[_Round]]:
-    """Rounds of many connections, each server after the other."""
+    """Run rounds with many connections, alternating between the servers."""
     result: dict[str, list[_Round]] = {server.name: [] for server in servers}
     for server in servers:
         await load(server.port, server.key, MANY, MANY)
@@ -307,7 +307,7 @@ async def _figures(
 
 
 async def _weighed(pid: int, port: int, key: str) -> list[Row]:
-    """Memory after a while, after very many requests, and after as many streams that nobody read."""
+    """Measure memory after a pause, after many requests, and after as many aborted streams."""
     settled = _pss(pid)
     await load(port, key, MANY, AGAIN)
     after = _pss(pid)
@@ -387,7 +387,7 @@ async def _measure(folder: Path) -> list[Row]:
 
 
 def _ratio(found: list[Row]) -> Row:
-    """How many requests of ours a core serves for one of the peer's."""
+    """Return the number of Sixfold's requests that a core serves for each request of the peer."""
     median = {row.name: row.median for row in found}
     ours, theirs = (median[f"{name}, 64 connections: requests a core"] for name in ("Sixfold", "litellm"))
     return Row("requests a core, Sixfold to litellm", ours / theirs, "times", note="aim 100, at least 50")
@@ -400,7 +400,7 @@ def _install(folder: Path) -> None:
 
 
 async def _peer(folder: Path, models: int, stack: ExitStack) -> _Server:
-    """litellm's proxy in an environment of its own: a master key, no database."""
+    """Run litellm's proxy in a separate environment, with a master key and no database."""
     await asyncio.to_thread(_install, folder)
     (folder / "peer.yaml").write_text(_PEER.format(models=models))
     port, program = free_port(), str(folder / "peer" / "bin" / "litellm")

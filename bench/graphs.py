@@ -82,7 +82,7 @@ LONG = {"one chain of 20,000": chain(20_000)}
 
 
 async def ran(graph: Graph, fixture: ExecutionFixture) -> float:
-    """Seconds of one run, with its check."""
+    """Return the seconds of one check and run."""
     gc.collect()
     began = time.perf_counter()
     await execute(validate(graph, CLASSES), fixture.place, lambda _event: None)
@@ -90,7 +90,7 @@ async def ran(graph: Graph, fixture: ExecutionFixture) -> float:
 
 
 async def taken(graph: Graph) -> Timing:
-    """A graph run here for the first time, and again."""
+    """Run a graph for the first time, and again with all results cached."""
     with tempfile.TemporaryDirectory() as folder:
         fixture = ExecutionFixture(Path(folder))
         return Timing(await ran(graph, fixture), await ran(graph, fixture))
@@ -124,14 +124,14 @@ async def executors(place: Path | None) -> list[Row]:
 
 
 def words(length: int, said: str) -> Graph:
-    """A chain of ComfyUI's own classes: a text that is passed on from node to node, and shown."""
+    """Return a chain of ComfyUI's own classes that passes a text from node to node and displays it."""
     graph = {"0": node("PrimitiveString", value=said)}
     graph.update({str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, length - 1)})
     return {**graph, "out": node("PreviewAny", source=[str(length - 2), 0])}
 
 
 def shown(length: int, said: str) -> Graph:
-    """Texts, each of them shown."""
+    """Return nodes that each display a text."""
     graph: Graph = {}
     for at in range(length // 2):
         graph[str(at)] = node("PrimitiveString", value=f"{said} {at}")
@@ -140,7 +140,7 @@ def shown(length: int, said: str) -> Graph:
 
 
 def images(length: int, said: str) -> Graph:
-    """Images made, inverted twice and stored, four nodes for each."""
+    """Return images that are created, inverted twice and stored, with four nodes for each."""
     graph: Graph = {}
     for at in range(length // 4):
         color = int(said[:5], 16) * 16 + at % 16
@@ -153,14 +153,14 @@ def images(length: int, said: str) -> Graph:
 
 @dataclass(frozen=True)
 class Ending:
-    """Seconds until a prompt's end, and those of them after its last output."""
+    """Seconds until the end of a prompt, and the part of them after its last output."""
 
     seconds: float
     after_output: float
 
 
 async def prompted(client: httpx.AsyncClient, url: str, headers: Mapping[str, str], graph: Graph) -> Ending:
-    """Send a prompt and wait for its end, as a client of ComfyUI does."""
+    """Send a prompt and wait for its end, as a ComfyUI client does."""
     me = uuid.uuid4().hex
     address = f"{url.replace('http', 'ws', 1)}/ws?clientId={me}"
     async with connect(
@@ -186,7 +186,7 @@ LARGE_GRAPHS = {"a chain": words, "1,000 texts shown": shown, "500 images stored
 
 
 async def large(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> list[Row]:
-    """A served node beside the executor alone, and how long the end takes after the last output."""
+    """Compare the time per node of the server with that of the executor, and measure the end of a prompt."""
     alone = [(await taken(chain(LARGE))).fresh / LARGE for _ in range(LONG_ROUNDS)]
     rows = [of_samples("a chain of 2,000: a node alone", alone, "µs")]
     for name, make in LARGE_GRAPHS.items():
@@ -199,7 +199,7 @@ async def large(client: httpx.AsyncClient, url: str, headers: Mapping[str, str])
 
 
 async def whole(place: Path | None) -> list[Row]:
-    """Whole servers on the chain: ours, and by turns ComfyUI's where there is one."""
+    """Measure whole servers on the chain, alternating between Sixfold and ComfyUI if it is available."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=600))
@@ -231,7 +231,7 @@ async def whole(place: Path | None) -> list[Row]:
 
 
 def timed(what: Callable[[Any], object], given: list[Any], times: int = 5) -> list[float]:
-    """The best of some times for each."""
+    """Return the best of several times for each input."""
     results: list[float] = []
     for each in given:
         samples: list[float] = []
@@ -244,7 +244,7 @@ def timed(what: Callable[[Any], object], given: list[Any], times: int = 5) -> li
 
 
 def others() -> list[Row]:
-    """Conversion, checks and pictures of other people's workflows."""
+    """Measure the conversion, check and drawing of third-party workflows."""
     if not corpus.PAIRS:
         return []
     registry = corpus.schemas()
@@ -304,5 +304,5 @@ async def beside() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Everything."""
+    """Run all measurements."""
     return [*calibration(), *asyncio.run(beside()), *others()]

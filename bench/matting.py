@@ -39,7 +39,7 @@ def scores(known: Composite) -> tuple[float, float, float, float, float]:
 
 
 def rows() -> list[Row]:
-    """Each stratum's figures, and how far the confidence is from the truth."""
+    """Return the figures of each stratum, and the error of the confidence."""
     cv2.setNumThreads(1)
     result = calibration()
     every: list[tuple[float, float]] = []

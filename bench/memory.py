@@ -51,7 +51,7 @@ _SYLLABLES = _SPOKEN.split()
 
 
 class Texts:
-    """Made-up prose: a Zipf-like choice of words, a name in every second page, a link in every third."""
+    """Generated prose: Zipf-like words, a name in every second page, and a link in every third."""
 
     def __init__(self, seed: int = 11) -> None:
         self._draw = random.Random(seed)  # noqa: S311  # pages that are the same everywhere
@@ -64,14 +64,14 @@ class Texts:
         return "".join(self._draw.choices(_SYLLABLES, k=self._draw.randrange(2, 5)))
 
     def words(self, count: int) -> list[str]:
-        """Some words, common ones more often."""
+        """Return some words; common ones are more frequent."""
         if self._next + count > len(self._pool):
             self._pool, self._next = self._draw.choices(self._words, self._shares, k=200_000), 0
         self._next += count
         return self._pool[self._next - count : self._next]
 
     def page(self, number: int) -> tuple[str, str, str]:
-        """Slug, title and body of about 120 words."""
+        """Return the slug, title and body of a page of about 120 words."""
         parts = [" ".join(self.words(12)).capitalize() + "." for _ in range(10)]
         if number % 2:
             parts.insert(3, f"{self.name()} spoke of it.")
@@ -81,12 +81,12 @@ class Texts:
         return f"log/{number // 50}/{number:06d}", title, " ".join(parts)
 
     def name(self) -> str:
-        """Somebody."""
+        """Return the name of a person."""
         return self._word().capitalize()
 
 
 class Noise:
-    """A model that costs nothing: vectors of chance, to time what comes after the question's own."""
+    """An embedding model without cost: random vectors, to time the search alone."""
 
     name = "noise/1"
 
@@ -94,7 +94,7 @@ class Noise:
         self._draw = random.Random(5)  # noqa: S311  # vectors of chance
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Vectors of about length 1."""
+        """Return vectors of about length 1."""
         return [array("f", [self._draw.gauss(0, 0.051) for _ in range(384)]).tobytes() for _ in texts]
 
 
@@ -123,7 +123,7 @@ def _page(account_id: str, number: int, slug: str, title: str, body: str) -> Mem
 
 
 async def _import(database: Database, caller: Caller, texts: Texts) -> float:
-    """Pages a second of an import."""
+    """Return the pages per second of an import."""
     writer, naming = PageWriter(caller, MemoryLimits()), FileNaming()
     result = (texts.page(number) for number in range(IMPORTED))
     files = [ArchiveMember(f"{slug}.md", f"# {title}\n\n{body}\n") for slug, title, body in result]
@@ -149,7 +149,7 @@ async def _searches(
 
 
 async def _tree(database: Database, caller: Caller) -> list[float]:
-    """The folder with most folders in it, opened."""
+    """Open the folder with the most subfolders."""
     seconds: list[float] = []
     for _ in range(WRITES):
         began = time.perf_counter()
@@ -159,7 +159,7 @@ async def _tree(database: Database, caller: Caller) -> list[float]:
 
 
 async def _writes(database: Database, finder: SearchService, caller: Caller) -> list[float]:
-    """From the call that writes a page to the search that has found it."""
+    """Return the time from writing a page until a search returns it."""
     seconds: list[float] = []
     writer = PageWriter(caller, MemoryLimits())
     for _ in range(WRITES):
@@ -275,7 +275,7 @@ def _with_vectors(model: Noise) -> type[PageIndex]:
     half = halved(vector)
 
     class Vectored(PageIndex):
-        """An index that gives each page a vector as it comes."""
+        """Create an index that assigns a vector to each page as it is added."""
 
         def put(self, page_id: str, entry: index.IndexEntry) -> None:
             super().put(page_id, entry)
@@ -305,7 +305,7 @@ def _fts(path: Path, questions: Sequence[str]) -> Row:
 
 
 def _pss() -> int:
-    """Bytes of this process, shared pages by their share."""
+    """Return the proportional memory of this process in bytes."""
     text = Path("/proc/self/smaps_rollup").read_text("utf-8")
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:"))) * 1024
 

@@ -31,7 +31,7 @@ SIZE = 1 << 20
 
 
 async def timed(blobs: Iterator[bytes], work: Callable[[bytes], Awaitable[object]]) -> list[float]:
-    """How long each call takes, in seconds."""
+    """Return the duration of each call in seconds."""
     samples: list[float] = []
     for data in blobs:
         began = time.perf_counter()
@@ -41,7 +41,7 @@ async def timed(blobs: Iterator[bytes], work: Callable[[bytes], Awaitable[object
 
 
 def compared(name: str, samples: list[float], peer: Row) -> Row:
-    """A row with its ratio to another's."""
+    """Return a row with its ratio to another row."""
     row = of_samples(name, samples, "ms")
     return Row(row.name, row.median, row.unit, row.p95, f"{row.median / peer.median:.2f} of {peer.name}")
 

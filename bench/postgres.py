@@ -33,7 +33,7 @@ SPENDS, CLAIMS, JOBS, READS = 40 * GROUP, 16 * GROUP, 1_000, 2_000
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one database reaches."""
+    """Return the throughput of one database."""
 
     single: float
     grouped: float
@@ -92,7 +92,7 @@ async def _claims(folder: Path) -> float:
 
 
 async def _jobs(folder: Path) -> float:
-    """From the order to the receipt, on two workers."""
+    """Measure predictions from submission to receipt on two workers."""
     options = Options(credit=10**12, driver=ProcessDriver(), queue_limit=10**6)
     async with running_pipeline(folder, options) as built:
         await asyncio.gather(built.run(), built.run())

@@ -47,7 +47,7 @@ def _children(pid: int) -> list[int]:
 
 @contextmanager
 def _pinned(command: list[str], environ: dict[str, str], core: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program, and all that it starts, on one core."""
+    """Run a program and its child processes on one core."""
     process = subprocess.Popen(
         ["taskset", "-c", str(core), *command],
         env={**os.environ, **environ},

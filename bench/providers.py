@@ -38,7 +38,7 @@ One = Callable[[], Awaitable[None]]
 
 
 def _serve(name: str, told: Connection) -> None:
-    """One fake, until its process ends."""
+    """Serve one fake provider until its process ends."""
 
     async def run() -> None:
         ready = fault_server.picture(SIDE, SIDE)

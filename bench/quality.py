@@ -61,7 +61,7 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Means over questions: the share of the answers among the first 5 and 10, 1/rank of the first, nDCG."""
+    """Means over questions: recall at 5 and 10, reciprocal rank of the first answer, and nDCG."""
 
     recall_5: float
     recall_10: float
@@ -87,14 +87,14 @@ def judge(ranked: Sequence[str], answers: Iterable[str]) -> tuple[float, float, 
 
 
 def interval(values: Sequence[float], draws: int = 1_000) -> tuple[float, float]:
-    """The bounds of the mean at 95 %, by drawing the questions again."""
+    """Return the 95 % confidence bounds of the mean, by bootstrap."""
     draw = random.Random(1)  # noqa: S311  # the same on every machine
     means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(draws))
     return means[draws // 40], means[-draws // 40 - 1]
 
 
 def mean(judged: Sequence[tuple[float, float, float, float]]) -> Quality:
-    """The quality over all questions."""
+    """Return the quality over all questions."""
     sums = [sum(column) / len(judged) for column in zip(*judged, strict=True)]
     return Quality(*sums, questions=len(judged))
 
@@ -142,12 +142,12 @@ def islands(seed: int = 29) -> tuple[Corpus, ...]:
 
 
 def own() -> tuple[Corpus, ...]:
-    """The wiki of our own making, one memory."""
+    """Return the project's own wiki as one memory."""
     return (_made("wiki", wiki()),)
 
 
 def languages() -> tuple[Corpus, ...]:
-    """Small memories in languages beside English."""
+    """Return small memories in languages other than English."""
     return tuple(_made(name, result) for name, result in made_languages().items())
 
 
@@ -158,7 +158,7 @@ def _made(name: str, made: Wiki) -> Corpus:
 
 
 async def remember(database: Database, corpus: Corpus) -> Caller:
-    """Write a corpus into the memory of a fresh account."""
+    """Write a corpus into the memory of a new account."""
     account = await database.write(accounts.create(f"{corpus.name}@example.com"))
     caller = Caller(account.id, "bench")
     plans = [

@@ -97,7 +97,7 @@ def project(seconds: float) -> dict[str, Any]:
 
 
 def ours(folder: Path, seconds: float) -> None:
-    """The product's own."""
+    """Render with Sixfold."""
     whole = timeline.check(project(seconds))
     ends = {"a": "a.mp4", "b": "b.mp4", "logo": "logo.png"}
     files = {name: folder / ends[url] for name, url in timeline.urls(whole).items()}
@@ -110,7 +110,7 @@ def ours(folder: Path, seconds: float) -> None:
 
 
 def ffmpeg() -> list[str]:
-    """The same with the command line."""
+    """Render with the command line of ffmpeg."""
     half = SECONDS / 2
     graph = (
         f"[0:v]trim=0:{half + 1}[a];[1:v]trim=0:{half}[b];[a][b]xfade=duration=1:offset={half}[ab];"
@@ -126,7 +126,7 @@ def ffmpeg() -> list[str]:
 
 
 def with_moviepy(folder: Path) -> None:
-    """The same with moviepy."""
+    """Render with moviepy."""
     moviepy = importlib.import_module("moviepy")
     vfx = moviepy.vfx
 
@@ -189,7 +189,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def _peer(name: str, folder: Path, command: Sequence[str]) -> list[Row]:
-    """A peer as a process of its own: its speed, and its peak memory."""
+    """Run a peer in a separate process; return its speed and peak memory."""
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", _WATCHED, *command], cwd=folder, check=True, capture_output=True, text=True

@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured thing; `p95` stays empty where there was one sample."""
+    """One measurement; `p95` is None for a single sample."""
 
     name: str
     median: float
@@ -23,7 +23,7 @@ class Row:
 
 
 def of_samples(name: str, seconds: Iterable[float], unit: str, note: str = "") -> Row:
-    """A row of timings."""
+    """Return a row of timings."""
     scale = {"µs": 1e6, "ms": 1e3, "s": 1.0}[unit]
     ordered = sorted(seconds)
     p95 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))] * scale
@@ -31,7 +31,7 @@ def of_samples(name: str, seconds: Iterable[float], unit: str, note: str = "") -
 
 
 def calibration() -> list[Row]:
-    """What this machine is: an fsync, and a million turns of an empty loop."""
+    """Return the calibration rows of this machine: an fsync, and a million turns of an empty loop."""
     syncs: list[float] = []
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, (Path(folder) / "file").open("wb") as file:
         for _ in range(100):
@@ -53,7 +53,7 @@ def calibration() -> list[Row]:
 
 
 def markdown(title: str, rows: Iterable[Row]) -> str:
-    """The rows as a table for `docs/reference/performance.md`."""
+    """Return the rows as a table for `docs/reference/performance.md`."""
     lines = [f"## {title}", "", "| what | median | p95 | unit | note |", "|---|---|---|---|---|"]
     for row in rows:
         p95 = f"{row.p95:,.2f}" if row.p95 is not None else ""

@@ -58,7 +58,7 @@ def corpora() -> dict[str, tuple[Corpus, ...]]:
 
 
 async def written(server: AppFixture, corpus: Corpus) -> str:
-    """Write a corpus page by page into the memory of a fresh account; gives its key."""
+    """Write a corpus page by page into the memory of a new account, and return its key."""
     account = await server.product.database.write(accounts.create(f"{corpus.name}@example.com", credit=0))
     key = (await server.product.database.write(keys.create(account.id))).api_key
     for note in corpus.notes:
@@ -69,7 +69,7 @@ async def written(server: AppFixture, corpus: Corpus) -> str:
 
 
 def asking(client: httpx.AsyncClient, key: str, mode: str) -> Ask:
-    """Questions over HTTP."""
+    """Search over HTTP."""
 
     async def ask(question: str) -> Sequence[str]:
         sent = {"query": question, "limit": quality.DEPTH, "mode": mode}
@@ -105,7 +105,7 @@ async def _ours(folder: Path, measured: dict[str, tuple[Corpus, ...]], *, meanin
 
 
 async def _embedded(server: AppFixture) -> None:
-    """Wait until no page waits for its vectors."""
+    """Wait until every page has its vectors."""
     async with asyncio.timeout(_EMBED_SECONDS):
         while await server.product.memory_search.waiting():  # noqa: ASYNC110  # it works in the background
             await asyncio.sleep(1)
@@ -182,7 +182,7 @@ def _peer_python() -> str | None:
 
 
 class _Peer:
-    """basic-memory in an environment of its own, on files of its own."""
+    """basic-memory in a separate environment with separate files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -210,13 +210,13 @@ class _Peer:
         """Write the pages as files, index them, and ask every question."""
         shutil.rmtree(self.folder / "home", ignore_errors=True)
         home = self.folder / "home" / "notes"
-        told_apart = _told_apart(corpus)
+        unique_titles = _has_unique_titles(corpus)
         for note in corpus.notes:
             path = home / f"{note.slug}.md"
             path.parent.mkdir(parents=True, exist_ok=True)
             # It weighs titles above all: where ten share one, a slug finds three times as much; where two do,
             # as in the wiki, a twelfth less. Each corpus is written in the way that it finds more in.
-            title = json.dumps(note.title if told_apart else note.slug.replace("/", " "))
+            title = json.dumps(note.title if unique_titles else note.slug.replace("/", " "))
             head = f"---\ntitle: {title}\npermalink: {note.slug}\ntype: note\n---\n\n"
             path.write_text(f"{head}{note.body}\n", "utf-8")
         self._run("project", "add", "bench", str(home))
@@ -244,8 +244,8 @@ class _Peer:
         assert done.returncode == 0, (arguments, done.stdout[-2000:], done.stderr[-2000:])
 
 
-def _told_apart(corpus: Corpus) -> bool:
-    """Whether titles tell pages apart: a wiki's do, a speaker's name in a dialogue does not."""
+def _has_unique_titles(corpus: Corpus) -> bool:
+    """Return True if most titles identify a page, as in a wiki and unlike in a dialogue."""
     return len({note.title for note in corpus.notes}) * _SHARED > len(corpus.notes)
 
 
@@ -268,7 +268,7 @@ def _peer(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
                     judged += result
                     seconds += took
                 row = _row(group, f"{PEER}, text search", quality.mean(judged), seconds)
-                named = "" if all(map(_told_apart, parts)) else "; slugs for titles"
+                named = "" if all(map(_has_unique_titles, parts)) else "; slugs for titles"
                 rows.append(replace(row, note=row.note + named))
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
             return [Row(f"{PEER}: left out", 0, "", note=str(error)[:200].replace("|", "/"))]

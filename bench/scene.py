@@ -24,7 +24,7 @@ PROMPTS = (
 
 
 class Quiet:
-    """A context that nobody listens to."""
+    """Run context that ignores progress and logs."""
 
     scratch = Path()  # this engine writes no file
 

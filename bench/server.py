@@ -24,13 +24,13 @@ STARTS, REQUESTS = 5, 2_000
 
 
 def _pss(pid: int) -> float:
-    """Proportional memory of one process, in MB."""
+    """Return the proportional memory of a process in MB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def _cpu(pid: int) -> float:
-    """Processor seconds of one process so far."""
+    """Return the processor time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

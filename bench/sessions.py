@@ -33,28 +33,28 @@ BEAT = 0.05
 
 
 def frames(prompt: str) -> list[float]:
-    """Seconds of each frame of a walk."""
-    engine, state, taken = WorldEngine(), None, []
+    """Return the seconds of each frame of a walk."""
+    engine, state, seconds = WorldEngine(), None, []
     for _ in range(FRAMES):
         began = time.perf_counter()
         response = engine.step(EngineStep("world-model", {"prompt": prompt}, state, Controls(("w",)), 30))
         state = response.state
-        taken.append(time.perf_counter() - began)
-    return taken
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 def poses() -> list[float]:
-    """Seconds of each pose of a dance."""
-    engine, state, taken = MotionEngine(), None, []
+    """Return the seconds of each pose of a dance."""
+    engine, state, seconds = MotionEngine(), None, []
     for _ in range(400):
         began = time.perf_counter()
         state = engine.step(EngineStep("motion-model", {"prompt": "dance"}, state, Controls(), 20)).state
-        taken.append(time.perf_counter() - began)
-    return taken
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 def lateness(moments: list[float]) -> list[float]:
-    """How far each gap is from a beat."""
+    """Return the difference of each gap from the interval."""
     return [abs(after - before - BEAT) for before, after in itertools.pairwise(moments)]
 
 
@@ -73,23 +73,23 @@ async def timers(count: int) -> list[float]:
 
 
 def jitter(name: str, late: list[float]) -> Row:
-    """A row with its p99."""
+    """Return a row with its 99th percentile."""
     p99 = sorted(late)[int(len(late) * 0.99)] * 1000
     return of_samples(name, late, "ms", f"p99 {p99:.1f} ms")
 
 
 def standing(pid: int | str) -> list[str]:
-    """What the kernel says of a process after its name: its state, its parent, and so on."""
+    """Return the fields of `/proc/PID/stat` after the process's name."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def spent(*processes: int) -> float:
-    """Seconds of processor time that processes, alive, have taken so far."""
+    """Return the processor time of live processes in seconds."""
     return sum(int(ticks) for pid in processes for ticks in standing(pid)[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def below(pid: int) -> list[int]:
-    """The processes that descend from one."""
+    """Return the descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -151,7 +151,7 @@ async def served() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """The table."""
+    """Return the rows of the table."""
     cv2.setNumThreads(1)
     result = calibration()
     for prompt in PROMPTS:

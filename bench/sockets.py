@@ -15,14 +15,14 @@ _CLOSING = 0x88
 
 
 def masked(text: str) -> bytes:
-    """A short text as a client's frame."""
+    """Return a short text as a client's frame."""
     body, mask = text.encode(), os.urandom(4)
     hidden = bytes(a ^ b for a, b in zip(body, itertools.cycle(mask), strict=False))
     return bytes((0x81, 0x80 | len(body))) + mask + hidden
 
 
 class Watcher(asyncio.Protocol):
-    """One socket: `moments` are those of its poses, `first` is done with the first of them."""
+    """One socket: `moments` are the times of its poses, `first` is set with the first of them."""
 
     def __init__(self, path: str) -> None:
         self.moments: list[float] = []
@@ -49,7 +49,7 @@ class Watcher(asyncio.Protocol):
         self._transport.write(masked(text))
 
     def leave(self) -> None:
-        """Go without a word."""
+        """Close the connection without a close frame."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -50,20 +50,20 @@ def echo(text: str) -> str:
 
 
 async def starts(name: str, driver: Driver, spec: WorkerSpec, count: int, note: str = "") -> Row:
-    """Worker after worker, each with one run; the first is not counted."""
-    taken: list[float] = []
+    """Start worker after worker with one run each; the first is not counted."""
+    seconds: list[float] = []
     try:
         for number in range(count + 1):
             began = time.perf_counter()
             worker = await driver.start(spec)
             outcome = await worker.run(Task(f"t{number}", "m", {"prompt": "x"}), _QUIET)
-            taken.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
             if not isinstance(outcome, RunCompleted):
                 raise SystemExit(f"{name}: {outcome}")
             await worker.kill()
     finally:
         await driver.close()
-    return of_samples(f"cold start and first run: {name}", taken[1:], "ms", note)
+    return of_samples(f"cold start and first run: {name}", seconds[1:], "ms", note)
 
 
 def echo(folder: Path) -> WorkerSpec:
@@ -105,16 +105,16 @@ async def cluster(folder: Path) -> Row:
 
 
 async def idle(folder: Path) -> Row:
-    """From the end of the last run until its worker is gone, beyond the idle time."""
-    driver, taken = ProcessDriver(), list[float]()
+    """Return the time from the end of the last run until its worker is gone, less the idle time."""
+    driver, seconds = ProcessDriver(), list[float]()
     async with running_pipeline(folder, Options(driver=driver, idle_seconds=IDLE_SECONDS)) as built:
         for number in range(3):
             await built.run(extras={"n": number})
             began = time.perf_counter()
             while driver.workers:  # noqa: ASYNC110 - a driver tells nobody of an end
                 await asyncio.sleep(0.005)
-            taken.append(time.perf_counter() - began - IDLE_SECONDS)
-    return of_samples(f"idle to zero, beyond the {IDLE_SECONDS:.0f} s", taken, "ms")
+            seconds.append(time.perf_counter() - began - IDLE_SECONDS)
+    return of_samples(f"idle to zero, beyond the {IDLE_SECONDS:.0f} s", seconds, "ms")
 
 
 async def again(built: PipelineFixture, prediction: Prediction, attempt: int) -> None:
@@ -127,8 +127,8 @@ async def again(built: PipelineFixture, prediction: Prediction, attempt: int) ->
 
 
 async def bereft(folder: Path) -> Row:
-    """A worker is killed under its run: how long until the run is at it again."""
-    driver, taken = ProcessDriver(), list[float]()
+    """Kill a worker during its run, and return the time until the run is executing again."""
+    driver, seconds = ProcessDriver(), list[float]()
     async with running_pipeline(folder, Options(driver=driver)) as built:
         for number in range(5):
             order = built.order("slow", extras={"seconds": 60, "n": number})
@@ -138,14 +138,14 @@ async def bereft(folder: Path) -> Row:
             for worker in driver.workers:
                 os.kill(worker.pid or 0, signal.SIGKILL)
             await again(built, await built.service.get_any(prediction.id), 2)
-            taken.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
             await built.service.cancel(prediction.id, Tenant(built.payer.id))
             await built.service.wait(prediction, 10)
-    return of_samples("killed worker to its job at work again", taken, "ms")
+    return of_samples("killed worker to its job at work again", seconds, "ms")
 
 
 async def killed(folder: Path) -> list[Row]:
-    """A server is killed with jobs in its queue: until it serves again, and what became of them."""
+    """Kill a server with queued jobs; measure the time until it serves again, and the jobs' outcomes."""
     home = folder / "home"
     (home / "models").mkdir(parents=True)
     (home / "models" / "echo.py").write_text(_ECHO)

@@ -76,7 +76,7 @@ _PEAK = 0.7
 
 
 class _Alone:
-    """A context of a run that nobody watches."""
+    """Run context that ignores progress and logs."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -89,7 +89,7 @@ class _Alone:
 
 
 def words(text: str) -> list[str]:
-    """A text's words, as they are compared."""
+    """Return the words of a text in the form that is compared."""
     return re.sub(r"[^a-z' ]", " ", " ".join(text.split()).lower().replace("-", " ")).split()
 
 
@@ -105,7 +105,7 @@ def wrong(right: list[str], heard: list[str]) -> int:
 
 @cache
 def spoken(sentence: str, voice: str) -> Wave:
-    """A sentence by one of our voices, as a listener reads it from its file."""
+    """Synthesize a sentence with a voice, and return its samples as read from the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = _file(sentence, voice, Path(folder))
         wave = files.read(path, transcription.RATE)
@@ -120,7 +120,7 @@ def _file(sentence: str, voice: str, folder: Path) -> Path:
 
 
 def share(listener: Any, sentences: Sequence[str], voice: str) -> float:
-    """The word error rate of a voice, in percent."""
+    """Return the word error rate of a voice in percent."""
     total = errors = 0
     for sentence in sentences:
         response = listener(sentence, voice)
@@ -130,7 +130,7 @@ def share(listener: Any, sentences: Sequence[str], voice: str) -> float:
 
 
 def rows() -> list[Row]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     sentences = SENTENCES[: int(os.environ.get("EARS_SENTENCES", len(SENTENCES)))]  # a bench
     results: list[Row] = []
     listening = SphinxEngine()

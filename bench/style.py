@@ -56,7 +56,7 @@ def _house(board: NDArray[np.uint8]) -> None:
 
 
 def painted() -> NDArray[np.uint8]:
-    """A house under mountains at the golden hour: large planes, fine detail, every hue."""
+    """Paint a house in front of mountains at sunset: large planes, fine detail, every hue."""
     rng = np.random.default_rng(3)
     rows, columns = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
     stops = np.array([[58, 104, 172], [132, 170, 206], [244, 206, 160], [250, 178, 112]], np.float32)
@@ -112,7 +112,7 @@ def painted() -> NDArray[np.uint8]:
 
 
 def calibration(picture: NDArray[np.float32]) -> float:
-    """Seconds for ten Gaussian blurs of deviation 8."""
+    """Return the seconds for ten Gaussian blurs of deviation 8."""
     began = time.perf_counter()
     for _ in range(10):
         cv2.GaussianBlur(picture, (0, 0), 8)

@@ -72,7 +72,7 @@ async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: Mi
 
 
 def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
-    """The quality that weights give."""
+    """Return the quality with these weights."""
     judged: list[tuple[float, float, float, float]] = []
     for one in asked:
         ranked = ranking.rank(one.view, one.question, weights)
@@ -89,7 +89,7 @@ def worth(parts: Sequence[Quality]) -> float:
 
 
 def varied(weights: Weights, name: str, factor: float) -> Weights:
-    """Weights with one of them multiplied; `page.k1` is inside one."""
+    """Return the weights with one of them multiplied; `page.k1` is nested."""
     outer, _, inner = name.partition(".")
     value = getattr(weights, outer)
     if inner:
@@ -104,7 +104,7 @@ def varied(weights: Weights, name: str, factor: float) -> Weights:
 
 
 def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int) -> Weights:
-    """Change one weight at a time for as long as that gains something."""
+    """Change one weight at a time while the score improves."""
     weights = ranking.WEIGHTS
     best = judge(weights)
     for _ in range(rounds):
@@ -125,7 +125,7 @@ def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int
 
 
 def ablation(parts: Sequence[Sequence[Asked]], weights: Weights) -> None:
-    """What each signal is worth: everything without it."""
+    """Measure the quality without each signal."""
     names = [
         field.name for field in dataclasses.fields(Weights) if isinstance(getattr(weights, field.name), float)
     ]
@@ -139,8 +139,8 @@ def ablation(parts: Sequence[Sequence[Asked]], weights: Weights) -> None:
         )
 
 
-def _row(found: Quality) -> str:
-    return f"{found.recall_5:.3f} | {found.recall_10:.3f} | {found.ndcg:.3f}"
+def _row(quality: Quality) -> str:
+    return f"{quality.recall_5:.3f} | {quality.recall_10:.3f} | {quality.ndcg:.3f}"
 
 
 async def cross_validate(rounds: int) -> None:
@@ -204,7 +204,7 @@ async def _tune(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Tune, and say what came of it."""
+    """Tune the weights and print the results."""
     parser = argparse.ArgumentParser(prog="bench.tuning", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--meaning", type=Path, help="the folder of MiniLM's files")

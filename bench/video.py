@@ -146,7 +146,7 @@ def _decibels(found: Array, truth: Array) -> float:
 
 
 def _interpolation() -> list[Row]:
-    """Known motion, with occlusion: the frame between two, made from them, against the true one."""
+    """Compare interpolated frames with the true frames of a known motion with occlusion."""
     still = source_image.paint(
         prompt_parser.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None, AS_IT_IS
     )
@@ -184,7 +184,7 @@ def _sounds() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Everything, on one core."""
+    """Run all measurements on one core."""
     threads = cv2.getNumThreads()
     cv2.setNumThreads(1)
     try:

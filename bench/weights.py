@@ -38,7 +38,7 @@ def _inputs(seed: int) -> dict[str, Any]:
 
 
 def _plain(pipeline: Any, seed: int) -> bytes:
-    """What a script does: call the pipeline, encode the picture."""
+    """Call the pipeline and encode the image, as a plain script does."""
     import numpy as np
     import torch
 
@@ -57,7 +57,7 @@ def _plain(pipeline: Any, seed: int) -> bytes:
 
 
 def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
-    """Processor seconds of a script and of the engine, turn by turn: both see the same machine."""
+    """Measure the processor time of a script and of the engine in turns."""
     from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 
     from sixfold.core.catalog.engines import Task

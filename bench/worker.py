@@ -28,14 +28,14 @@ QUIET = RunReports(lambda _: None, lambda _: None)
 
 
 def row(name: str, samples: list[float], unit: str, note: str = "") -> float:
-    """Keep the median and the 95th percentile; give the median."""
+    """Store the median and the 95th percentile, and return the median."""
     measured = of_samples(name, samples, unit, note)
     ROWS.append(measured)
     return measured.median
 
 
 async def timed(count: int, work: Callable[[], Awaitable[object]]) -> list[float]:
-    """How long each of `count` calls takes, in seconds."""
+    """Return the duration of each of `count` calls in seconds."""
     samples: list[float] = []
     for _ in range(count):
         began = time.perf_counter()
@@ -45,7 +45,7 @@ async def timed(count: int, work: Callable[[], Awaitable[object]]) -> list[float
 
 
 async def starts(folder: Path) -> None:
-    """Zygote, forked workers, and the fresh process that they replace."""
+    """Measure the zygote, forked workers, and new processes."""
     boots: list[float] = []
     for _ in range(5):
         driver = ProcessDriver()
