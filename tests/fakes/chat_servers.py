@@ -1,7 +1,7 @@
-"""Model servers on loopback: OpenAI's chat completions and responses, Anthropic's messages, and their faults.
+"""Fake model servers on loopback: OpenAI's chat completions and responses, Anthropic's messages, and faults.
 
-Each answers with what it was asked: `say N words` gives N words, a tool that is there is called, JSON that is
-wanted is given. One word is one token of output, one message ten tokens of input.
+The request determines the response: `say N words` returns N words, an available tool is called, and
+requested JSON is returned. One word is one output token, one message ten input tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORDS = re.compile(r"say (\d+) words")
 
 @dataclass
 class Seen:
-    """One request as it came."""
+    """Received request."""
 
     path: str
     headers: dict[str, str]
@@ -37,7 +37,7 @@ class Seen:
 
 @dataclass
 class ModelServer:
-    """The fake: what it was asked, and how it is to behave.
+    """Fake model server: the requests it received, and its configured behavior.
 
     `mode` is well, fail, refuse, excess, limit, key, hang, slow, wait, truncate, trickle, cut, garbage, sorry
     or nousage; those in `modes` come first, one for each request.
@@ -138,7 +138,7 @@ class ModelServer:
         return self._stream([*events, b"data: [DONE]\n\n"], mode)
 
     def usage(self, document: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
-        """The usage of a chat completion."""
+        """Return the usage of a chat completion."""
         usage = {"prompt_tokens": 10 * len(document["messages"]), "completion_tokens": reply["tokens"]}
         return usage | {"total_tokens": sum(usage.values()), "prompt_tokens_details": {"cached_tokens": 4}}
 
@@ -225,7 +225,7 @@ class ModelServer:
     async def take(
         self, request: Request, document: dict[str, Any]
     ) -> tuple[dict[str, Any], str, Response | None]:
-        """Note a request; gives how to behave, and a fault where that is one."""
+        """Record a request; return its body, the mode, and the response of a fault if the mode is one."""
         raw = request._body if hasattr(request, "_body") else b""
         self.seen.append(Seen(request.url.path, dict(request.headers), document, raw))
         self.asked.set()
@@ -379,7 +379,7 @@ def _message_events(answer: dict[str, Any]) -> list[bytes]:
 
 @asynccontextmanager
 async def model_server(port: int = 0) -> AsyncGenerator[ModelServer, None]:
-    """The fake, served."""
+    """Run the fake."""
     fake = ModelServer()
     async with fault_server.served(fake.routes(), port) as fake.port:
         yield fake

@@ -1,4 +1,4 @@
-"""A Cog server on loopback: one slot, four kinds of answers, told by the input `do`."""
+"""Fake Cog server on loopback with one slot; the input `do` selects the response."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK = {"type": "string", "enum": ["plain", "bold"], "title": "look"}
 
 
 class FakeCog:
-    """What it was asked, and the one slot it has."""
+    """Fake Cog server: the requests it received, and its single slot."""
 
     def __init__(self) -> None:
         self.status = "READY"
@@ -41,7 +41,7 @@ class FakeCog:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """What it answers."""
+        """Return the routes of the server."""
         return [
             Route("/health-check", self._health),
             Route("/openapi.json", self._document),
@@ -96,5 +96,5 @@ def _made(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def uri(data: bytes) -> str:
-    """The bytes as a file of an answer."""
+    """Return the bytes as a file of a response."""
     return f"data:text/plain;base64,{base64.b64encode(data).decode()}"

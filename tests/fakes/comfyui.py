@@ -62,7 +62,7 @@ class Hold:
 
 @dataclass
 class Item:
-    """One prompt, queued or running."""
+    """Prompt that is queued or running."""
 
     number: int
     prompt_id: str
@@ -72,7 +72,7 @@ class Item:
     interrupted: bool = False
 
     def listed(self) -> list[Any]:
-        """As `/queue` shows it."""
+        """Return the entry as `/queue` shows it."""
         return [self.number, self.prompt_id, self.prompt, self.extra, list(self.outputs)]
 
 
@@ -110,17 +110,17 @@ class Comfy:
     # -- what a test does ------------------------------------------------------------------------
 
     def hold(self, class_type: str) -> Hold:
-        """Stop at the next step of a class; `reached` tells when, `go` lets it on."""
+        """Pause at the next step of a class; `reached` is set then, and `go` resumes it."""
         self._holds[class_type] = Hold()
         return self._holds[class_type]
 
     def interrupt(self) -> None:
-        """What the button in ComfyUI's own page does."""
+        """Interrupt the run, as the button of ComfyUI's own page does."""
         if self.running is not None:
             self.running.interrupted = True
 
     def drop_sockets(self) -> None:
-        """Cut every open socket, as a broken network would."""
+        """Close every open socket abruptly, as a network failure would."""
         self._clients.clear()
         if self._server is not None:
             for connection in list(self._server.server_state.connections):
@@ -128,7 +128,7 @@ class Comfy:
                     connection.transport.abort()
 
     async def forget(self) -> None:
-        """Restart: queue, history, what runs and what was kept are gone."""
+        """Simulate a restart: queue, history, the current run and the cache are lost."""
         self.pending.clear()
         self.history.clear()
         self._kept.clear()
@@ -137,7 +137,7 @@ class Comfy:
         await self._restart_worker()
 
     async def stop(self) -> None:
-        """Die: no socket is closed properly, nothing answers any more."""
+        """Simulate a crash: sockets are not closed properly, and requests get no response."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -150,7 +150,7 @@ class Comfy:
         await server.shutdown()
 
     def called(self, path: str) -> int:
-        """How often a route was called."""
+        """Return the number of requests to a route."""
         return sum(1 for _, called, _ in self.calls if called == path)
 
     async def start(self, host: str = "127.0.0.1") -> None:
@@ -474,7 +474,7 @@ class _Raised(Exception):
 
 @asynccontextmanager
 async def comfyui(installed: InstalledFiles | None = None, host: str = "127.0.0.1") -> AsyncIterator[Comfy]:
-    """A running server with these model files."""
+    """Run a server with these model files."""
     comfy = Comfy(installed or InstalledFiles())
     await comfy.start(host)
     try:

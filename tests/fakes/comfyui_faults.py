@@ -1,4 +1,4 @@
-"""Answers that do not end as they should, to be put in a route's place."""
+"""Applications that send incomplete or endless responses, to replace a route of a fake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 def cut_off(length: int, sent: bytes) -> ASGIApp:
-    """An answer that promises `length` bytes and breaks off after `sent`."""
+    """Return an application that announces `length` bytes and disconnects after `sent`."""
 
     async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
         head = [(b"content-type", b"image/png"), (b"content-length", str(length).encode())]
@@ -19,7 +19,7 @@ def cut_off(length: int, sent: bytes) -> ASGIApp:
 
 
 def endless(piece: bytes) -> ASGIApp:
-    """An answer that goes on for as long as somebody reads."""
+    """Return an application that sends until the client disconnects."""
 
     async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

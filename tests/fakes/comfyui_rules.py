@@ -1,5 +1,6 @@
-"""How ComfyUI checks a prompt before it queues it, after its execution.py: for the fake, and for tests
-that hold our graphs against the schemas of real servers."""
+"""Validation of a prompt before ComfyUI queues it, after its execution.py: for the fake, and for tests that
+validate the product's graphs against the schemas of real servers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _PRIMITIVES: dict[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STR
 
 @dataclass
 class Verdict:
-    """What a check gave: `error` is None where something can run; `outputs` are the nodes that can."""
+    """Result of a validation: `error` is None if some output can run; `outputs` are those nodes."""
 
     error: Problem | None
     nodes: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -23,7 +24,7 @@ class Verdict:
 
 
 def validate(prompt: Prompt, schemas: Schemas, has_file: Callable[[str], bool]) -> Verdict:
-    """ComfyUI's own verdict on a prompt; `has_file` says whether LoadImage would find a picture."""
+    """Validate a prompt as ComfyUI does; `has_file` tells whether LoadImage would find an image."""
     for node, spec in prompt.items():
         class_type = spec.get("class_type")
         if class_type not in schemas:
@@ -61,7 +62,7 @@ class _Check:
         self.errors: dict[str, list[Problem]] = {}
 
     def holds(self, node: str) -> bool:
-        """Whether a node and everything it hangs on is in order."""
+        """Return whether a node and all its inputs are valid."""
         if node in self.errors:
             return not self.errors[node]
         self.errors[node] = []

@@ -1,4 +1,4 @@
-"""Documents that the tests import, written by libraries: PDF, DOCX, EPUB and HTML."""
+"""Documents for import tests, written by libraries: PDF, DOCX, EPUB and HTML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPUB_CONTAINER = (
 def pdf(
     pages: Sequence[str], *, title: str = "", chapters: Mapping[int, str] | None = None, password: str = ""
 ) -> bytes:
-    """A PDF of these pages, with an outline of `chapters` by page number."""
+    """Return a PDF of these pages, with an outline of `chapters` by page number."""
     result = FPDF()
     result.set_font("Helvetica", size=11)
     if title:
@@ -35,7 +35,7 @@ def pdf(
 
 
 def word(paragraphs: Sequence[tuple[str, str]], *, title: str = "", rows: int = 0) -> bytes:
-    """A DOCX of paragraphs with their styles, and a table of `rows` rows at its end."""
+    """Return a DOCX of paragraphs with their styles, and a table of `rows` rows at its end."""
     result = docx.Document()
     result.core_properties.title = title
     for style, text in paragraphs:
@@ -50,7 +50,7 @@ def word(paragraphs: Sequence[tuple[str, str]], *, title: str = "", rows: int = 
 
 
 def epub(chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, str] | None = None) -> bytes:
-    """An EPUB of chapters in XHTML."""
+    """Return an EPUB of chapters in XHTML."""
     names = [f"c{number}.xhtml" for number in range(len(chapters))]
     items = "".join(f'<item id="{name}" href="{name}"/>' for name in names)
     spine = "".join(f'<itemref idref="{name}"/>' for name in names)
@@ -65,7 +65,7 @@ def epub(chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, 
 
 
 def packed(files: Mapping[str, str | bytes]) -> bytes:
-    """A zip of these files."""
+    """Return a zip of these files."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():

@@ -1,4 +1,4 @@
-"""A chat model that extracts, compares and answers what a test has written down, and has its faults."""
+"""Fake chat model that extracts, compares and answers as a test specifies, and has configurable faults."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ class FactModel:
         )
 
     def prompt(self, number: int = -1) -> str:
-        """The user's message of a request."""
+        """Return the user's message of a request."""
         return str(self.seen[number]["messages"][-1]["content"])
 
 
 def fact(subject: str, statement: str, quote: str, date: str = "") -> Mapping[str, str]:
-    """One item of a reply."""
+    """Return one item of a reply."""
     return {"subject": subject, "statement": statement, "quote": quote, "date": date}
 
 
 @asynccontextmanager
 async def fact_model() -> AsyncIterator[FactModel]:
-    """The model on loopback."""
+    """Run the model on loopback."""
     model = FactModel()
     async with fault_server.served([Route("/v1/chat/completions", model.chat, methods=["POST"])]) as port:
         model.port = port

@@ -1,4 +1,4 @@
-"""fal's queue on loopback, after https://fal.ai/docs/documentation/model-apis/inference/queue."""
+"""Fake of fal's queue on loopback, after https://fal.ai/docs/documentation/model-apis/inference/queue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LTX: dict[str, Any] = {
     **dict.fromkeys(("duration", "fps"), int),
     "generate_audio": bool,
 }
-# What each endpoint takes, and what it cannot do without.
+# Inputs that each endpoint accepts, and those that it requires.
 MODELS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     "fal-ai/flux/dev": (_FLUX, frozenset({"prompt"})),
     "fal-ai/flux/schnell": (_FLUX, frozenset({"prompt"})),
@@ -88,7 +88,7 @@ HEARD: dict[str, Any] = {
 
 @dataclass
 class Job:
-    """One request in the queue."""
+    """Request in the queue."""
 
     id: str
     model: str
@@ -99,7 +99,7 @@ class Job:
 
 @dataclass
 class Fal:
-    """The fake: what it was asked, and how it is to behave."""
+    """Fake fal: the requests it received, and its configured behavior."""
 
     port: int = 0
     faults: Faults = field(default_factory=Faults)
@@ -223,7 +223,7 @@ class Fal:
         return JSONResponse(document, headers=headers)
 
     def _film(self, job: Job) -> Response:
-        """Honest answer of a film model: frames and rate as asked, in a small file."""
+        """Return a small video with the requested frames and rate."""
         name = f"{job.id}.mp4"
         between = job.inputs.get("num_interpolated_frames", 1) + 1
         rate = job.inputs.get("frames_per_second", 16) * between
@@ -234,7 +234,7 @@ class Fal:
         return JSONResponse({**document, "seed": job.inputs.get("seed", 4242)})
 
     def _speech(self, job: Job) -> Response:
-        """A tone, as long as its text is; hexadecimal digits unless an address was asked for."""
+        """Return a tone as long as the text, as hexadecimal digits unless a URL was requested."""
         tone = fault_server.tone(0.02 * len(job.inputs["text"]) / job.inputs["voice_setting"].get("speed", 1))
         if job.inputs.get("output_format") != "url":
             return JSONResponse({"audio": {"content": tone.hex()}})
@@ -279,7 +279,7 @@ def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[st
 
 
 def _ltx(inputs: dict[str, Any]) -> bytes:
-    """As long as it was asked for, 16:9, with sound unless that was declined."""
+    """Return a 16:9 video of the requested length, with audio unless it was disabled."""
     rate = inputs.get("fps", 25)
     frames = inputs.get("duration", 6) * rate
     return fault_server.film(rate, frames, (160, 90), sound=inputs.get("generate_audio", True))
@@ -296,7 +296,7 @@ def _size(inputs: dict[str, Any]) -> tuple[int, int]:
 
 @asynccontextmanager
 async def running(fake: Fal | None = None) -> AsyncGenerator[Fal, None]:
-    """The fake at work; at its old port again where it has had one."""
+    """Run the fake; a fake that ran before keeps its port."""
     fake = fake or Fal()
     async with fault_server.served(fake.routes(), fake.port) as fake.port:
         yield fake

@@ -1,4 +1,4 @@
-"""Loopback servers that speak a provider's protocol, and the faults that they can be told to have."""
+"""Loopback servers for the protocols of providers, with configurable faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Fault = Callable[[Request], Awaitable[Response | None]]
 
 @dataclass(frozen=True)
 class Seen:
-    """One request as it came."""
+    """Received request."""
 
     step: str
     path: str
@@ -38,7 +38,7 @@ class Seen:
 
 @dataclass
 class Faults:
-    """What each step of a protocol does wrong, in turn; a step without faults does its work."""
+    """Faults of each step of a protocol, in order; a step without faults succeeds."""
 
     by_step: dict[str, list[Fault]] = field(default_factory=dict[str, list[Fault]])
     seen: list[Seen] = field(default_factory=list[Seen])
@@ -48,11 +48,11 @@ class Faults:
         self.by_step.setdefault(step, []).extend(faults)
 
     def event(self, step: str) -> asyncio.Event:
-        """Set as soon as a request for the step has come."""
+        """Return an event that is set when a request for the step has arrived."""
         return self.asked.setdefault(step, asyncio.Event())
 
     async def take(self, step: str, request: Request, document: Any = None) -> Response | None:
-        """The response of a fault, or None where the step is to do its work."""
+        """Return the response of a fault, or None if the step should succeed."""
         self.seen.append(Seen(step, request.url.path, dict(request.headers), document))
         self.event(step).set()
         waiting = self.by_step.get(step, [])
@@ -63,7 +63,7 @@ class Faults:
 
 
 def answer(status: int, document: Any, headers: Mapping[str, str] | None = None) -> Fault:
-    """An answer instead of the work."""
+    """Return a fault that sends this response."""
 
     async def fault(_request: Request) -> Response:
         return JSONResponse(document, status, headers=headers)
@@ -72,7 +72,7 @@ def answer(status: int, document: Any, headers: Mapping[str, str] | None = None)
 
 
 def raw(content: bytes, content_type: str = "application/json", status: int = 200) -> Fault:
-    """Exactly these bytes."""
+    """Return a fault that sends exactly these bytes."""
 
     async def fault(_request: Request) -> Response:
         return Response(content, status, media_type=content_type)
@@ -81,17 +81,17 @@ def raw(content: bytes, content_type: str = "application/json", status: int = 20
 
 
 async def well(_request: Request) -> None:
-    """Does its work this time."""
+    """Succeed this time."""
 
 
 async def hang(_request: Request) -> Response:
-    """Never answers."""
+    """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 async def trickle(_request: Request) -> Response:
-    """Begins to answer, and never comes to the end."""
+    """Start a response and never finish it."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"status": '
@@ -101,13 +101,13 @@ async def trickle(_request: Request) -> Response:
 
 
 def cut_short(document: Any) -> Fault:
-    """A JSON document that ends in its middle, with a length that fits."""
+    """Return a fault that sends half a JSON document with a matching length."""
     text = json.dumps(document).encode()
     return raw(text[: len(text) // 2])
 
 
 def picture(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alpha: bool = False) -> bytes:
-    """An honest picture of exactly this size, another for each seed."""
+    """Return a valid image of exactly this size, different for each seed."""
     across = np.linspace(0, 255, width, dtype=np.float32)[None, :] + np.zeros((height, 1), np.float32)
     down = np.linspace(0, 255, height, dtype=np.float32)[:, None] + np.zeros((1, width), np.float32)
     third = np.full((height, width), seed * 37 % 256, np.float32)
@@ -123,7 +123,7 @@ def picture(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alp
 async def served(
     routes: Sequence[BaseRoute], port: int = 0, host: str = "127.0.0.1"
 ) -> AsyncGenerator[int, None]:
-    """An application on loopback; gives its port."""
+    """Serve an application on loopback and yield its port."""
     # Named as TCP, asyncio turns Nagle's delay off; without the name each answer waits 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -142,7 +142,7 @@ async def served(
 
 
 def film(rate: int, frames: int = 8, size: tuple[int, int] = (64, 48), *, sound: bool = False) -> bytes:
-    """A small MP4, brighter with each of its first frames; its sound is a tone."""
+    """Return a small MP4 that grows brighter over its first frames; its audio is a tone."""
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=rate, options={"preset": "ultrafast"})
@@ -163,7 +163,7 @@ def film(rate: int, frames: int = 8, size: tuple[int, int] = (64, 48), *, sound:
 
 
 def tone(seconds: float, rate: int = 24_000) -> bytes:
-    """A WAV file of one tone."""
+    """Return a WAV file of one tone."""
     out = io.BytesIO()
     with wave.open(out, "wb") as file:
         file.setnchannels(1)

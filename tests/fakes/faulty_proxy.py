@@ -1,4 +1,4 @@
-"""A stand-in between a store and its server: it passes on what is said, or misbehaves as it is told to."""
+"""Proxy between a store and its server that forwards requests, or injects faults."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BROKEN = b"HTTP/1.1 %b Broken\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 @dataclass
 class FaultyProxy:
-    """`rule` says for the nth request (from 0) what becomes of it: `pass`, or one of these.
+    """Faulty proxy; `rule` returns the action for the nth request (from 0): `pass`, or one of these.
 
-    `403`, `500`, `501`; `hang` (no answer); `drop` (half the request is read); `cut` (half an answer);
-    `lie` (an answer of the right length and other bytes).
+    `403`, `500`, `501`; `hang` (no response); `drop` (half the request is read); `cut` (half a response);
+    `lie` (a response of the right length with other bytes).
     """
 
     port: int
@@ -27,15 +27,15 @@ class FaultyProxy:
     endpoint: str = ""
 
     def methods(self) -> list[str]:
-        """What was asked so far."""
+        """Return the methods of the requests so far."""
         return [line.partition(" ")[0] for line in self.seen]
 
     def of(self, method: str) -> list[str]:
-        """The requests of one method so far."""
+        """Return the requests of one method so far."""
         return [line for line in self.seen if line.startswith(f"{method} ")]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request."""
+        """Serve one connection with one request."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await self._serve(reader, writer)
         writer.close()
@@ -81,7 +81,7 @@ class FaultyProxy:
 
 @asynccontextmanager
 async def faulty_proxy(port: int, rule: Callable[[int, str], str]) -> AsyncIterator[FaultyProxy]:
-    """A stand-in before the server at a port of this machine."""
+    """Run a proxy to the server at a local port."""
     result = FaultyProxy(port, rule)
     server = await asyncio.start_server(result.serve, "127.0.0.1", 0, limit=64 << 20)
     result.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

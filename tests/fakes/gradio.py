@@ -1,4 +1,4 @@
-"""A Gradio application on loopback: what real servers of versions 4, 5 and 6 said, recorded once by hand."""
+"""Fake Gradio application on loopback, with responses recorded from real servers of versions 4, 5 and 6."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PICTURE = fault_server.picture(96, 64)
 
 @dataclass
 class GradioServer:
-    """The fake; `config` and `info` may be changed, `hang` keeps a run from its end."""
+    """Fake application; `config` and `info` may be changed, `hang` keeps a run from ending."""
 
     version: str
     port: int = 0
@@ -63,7 +63,7 @@ class GradioServer:
         ]
 
     def give(self, *outputs: tuple[str, str, Any]) -> None:
-        """Have `generate_image` return these: each a kind of component, its label, and its value."""
+        """Set the outputs of `generate_image`, each as component type, label and value."""
         [function] = [each for each in self.config["dependencies"] if each["api_name"] == "generate_image"]
         numbers = range(100, 100 + len(outputs))
         for number, (kind, label, _) in zip(numbers, outputs, strict=True):
@@ -76,7 +76,7 @@ class GradioServer:
         ended["output"]["data"] = [value for _, _, value in outputs]
 
     def image(self) -> dict[str, Any]:
-        """An image as a value of an output."""
+        """Return an image as the value of an output."""
         path = "/tmp/gradio/0123/image.webp"
         return {"path": path, "url": f"BASE/file={path}", "meta": {"_type": "gradio.FileData"}}
 
@@ -122,7 +122,7 @@ class GradioServer:
 
 @asynccontextmanager
 async def gradio(version: str) -> AsyncGenerator[GradioServer, None]:
-    """One application."""
+    """Run one application."""
     result = GradioServer(version)
     async with fault_server.served(result.routes()) as port:
         result.port = port

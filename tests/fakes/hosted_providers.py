@@ -1,4 +1,4 @@
-"""Providers with OpenAI's API on loopback, each with its documented keys, lists, usage and errors.
+"""Fakes of providers with OpenAI's API on loopback: their documented keys, lists, usage and errors.
 
 Sources: learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle (the v1 API) and
 …/concepts/content-filter, docs.mistral.ai/api, openrouter.ai/docs/api-reference (errors, usage accounting,
@@ -50,7 +50,7 @@ _MODERATED = {
 
 @dataclass(frozen=True)
 class Profile:
-    """The shapes of one provider: its header of keys, its list, and its errors by mode."""
+    """Formats of one provider: its header of keys, its list, and its errors by mode."""
 
     header: str = "authorization"
     scheme: str = "Bearer "
@@ -194,7 +194,7 @@ PROFILES: Mapping[str, Profile] = {
 
 @dataclass
 class HostedProvider(ModelServer):
-    """A provider; beside the modes of `ModelServer`, it has those of its `errors`."""
+    """Fake provider; its modes are those of `ModelServer` and of its `errors`."""
 
     name: str = "groq"
 
@@ -244,7 +244,7 @@ class HostedProvider(ModelServer):
         return JSONResponse(error, status, headers)
 
     def _unknown_field(self, document: dict[str, Any]) -> Response | None:
-        """Mistral's answer to a field that it does not know."""
+        """Return Mistral's response to an unknown field."""
         if self.name != "mistral":
             return None
         names = [["body", name] for name in document if name in _FORBIDDEN]
@@ -261,7 +261,7 @@ class HostedProvider(ModelServer):
 
 @asynccontextmanager
 async def hosted_provider(name: str) -> AsyncGenerator[HostedProvider]:
-    """A provider, served."""
+    """Run a fake provider."""
     fake = HostedProvider(name=name, always_usage=name in ("mistral", "openrouter"))
     async with fault_server.served(fake.routes()) as fake.port:
         yield fake

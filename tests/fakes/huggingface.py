@@ -1,4 +1,4 @@
-"""A Hub on this machine: the endpoints that a download needs, over a folder, with faults on demand."""
+"""Fake Hugging Face Hub over a folder: the endpoints that a download needs, with configurable faults."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class LoopbackHub:
     asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def asked_for(self, path: str) -> list[str]:
-        """The `Range` of each request for a file's bytes, in order."""
+        """Return the `Range` of each request for the bytes of a file, in order."""
         return [expected for name, expected in self.asked if name == path]
 
     def rows(self, repository: str) -> list[dict[str, Any]]:
-        """The tree of a repository, as the Hub describes it."""
+        """Return the tree of a repository, as the Hub describes it."""
         root = self.folder / repository
         results: list[dict[str, Any]] = []
         for path in sorted(root.rglob("*")):
@@ -58,14 +58,14 @@ def _git(data: bytes) -> str:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[LoopbackHub]:
-    """A Hub over `folder` for as long as this lasts."""
+    """Run a Hub over `folder` within the block."""
     hub = LoopbackHub(folder)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Write no access log."""
 
         def do_GET(self) -> None:
             _answer(hub, self)

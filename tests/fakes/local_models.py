@@ -1,4 +1,4 @@
-"""Model servers of one machine, on loopback: each answers on the paths by which its kind is recognised.
+"""Fake local model servers on loopback: each responds on the paths by which its kind is detected.
 
 Shapes are those of https://docs.ollama.com/api, https://lmstudio.ai/docs/developer/rest, llama.cpp's
 tools/server/README.md, https://docs.sglang.io/docs/basic_usage/native_api.md, llama-swap's /running and
@@ -232,13 +232,13 @@ def llama_swap(*names: str, running: tuple[str, ...] = ()) -> LocalModels:
 
 @asynccontextmanager
 async def listening(server: AnyServer, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[AnyServer]:
-    """The same server, answering."""
+    """Run the server."""
     async with fault_server.served(server.routes(), port, host) as server.port:
         yield server
 
 
 def look_at(monkeypatch: pytest.MonkeyPatch, **ports: int) -> None:
-    """Look for these kinds of server only, each on a port of its own instead of the usual one."""
+    """Limit discovery to these kinds of server, each on the given port."""
     kinds = [
         dataclasses.replace(kind, port=ports[kind.kind]) for kind in local_servers.CHAT if kind.kind in ports
     ]

@@ -1,4 +1,4 @@
-"""An OpenID provider on loopback: it lets everybody in as whoever the test says, and lies when told to."""
+"""Fake OpenID provider on loopback: it signs in every user with configured claims, or sends bad tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROOF = "Basic " + base64.b64encode(b"sixfold:a%20client%27s%20secret").decode()
 
 @dataclass
 class OpenId:
-    """Whoever signs in is `claims`; `lies` change a token, `key` and `headers` its signature."""
+    """Fake provider: `claims` describe the user; `lies` change a token, `key` and `headers` its signature."""
 
     claims: dict[str, Any] = field(
         default_factory=lambda: {"sub": "ada-1", "email": "ada@example.com", "email_verified": True}
@@ -68,7 +68,7 @@ class OpenId:
         return RedirectResponse(self.grant(str(request.url)), 303)
 
     def grant(self, url: str) -> str:
-        """Where the browser is sent back to with a code, as if somebody had said yes."""
+        """Return the redirect URL with a code, as if the user had consented."""
         request = dict(parse_qsl(urlsplit(url).query))
         code = f"code-{len(self.codes)}"
         self.codes[code] = request
@@ -112,7 +112,7 @@ class OpenId:
 
 @asynccontextmanager
 async def provider() -> AsyncIterator[OpenId]:
-    """It, answering meanwhile."""
+    """Run the provider."""
     result = OpenId()
     async with served(result.routes()) as port:
         result.issuer = f"http://127.0.0.1:{port}"

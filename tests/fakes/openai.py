@@ -1,4 +1,4 @@
-"""OpenAI's API on loopback: images, sound, a word about a picture; Anthropic's for the last, too.
+"""Fake of OpenAI's API on loopback: images, audio, image descriptions; the last also for Anthropic.
 
 After https://developers.openai.com/api/reference/resources/images, …/audio and …/chat, and
 https://platform.claude.com/docs/en/api/messages.
@@ -35,7 +35,7 @@ _TOKENS = {"low": 196, "medium": 1_767, "high": 7_034, "auto": 1_767}
 
 
 class Refused(Exception):
-    """A request that the real service refuses, as its `error` object."""
+    """Request that the real service rejects, as its `error` object."""
 
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None
@@ -50,7 +50,7 @@ class Refused(Exception):
 
 @dataclass
 class OpenAI:
-    """The fake: what it was asked, and how it is to behave."""
+    """Fake OpenAI: the requests it received, and its configured behavior."""
 
     port: int = 0
     faults: Faults = field(default_factory=Faults)
@@ -100,7 +100,7 @@ class OpenAI:
             return JSONResponse(refused.document, refused.status)
 
     async def speak(self, request: Request) -> Response:
-        """A tone of 20 ms for each character, at the speed asked for."""
+        """Return a tone of 20 ms for each character, at the requested speed."""
         document = json.loads(await request.body())
         if fault := await self.faults.take("speak", request, document):
             return fault
@@ -113,7 +113,7 @@ class OpenAI:
         return Response(fault_server.tone(seconds), media_type="audio/wav")
 
     async def listen(self, request: Request) -> Response:
-        """Two segments of words, whatever was said."""
+        """Return two segments of words, regardless of the audio."""
         async with request.form() as form:
             document: dict[str, Any] = {name: form.getlist(name) for name in form if name != "file"}
             file = form["file"]
@@ -130,7 +130,7 @@ class OpenAI:
         return JSONResponse(text | {"segments": segments, "words": words})
 
     async def describe(self, request: Request) -> Response:
-        """What a picture shows, in either dialect."""
+        """Return a description of an image, in either protocol."""
         document = json.loads(await request.body())
         if fault := await self.faults.take("describe", request, document):
             return fault
@@ -218,14 +218,14 @@ def _checked(given: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def pixels(image: bytes) -> tuple[int, int]:
-    """The size of an uploaded picture."""
+    """Return the size of an uploaded image."""
     with Image.open(io.BytesIO(image)) as opened:
         return opened.size
 
 
 @asynccontextmanager
 async def running(fake: OpenAI | None = None) -> AsyncGenerator[OpenAI, None]:
-    """The fake at work; at its old port again where it has had one."""
+    """Run the fake; a fake that ran before keeps its port."""
     fake = fake or OpenAI()
     async with fault_server.served(fake.routes(), fake.port) as fake.port:
         yield fake

@@ -1,4 +1,4 @@
-"""Pictures, sound and vectors of a model server on loopback, beside its conversations.
+"""Media and embedding endpoints of a fake model server on loopback.
 
 Pictures take 272 tokens each, speech one for each character. Raw speech comes in
 pieces, the last of them once the server is told to go on (`trickle`).

@@ -1,4 +1,4 @@
-"""Replicate's API on loopback, after https://replicate.com/docs/reference/http."""
+"""Fake of Replicate's API on loopback, after https://replicate.com/docs/reference/http."""
 
 from __future__ import annotations
 
@@ -94,8 +94,6 @@ MODELS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
 
 @dataclass
 class Job:
-    """One prediction."""
-
     id: str
     model: str
     inputs: dict[str, Any]
@@ -106,7 +104,7 @@ class Job:
 
 @dataclass
 class Replicate:
-    """The fake: what it was asked, and how it is to behave."""
+    """Fake Replicate: the requests it received, and its configured behavior."""
 
     port: int = 0
     faults: Faults = field(default_factory=Faults)
@@ -298,7 +296,7 @@ class Replicate:
 
 
 def _film(inputs: dict[str, Any]) -> bytes:
-    """As many frames, or as many seconds with a tone, as were asked for; very small."""
+    """Return a very small video with the requested frames, or the requested seconds with a tone."""
     if "num_frames" in inputs:
         return fault_server.film(16, inputs["num_frames"], (96, 54))
     size = (90, 160) if inputs.get("aspect_ratio") == "9:16" else (160, 90)
@@ -328,7 +326,7 @@ def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[st
 
 @asynccontextmanager
 async def running(fake: Replicate | None = None) -> AsyncGenerator[Replicate, None]:
-    """The fake at work; at its old port again where it has had one."""
+    """Run the fake; a fake that ran before keeps its port."""
     fake = fake or Replicate()
     async with fault_server.served(fake.routes(), fake.port) as fake.port:
         yield fake

@@ -1,4 +1,4 @@
-"""A model server that says a given text, in pieces of three characters, in four protocols."""
+"""Fake model server that returns a given text in chunks of three characters, in four protocols."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _USAGE = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
 
 @dataclass
 class SayingServer:
-    """What it says, and the requests as they came."""
+    """Configured text, and the received requests."""
 
     says: str = ""
     port: int = 0
@@ -117,7 +117,7 @@ def _events(events: list[dict[str, Any]], *, done: bool = False) -> Response:
 
 @asynccontextmanager
 async def saying_server() -> AsyncIterator[SayingServer]:
-    """The server on loopback."""
+    """Run the server on loopback."""
     server = SayingServer()
     routes = [
         Route("/v1/chat/completions", server.chat, methods=["POST"]),

@@ -1,4 +1,4 @@
-"""A SearXNG server on loopback: what it finds, what it was asked, and its faults."""
+"""Fake SearXNG server on loopback: its results, the requests it received, and its faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS: list[dict[str, Any]] = [
 
 @dataclass
 class SearxngServer:
-    """The fake; `rows` are its results."""
+    """Fake server; `rows` are its results."""
 
     url: str = ""
     rows: list[Any] = field(default_factory=lambda: list(ROWS))

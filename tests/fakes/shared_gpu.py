@@ -1,4 +1,4 @@
-"""The memory of one GPU that several stand-ins share: what does not fit is refused, as by a real one."""
+"""Memory of one GPU that several fakes share; as on a real one, allocations that do not fit fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FakeGpu:
         return self.total - self.others - sum(self.held.values())
 
     def of(self, server: str) -> dict[str, int]:
-        """The models of one server."""
+        """Return the models of one server."""
         return {model: size for (holder, model), size in self.held.items() if holder == server}
 
     def load(self, server: str, model: str, size: int) -> None:
