@@ -75,7 +75,7 @@ async def test_a_name_belongs_to_one_account(any_database_app: AppFixture) -> No
     assert (await publish(app, ben, result["id"])).status_code == 404, "a run of another account"
     headers = {"Authorization": f"Bearer {app.other}"}
     body = {"model": "ra2", "input": {"prompt": "his", "width": 64, "height": 64}}
-    his = (await app.client.post("/api/containers/run", json=body, headers=headers)).json()
-    taken = await publish(app, ben, his["id"])
+    bens_run = (await app.client.post("/api/containers/run", json=body, headers=headers)).json()
+    taken = await publish(app, ben, bens_run["id"])
     assert (taken.status_code, "belongs to another account" in taken.text) == (409, True)
-    assert (await publish(app, ben, his["id"], name="ben")).status_code == 303
+    assert (await publish(app, ben, bens_run["id"], name="ben")).status_code == 303

@@ -310,7 +310,7 @@ async def test_later_parts_may_fail_without_losing_earlier_ones(world: Rememberi
 async def test_a_client_that_leaves_pays_nothing_for_a_hanging_model(small: Remembering) -> None:
     small.model.extract = ["!hang"]
     task = asyncio.ensure_future(small.remember())
-    await small.model.asked.wait()
+    await small.model.requested.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

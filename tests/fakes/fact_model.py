@@ -28,7 +28,7 @@ class FactModel:
     answer: Sequence[Any] = ()
     port: int = 0
     seen: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -38,7 +38,7 @@ class FactModel:
     async def chat(self, request: Request) -> Response:
         document: dict[str, Any] = json.loads(await request.body())
         self.seen.append(document)
-        self.asked.set()
+        self.requested.set()
         kind = document["messages"][0]["content"].split()[1]
         name = {"extract": "extract", "compare": "compare", "answer": "answer"}[kind]
         replies: Sequence[Any] = getattr(self, name) or [{"facts": [], "sentences": []}]

@@ -89,19 +89,19 @@ def _days(where: str, table: Any) -> _Days:
 
 
 class Retention:
-    """Deletes the records whose days are over."""
+    """Deletes expired records."""
 
     def __init__(self, database: Database, policy: RetentionPolicy) -> None:
         self._database = database
         self._policy = policy
 
     async def run(self) -> None:
-        """Delete once an hour; what fails is retried in the next hour. Returns if everything is kept."""
+        """Delete once an hour; what fails is retried in the next hour. Returns at once if nothing expires."""
         while self._policy:
             try:
                 deleted = await self.sweep(await self._database.read(now()))
             except errors.StoreFailed as error:
-                _LOG.warning("records whose days are over could not be deleted: %s", error.message)
+                _LOG.warning("expired records could not be deleted: %s", error.message)
             else:
                 if any(deleted.values()):
                     counts = ", ".join(f"{count} {kind}" for kind, count in deleted.items() if count)
@@ -109,7 +109,7 @@ class Retention:
             await asyncio.sleep(_PASS_SECONDS)
 
     async def sweep(self, time_us: int) -> Mapping[str, int]:
-        """Delete all records whose days are over at a time (epoch µs), and return their number by kind."""
+        """Delete all records that have expired at a time (epoch µs), and return their number by kind."""
         accounts = await self._accounts()
         return {kind: await self._sweep_kind(kind, accounts, time_us) for kind in _KINDS}
 

@@ -1,4 +1,4 @@
-"""Results of lines whose server died after the charge, for batches that end before another try."""
+"""Results of lines that were charged before their server stopped, for batches that end before a retry."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _stored(scope: str) -> Transaction[LineReply | None]:
 
 
 def _owners(batch: Batch) -> tuple[str, ...]:
-    """Return whose the stored responses may be, see `Principal.replays`: the limits of a key can change."""
+    """Return the possible owners of stored responses (`Principal.replays`): a key's limits can change."""
     if batch.key_id is None:
         return Tenant(batch.account_id).id, Tenant(batch.account_id, keyless=True).id
     own = batch.grant_id or batch.key_id

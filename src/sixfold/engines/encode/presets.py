@@ -1,4 +1,4 @@
-"""Encoder settings for files that a user asked to have converted: as small as ffmpeg's defaults make them.
+"""Encoder settings for conversions that a user requests: as small as ffmpeg's defaults make them.
 
 Other engines encode as they render and favor speed (`video/encode.py`). Here a short video is encoded with
 the settings of ffmpeg's command line; a longer one faster, because a run has a time limit. The choice depends

@@ -77,7 +77,7 @@ class ContentLog:
         return {**dict(row), **texts}
 
     async def sweep(self) -> None:
-        """Delete the calls whose days are over."""
+        """Delete the expired calls."""
         while await self._database.write(many("content_sweep", limit=_BATCH), durable=False):
             pass
 

@@ -11,7 +11,7 @@ from sixfold.core.memory import limits
 from sixfold.core.memory.facts import model_replies
 
 MAX_CHARS, MAX_MESSAGES = 200_000, 2_000
-# The characters of one part: about 3,500 tokens, whose facts a reply has room for.
+# The characters of one part: about 3,500 tokens, so that the facts fit into a reply.
 PART_CHARS = 12_000
 NAME_CHARS = 100
 _SPEAKER_CHARS = 100

@@ -74,7 +74,7 @@ class UndoneBatch:
 
 
 class _FullPage(errors.TooLarge):
-    """A page has no room for more facts."""
+    """A page has its maximum of facts."""
 
 
 def known_facts(

@@ -3,7 +3,7 @@
 German, Dutch and the Nordic languages write compounds as one word: *Rechnung* is found in
 *Krankenhausrechnung*, and a question for the latter also finds *Rechnung*. No dictionary is needed, since the
 words of the pages are one. Scripts without spaces are indexed as pairs of characters, so a question of one
-character is asked as the pairs that have it.
+character is searched as the pairs that have it.
 """
 
 from __future__ import annotations
