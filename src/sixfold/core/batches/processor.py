@@ -46,7 +46,6 @@ _MAX_JOBS = 2
 # Their leases are longer than those of lines by this factor, since they are not renewed.
 _JOB_LEASES = 20
 _MAX_PROBLEMS = 10_000
-_LOOP_BYTES = 256 * 1024
 _MAX_REASON_CHARS = 300
 
 
@@ -245,9 +244,7 @@ class BatchProcessor:
     async def _body(self, batch: Batch, line: ClaimedLine) -> bytes:
         stream = self._files.blobs.stream(batch.input_blob, line.start, line.length)
         data = b"".join([piece async for piece in stream])
-        if len(data) <= _LOOP_BYTES:
-            return validation.request_body(data)
-        return await PARSER.run(validation.request_body, data)
+        return await PARSER.run_large(len(data), validation.request_body, data)
 
     async def _requeue(self, batch: Batch, line: ClaimedLine, verdict: Verdict, reason: str = "") -> float:
         return await self._write(lambda: lines.requeue(batch, line.number, self._boot, verdict, reason))

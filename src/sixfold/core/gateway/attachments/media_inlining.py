@@ -26,8 +26,6 @@ MAX_URLS = 32
 _MAX_BYTES = 64 * 2**20
 # JSON may escape the characters of a name.
 _SIGNS_OF_URLS = (b'_url"', b'"source"', b"\\u")
-# Larger requests are read and encoded in a thread.
-_LOOP_BYTES = 256 * 1024
 # This includes local paths, as some servers open their own files.
 _FETCHED_URL = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
@@ -46,9 +44,8 @@ class MediaInliner:
 
     async def inline(self, tenant: Tenant, body: bytes) -> bytes:
         """Return the request with its media inlined; raises `InvalidInput`."""
-        is_large = len(body) > _LOOP_BYTES
         try:
-            document, fields = await PARSER.run(_read, body) if is_large else _read(body)
+            document, fields = await PARSER.run_large(len(body), _read, body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise errors.BadRequest("The request body is not valid JSON") from error
         if not fields:
