@@ -65,8 +65,11 @@ _ORIGINS: Mapping[str, str] = {
     "stripe_url": "https://api.stripe.com",
     "otel_endpoint": "http://127.0.0.1:4318",
 }
-# Minimum of durations that must not be 0.
-_MIN_DURATION = 0.001
+# Durations that must not be 0.
+_DURATIONS = (
+    "session_pause_seconds", "lease_seconds", "run_limit_seconds", "graph_limit_seconds", "training_limit_seconds",
+    "queue_ttl", "fetch_seconds", "fetch_film_seconds", "blob_seconds", "gpu_wait_seconds",
+)  # fmt: skip
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "port": (0, 65535),
     "comfyui_port": (0, 65535),
@@ -82,15 +85,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "graph_free_runs": (1, math.inf),
     "graph_values": (1, math.inf),
     "document_seconds": (1, 600),
-    "lease_seconds": (_MIN_DURATION, math.inf),
-    "run_limit_seconds": (_MIN_DURATION, math.inf),
-    "graph_limit_seconds": (_MIN_DURATION, math.inf),
-    "training_limit_seconds": (_MIN_DURATION, math.inf),
-    "queue_ttl": (_MIN_DURATION, math.inf),
-    "fetch_seconds": (_MIN_DURATION, math.inf),
-    "fetch_film_seconds": (_MIN_DURATION, math.inf),
-    "blob_seconds": (_MIN_DURATION, math.inf),
-    "gpu_wait_seconds": (_MIN_DURATION, math.inf),
+    **dict.fromkeys(_DURATIONS, (0.001, math.inf)),
 }
 
 
@@ -134,6 +129,7 @@ class Settings(_ProviderSettings):
     graph_free_runs: int = 2
     training_limit_seconds: float = 7200
     session_limit: int = 20
+    session_pause_seconds: float = 60
     lease_seconds: float = 30
     max_attempts: int = 3
     queue_limit: int = 1000

@@ -206,6 +206,33 @@ async def test_idleness_counts_inputs_and_not_pings(tmp_path: Path) -> None:
         assert (await opened.told(begun))["reason"] == "idle"
 
 
+async def test_a_session_without_input_pauses_until_the_next(tmp_path: Path) -> None:
+    async with running_session_server(tmp_path, idle_seconds=600.0, session_pause_seconds=0.5) as opened:
+        begun = await opened.begin()
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            await guest.until("state", status="idle", reason="paused")
+            charged = (await guest.until("stats"))["cost"]
+            assert float(charged) > 0
+            last = [pose["seq"] for pose in guest.of("pose")][-1]
+            guest.heard.clear()
+            for _ in range(2):
+                await guest.say("ping", t=1)
+                assert (await guest.until("stats"))["cost"] == charged
+            assert guest.of("pose") == []
+            assert (await opened.told(begun))["status"] == "idle"
+            await guest.say("input", seq=1, prompt="run")
+            await guest.until("state", status="active")
+            resumed = await guest.until("pose")
+            assert (resumed["seq"], resumed["t"]) == (last + 1, (last + 1) * 50), "the clock stood still"
+            stats = await guest.until("stats")
+            assert float(stats["cost"]) > float(charged)
+            await guest.say("close")
+            assert await guest.closed() == 1000
+        assert guest.of("stats")[-1]["cost"] == (await opened.told(begun))["cost"]
+        assert await opened.app.faults() == ()
+
+
 async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, driver="process") as opened:
         begun = await opened.begin(input={"prompt": "walk"})
@@ -262,21 +289,23 @@ async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
         assert await app.faults() == ()
 
 
-async def test_a_killed_server_leaves_no_session_open(tmp_path: Path) -> None:
-    async with servers.serving(tmp_path / "home", SIXFOLD_TESTING="1") as server:
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_killed_server_leaves_no_session_open(tmp_path: Path, paused: bool) -> None:
+    settings = {"SIXFOLD_SESSION_PAUSE_SECONDS": "0.5"} if paused else {}
+    async with servers.serving(tmp_path / "home", SIXFOLD_TESTING="1", **settings) as server:
         key = {"Authorization": f"Bearer {server.key}"}
         begun = (await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)).json
         async with websockets.connect(begun["ws_url"]) as connection:
             await connection.send('{"type":"hello"}')
             async with asyncio.timeout(60):
-                while "pose" not in str(await connection.recv())[:20]:
+                while ('"paused"' if paused else '"pose"') not in str(await connection.recv())[:60]:
                     pass
         await server.kill()
         await server.restart()
         path = f"/api/containers/sessions/{begun['session_id']}"
         response = (await server.call("GET", path, **key)).json
         remaining = backends.chosen_database() == "postgres"  # for its client, until the lease runs out
-        ended = ("ready", None, "0.00") if remaining else ("failed", "lost", "0.00")
+        ended = ("idle" if paused else "ready", None, "0.00") if remaining else ("failed", "lost", "0.00")
         assert (response["status"], response["reason"], response["cost"]) == ended
         status, faults = await server.command("ledger", "verify")
         assert status == 0, faults

@@ -147,7 +147,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
     media.credentials = app_media.open_credentials(settings, models.engines())
     availability = app_catalog.availability(settings, models, clients, address)
     terms = SelectionPolicy(settings.previews_allowed, status_of=availability)
-    live = SessionCatalog(models, templates, terms, settings.session_limit)
+    live = SessionCatalog(models, templates, terms, settings.session_limit, settings.session_pause_seconds)
     predictions = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
     comfyui = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)

@@ -162,7 +162,7 @@ async def test_another_server_goes_on_with_the_slice_that_runs(fixture: SessionF
             await fixture.write(handover.take_over(session.id, other))
         session = await fixture.write(sessions.renew_slice(session.id, None))
         assert session.slice == slice_then
-        assert await fixture.database.read(sessions.slice_left(session)) == left * SECOND
+        assert session.slice_left_us(fixture.clock["now"]) == left * SECOND
     assert (session.holder, session.cost) == ("boot_other", 2 * SLICE)
     fixture.clock["now"] += 20 * SECOND
     ended = await fixture.write(handover.close(session.id, other))
@@ -176,7 +176,7 @@ async def test_a_session_without_a_price_has_no_slice_to_turn(fixture: SessionFi
         session = await fixture.write(sessions.transition(session.id, event, LEASE))
     fixture.clock["now"] += 90 * SECOND
     session = await fixture.write(sessions.renew_slice(session.id, None))
-    assert (session.slice, await fixture.database.read(sessions.slice_left(session))) == (0, 60 * SECOND)
+    assert (session.slice, session.slice_left_us(fixture.clock["now"])) == (0, 60 * SECOND)
 
 
 async def test_without_credit_for_another_slice_a_session_closes(fixture: SessionFixture) -> None:
@@ -192,6 +192,71 @@ async def test_without_credit_for_another_slice_a_session_closes(fixture: Sessio
     fixture.clock["now"] += 5 * SECOND
     await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
     assert await fixture.money() == (3_000, 0)
+
+
+PAUSED = (*WAYS[SessionState.IDLE], SessionEvent.PAUSE)
+
+
+async def paused_after(fixture: SessionFixture, seconds: int) -> SessionRecord:
+    """Return a session that pauses `seconds` after it became ready."""
+    session = await fixture.ask()
+    for event in PAUSED:
+        fixture.clock["now"] += seconds * SECOND if event is SessionEvent.PAUSE else 0
+        session = await fixture.write(sessions.transition(session.id, event, LEASE))
+    assert (session.state, session.is_paused) == (SessionState.IDLE, True)
+    return session
+
+
+async def test_a_paused_minute_is_not_charged(fixture: SessionFixture) -> None:
+    session = await paused_after(fixture, 40)
+    for _ in range(3):
+        fixture.clock["now"] += 60 * SECOND
+        session = await fixture.write(sessions.renew_slice(session.id, None))
+    now = fixture.clock["now"]
+    assert (session.slice, session.running_us(now), session.cost_at(now)) == (0, 40 * SECOND, 6_000)
+    assert await fixture.money() == (30_000, SLICE)
+    session = await fixture.write(sessions.transition(session.id, SessionEvent.INPUT, LEASE))
+    assert (session.state, session.is_paused) == (SessionState.ACTIVE, False)
+    assert session.slice_left_us(fixture.clock["now"]) == 20 * SECOND
+    fixture.clock["now"] += 30 * SECOND
+    session = await fixture.write(sessions.renew_slice(session.id, None))
+    now = fixture.clock["now"]
+    assert (session.slice, session.running_us(now), session.cost_at(now)) == (1, 70 * SECOND, 10_500)
+    await fixture.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
+    ended = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+    assert (ended.cost, ended.cost_at(2**60)) == (10_500, 10_500)
+    assert await fixture.money() == (30_000 - 10_500, 0)
+
+
+async def test_the_end_of_a_paused_session_charges_no_pause(fixture: SessionFixture) -> None:
+    session = await paused_after(fixture, 20)
+    again = await fixture.write(sessions.transition(session.id, SessionEvent.PAUSE, LEASE))
+    assert again.paused_at == session.paused_at
+    fixture.clock["now"] += 600 * SECOND
+    await fixture.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "idle"))
+    ended = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+    assert (ended.cost, ended.running_us(2**60)) == (3_000, 20 * SECOND)
+    assert await fixture.money() == (27_000, 0)
+
+
+async def test_a_paused_session_moves_to_another_server(fixture: SessionFixture) -> None:
+    session = await paused_after(fixture, 30)
+    fixture.clock["now"] += 300 * SECOND
+    other = SessionLease("boot_other", 30 * SECOND)
+    moved = (await fixture.write(handover.take_over(session.id, other))).session
+    assert (moved.is_paused, moved.holder) == (True, "boot_other")
+    assert (await fixture.write(sessions.renew_slice(session.id, None))).cost == 0
+    await fixture.write(sessions.transition(session.id, SessionEvent.INPUT, other))
+    fixture.clock["now"] += 10 * SECOND
+    assert (await fixture.write(handover.close(session.id, other))).cost == 6_000
+
+
+async def test_a_restart_releases_the_slice_of_a_paused_session(fixture: SessionFixture) -> None:
+    await paused_after(fixture, 61)
+    fixture.clock["now"] += 900 * SECOND
+    (ended,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=False))
+    assert (ended.state, ended.cost) == (SessionState.FAILED, 0)
+    assert await fixture.money() == (30_000, 0)
 
 
 async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(fixture: SessionFixture) -> None:

@@ -72,11 +72,11 @@ class Stage:
         async def sit(_: int) -> SessionSlot:
             return await SharedWorker(SessionKind("e", "h", 1), hire()).join()
 
-        async def turn(_: str) -> tuple[SessionRecord, float]:
+        async def turn(_: str) -> tuple[SessionRecord, int]:
             self.turned.set()
-            return session, 60.0
+            return session, session.created_at
 
-        return SessionRunner(session, SessionHooks(sit, self._happen, turn), place)
+        return SessionRunner(session, SessionHooks(sit, self._happen, turn), 60, place)
 
     async def _happen(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
         self.events.append(event)

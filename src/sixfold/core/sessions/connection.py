@@ -60,13 +60,18 @@ class PoseMessage:
 
 @dataclass(frozen=True, slots=True)
 class StatsMessage:
-    """Counts since the session became ready: sent, dropped for lack of credit, and late ticks."""
+    """Counts since the session became ready: sent, dropped for lack of credit, and late ticks.
+
+    `running_us` is the time without pauses, and `cost` what an end now would cost, in micro-dollars.
+    """
 
     sent: int
     dropped: int
     late: int
     credit: int
     restarts: int
+    running_us: int
+    cost: int
 
 
 @dataclass(frozen=True, slots=True)

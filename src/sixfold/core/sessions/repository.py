@@ -3,7 +3,8 @@
 A session is charged in slices of one minute, from `ready` to its end. Each slice is a hold of its own,
 `<session>:<number>`. The first hold is made when the session is created; each next one in the transaction
 that captures the previous one; the last is captured for the time used. If a session fails, its open slice is
-released, while slices captured earlier stay charged because they were delivered.
+released, while slices captured earlier stay charged because they were delivered. While a session is paused,
+its slice stands still: the pause is added to the start of the slice when the session continues.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class SessionRecord:
     list_rate: int | None = None
     credential: str | None = None
     credential_id: str | None = None
+    paused_at: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> SessionRecord:
@@ -84,6 +86,32 @@ class SessionRecord:
     def is_terminal(self) -> bool:
         """Return whether the session has ended."""
         return self.state in TERMINAL
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether the session waits for an input and is not charged."""
+        return self.paused_at is not None
+
+    def slice_used_us(self, now_us: int) -> int:
+        """Return the charged µs of the current slice."""
+        return min(SLICE_US, self._slice_age_us(now_us))
+
+    def slice_left_us(self, now_us: int) -> int:
+        """Return the µs until the current slice is over, whichever server began it."""
+        return SLICE_US - self.slice_used_us(now_us) if self.slice_amount else SLICE_US
+
+    def running_us(self, now_us: int) -> int:
+        """Return the µs since the session became ready, without its pauses."""
+        return self.slice * SLICE_US + self._slice_age_us(now_us)
+
+    def cost_at(self, now_us: int) -> int:
+        """Return the micro-dollars that an end at `now_us` would cost."""
+        return self.cost + min(self.slice_amount, usage_micros(self.rate, self.slice_used_us(now_us)))
+
+    def _slice_age_us(self, now_us: int) -> int:
+        if self.slice_at is None:
+            return 0
+        return max(0, (self.paused_at or self.closed_at or now_us) - self.slice_at)
 
     def opens_to(self, token: str) -> bool:
         """Return whether `token` is the session's token or resume token."""
@@ -217,6 +245,12 @@ def transition(
     session = SessionRecord.of(rows[0])
     if event is SessionEvent.READY:
         session = SessionRecord.of((yield Query("session_ready", {"id": session_id}))[0])
+    if event is SessionEvent.PAUSE and not session.is_paused:
+        session = SessionRecord.of(
+            (yield Query("session_pause", {"id": session_id, "at": (yield from now())}))[0]
+        )
+    if event is SessionEvent.INPUT and session.is_paused:
+        session = SessionRecord.of((yield Query("session_resume", {"id": session_id}))[0])
     if next_state in TERMINAL:
         session = yield from _end(session, paid=event is SessionEvent.END)
     return session
@@ -246,14 +280,6 @@ def end_last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionR
     return (yield from transition(session_id, SessionEvent.CLOSE, lease, "no credit"))
 
 
-def slice_left(session: SessionRecord) -> Transaction[int]:
-    """Return the µs until the current slice is over, whichever server began it."""
-    now_us = yield from now()
-    if session.slice_at is None or not session.slice_amount:
-        return SLICE_US
-    return max(0, session.slice_at + SLICE_US - now_us)
-
-
 def end_lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionRecord, ...]]:
     """End the sessions of other servers: all of them, or only those with an expired lease."""
     now_us = yield from now()
@@ -281,7 +307,7 @@ def get(session_id: str) -> Transaction[SessionRecord]:
 
 
 def _is_over(session: SessionRecord, now_us: int) -> bool:
-    return session.slice_at is not None and session.slice_amount > 0 and now_us - session.slice_at >= SLICE_US
+    return session.slice_amount > 0 and session.slice_used_us(now_us) >= SLICE_US
 
 
 def _write_slice(session: SessionRecord, captured: int, amount: int) -> Transaction[SessionRecord]:
@@ -293,8 +319,7 @@ def _end(session: SessionRecord, *, paid: bool) -> Transaction[SessionRecord]:
     session = SessionRecord.of((yield Query("session_end", {"id": session.id}))[0])
     captured = 0
     if session.slice_amount and paid and session.slice_at is not None and session.closed_at is not None:
-        used = min(SLICE_US, max(0, session.closed_at - session.slice_at))
-        captured = yield from _capture(session, used)
+        captured = yield from _capture(session, session.slice_used_us(session.closed_at))
     elif session.slice_amount:
         yield from ledger.release(hold_of(session.id, session.slice))
     yield Query("session_forget", {"id": session.id})

@@ -14,6 +14,7 @@ from typing import Final
 
 from sixfold import errors
 from sixfold.core.catalog.prompt_words import NO_WORDS
+from sixfold.core.clock import SECOND_US
 from sixfold.core.sessions.connection import (
     FAILED,
     IDLE,
@@ -35,6 +36,8 @@ from sixfold.core.workers.ports import RunFailed, WorkerLost, WorkerStartFailed
 
 _LOG = logging.getLogger("sixfold.sessions")
 RESUME_SECONDS: Final = 30
+# The reason that clients receive with the state idle.
+PAUSED: Final = "paused"
 # Pressed keys are released after this long without input.
 RELEASE_SECONDS: Final = 1.0
 _IDLE_SECONDS: Final = 10.0
@@ -81,13 +84,13 @@ class SessionHooks:
     """Callbacks of a `SessionRunner`: acquire a worker slot, write a transition, charge the next slice.
 
     `acquire_slot` receives the number of workers that the session has lost. `renew_slice` charges the slices
-    that are over and returns the seconds left in the current one. `save_checkpoint` returns whether this
+    that are over and returns the session with the database's time. `save_checkpoint` returns whether this
     server still holds the session; it is None on a server that shares its database with no other.
     """
 
     acquire_slot: Callable[[int], Awaitable[SessionSlot]]
     transition: Callable[[str, SessionEvent, str | None], Awaitable[SessionRecord]]
-    renew_slice: Callable[[str], Awaitable[tuple[SessionRecord, float]]]
+    renew_slice: Callable[[str], Awaitable[tuple[SessionRecord, int]]]
     save_checkpoint: Callable[[str, Checkpoint], Awaitable[bool]] | None = None
 
 
@@ -95,10 +98,15 @@ class SessionRunner:
     """Runs a session from `requested` to its end; see `run`."""
 
     def __init__(
-        self, session: SessionRecord, hooks: SessionHooks, checkpoint: Checkpoint | None = None
+        self,
+        session: SessionRecord,
+        hooks: SessionHooks,
+        pause_seconds: float,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.session = session
         self._hooks = hooks
+        self._pause_seconds = pause_seconds
         self._period = 1 / session.fps
         self._ending: asyncio.Future[SessionEnding] = asyncio.get_running_loop().create_future()
         self.slot: SessionSlot | None = None
@@ -117,6 +125,11 @@ class SessionRunner:
         self._words = NO_WORDS
         self._last_input_at = 0.0
         self._sent = self._dropped = self._late = self._restarts = 0
+        self._unpaused = asyncio.Event()
+        self._input_received = asyncio.Event()
+        self._slice_due = 0.0
+        # The database's time minus this server's, in µs.
+        self._clock_offset = 0
 
     # -- calls from the connection ---------------------------------------------------------------
 
@@ -132,7 +145,7 @@ class SessionRunner:
             connection.last_seq = previous.last_seq
             previous.end(REPLACED, "replaced")
         self._connection = connection
-        connection.put(StateMessage(self.session.state, self.session.reason, self._words))
+        connection.put(self._state_message())
         return connection
 
     def resume(self, connection: Connection, last_seq: int | None) -> None:
@@ -166,6 +179,7 @@ class SessionRunner:
         # One step cannot acknowledge more inputs: the newest replaces the last.
         else:
             self._inputs[-1] = message
+        self._input_received.set()
 
     # -- lifecycle -------------------------------------------------------------------------------
 
@@ -230,6 +244,7 @@ class SessionRunner:
         if ending.event is SessionEvent.CLOSE:
             await self._transition(SessionEvent.END)
         if self._connection is not None:
+            self._connection.put(self._stats(self._connection))
             self._connection.end(ending.code, ending.reason)
 
     async def _transition(self, event: SessionEvent, reason: str | None = None) -> None:
@@ -238,12 +253,16 @@ class SessionRunner:
             self.session = await self._hooks.transition(self.session.id, event, reason)
         except LeaseLost:
             self.end(_TAKEN_OVER)
-        if self.session.state is not previous.state:
+        if (self.session.state, self.session.is_paused) != (previous.state, previous.is_paused):
             self._send_state()
 
     def _send_state(self) -> None:
         if self._connection is not None:
-            self._connection.put(StateMessage(self.session.state, self.session.reason, self._words))
+            self._connection.put(self._state_message())
+
+    def _state_message(self) -> StateMessage:
+        reason = PAUSED if self.session.is_paused and not self.session.reason else self.session.reason
+        return StateMessage(self.session.state, reason, self._words)
 
     # -- the clock -------------------------------------------------------------------------------
 
@@ -255,6 +274,7 @@ class SessionRunner:
         try:
             while True:
                 self.slot = slot
+                await self._wait_unpaused()
                 behind = loop.time() - self._started_at - (self._seq + 1) * self._period
                 if behind < -_TIMER_RESOLUTION:
                     await asyncio.sleep(-behind)
@@ -277,6 +297,15 @@ class SessionRunner:
             self.end(SessionEnding(SessionEvent.FAIL, "the model did not start again", FAILED))
         finally:
             await asyncio.shield(slot.release())
+
+    async def _wait_unpaused(self) -> None:
+        """Wait until the session is not paused, and set its clock back by that time."""
+        if not self.session.is_paused:
+            return
+        paused_at = asyncio.get_running_loop().time()
+        self._unpaused.clear()
+        await self._unpaused.wait()
+        self._started_at += asyncio.get_running_loop().time() - paused_at
 
     async def _step(self, slot: SessionSlot, ticks: int) -> bool:
         """Run one step; return False, with nothing changed, if the worker was lost."""
@@ -349,21 +378,31 @@ class SessionRunner:
     # -- periodic tasks --------------------------------------------------------------------------
 
     async def _run_periodic_tasks(self) -> None:
-        slice_due = stats_due = checkpoint_due = 0.0
+        stats_due = checkpoint_due = 0.0
         while True:
-            await asyncio.sleep(_POLL_SECONDS)
+            await self._wait_for_poll()
             now = time.monotonic()
             # Retried in the next iteration.
             with contextlib.suppress(errors.StoreFailed):
                 await self._check_inputs(now - self._last_input_at)
-                if now >= slice_due:
-                    slice_due = now + await self._charge()
+                if now >= self._slice_due and not self.session.is_paused:
+                    self._slice_due = now + await self._charge()
                 if now >= checkpoint_due:
                     checkpoint_due = now + _CHECKPOINT_SECONDS
                     await self._save_checkpoint()
             if now >= stats_due and self._connection is not None and self._connection.resumed:
                 stats_due = now + _STATS_SECONDS
                 self._connection.put(self._stats(self._connection))
+
+    async def _wait_for_poll(self) -> None:
+        """Wait for the next poll, or for the input that ends a pause."""
+        if not self.session.is_paused:
+            self._input_received.clear()
+            await asyncio.sleep(_POLL_SECONDS)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_POLL_SECONDS):
+                await self._input_received.wait()
 
     async def _save_checkpoint(self) -> None:
         """Store a checkpoint, and end here if another server has the session."""
@@ -376,26 +415,42 @@ class SessionRunner:
 
     async def _check_inputs(self, silence: float) -> None:
         limit = self.session.idle_us / 1_000_000
-        if silence >= min(_IDLE_SECONDS, limit / 2):
+        if silence >= min(_IDLE_SECONDS, limit / 2, self._pause_seconds / 2):
             # A session that is to end is idle first, even if the event loop was late.
             if self.session.state in {SessionState.READY, SessionState.ACTIVE}:
                 await self._transition(SessionEvent.REST)
             if silence >= limit:
                 self.end(SessionEnding(SessionEvent.CLOSE, "idle", IDLE))
-        elif self._input_seq is not None and self.session.state in {SessionState.READY, SessionState.IDLE}:
+            elif silence >= self._pause_seconds and not self.session.is_paused:
+                await self._transition(SessionEvent.PAUSE)
+        elif self._has_input and self.session.state in {SessionState.READY, SessionState.IDLE}:
             await self._transition(SessionEvent.INPUT)
+            # The slice ends later by the length of a pause.
+            self._slice_due = 0.0
+            self._unpaused.set()
+
+    @property
+    def _has_input(self) -> bool:
+        return bool(self._inputs) or self._input_seq is not None
 
     async def _charge(self) -> float:
         """Charge the slices that are over; return the seconds until the next one is due."""
-        self.session, left = await self._hooks.renew_slice(self.session.id)
+        self.session, now_us = await self._hooks.renew_slice(self.session.id)
+        self._clock_offset = now_us - _monotonic_us()
         if self.session.state is SessionState.CLOSING:
-            if self._connection is not None:
-                self._connection.put(StateMessage(self.session.state, self.session.reason, self._words))
+            self._send_state()
             self.end(SessionEnding(SessionEvent.CLOSE, "no credit", NORMAL))
-        return left
+        return self.session.slice_left_us(now_us) / SECOND_US
 
     def _stats(self, connection: Connection) -> StatsMessage:
-        return StatsMessage(self._sent, self._dropped, self._late, connection.credit, self._restarts)
+        session, now_us = self.session, _monotonic_us() + self._clock_offset
+        running_us, cost = session.running_us(now_us), session.cost_at(now_us)
+        counts = self._sent, self._dropped, self._late, connection.credit, self._restarts
+        return StatsMessage(*counts, running_us, cost)
+
+
+def _monotonic_us() -> int:
+    return time.monotonic_ns() // 1000
 
 
 _TAKEN_OVER = SessionEnding(None, "replaced", REPLACED)

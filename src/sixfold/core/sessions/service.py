@@ -19,7 +19,7 @@ from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import Database
+from sixfold.core.database import Database, now
 from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import DRAINED, NORMAL, REVOKED
@@ -54,12 +54,16 @@ class SessionRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionCatalog:
-    """The models that offer sessions, and the number of sessions that an account may have open."""
+    """The models that offer sessions, and the number of sessions that an account may have open.
+
+    A session without input for `pause_seconds` is paused.
+    """
 
     catalog: Catalog
     templates: Templates
     policy: SelectionPolicy
     limit: int
+    pause_seconds: float
 
 
 class SessionService:
@@ -234,7 +238,9 @@ class SessionService:
             renew_slice=lambda session_id: self._renew_slice(session_id, payer),
             save_checkpoint=self._save_checkpoint if self._shared else None,
         )
-        self._running[session.id] = running = SessionRunner(session, hooks, checkpoint)
+        self._running[session.id] = running = SessionRunner(
+            session, hooks, self._session_catalog.pause_seconds, checkpoint
+        )
         task = asyncio.create_task(self._run(running), name=session.id)
         self._tasks[session.id] = task
 
@@ -270,12 +276,12 @@ class SessionService:
         storing = handover.save_checkpoint(session_id, self._lease, checkpoint)
         return await self._database.write(storing, durable=False)
 
-    async def _renew_slice(self, session_id: str, payer: Payer | None) -> tuple[SessionRecord, float]:
+    async def _renew_slice(self, session_id: str, payer: Payer | None) -> tuple[SessionRecord, int]:
         try:
             session = await self._database.write(sessions.renew_slice(session_id, payer))
         except (errors.InsufficientCredits, errors.BudgetExceeded):
             session = await self._database.write(sessions.end_last_slice(session_id, self._lease))
-        return session, await self._database.read(sessions.slice_left(session)) / SECOND_US
+        return session, await self._database.read(now())
 
 
 def _belongs_to(session: SessionRecord, tenant: Tenant) -> bool:

@@ -5,7 +5,8 @@
         └──close────────────┴──close──▶ closing ◀──close── ready, active, idle
                                            └──end──▶ closed
 
-Closed and failed are terminal.
+An idle session without input for longer is paused: it stays idle, does nothing and is not charged. Closed
+and failed are terminal.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class SessionEvent(StrEnum):
     READY = "ready"
     INPUT = "input"
     REST = "rest"
+    PAUSE = "pause"
     CLOSE = "close"
     END = "end"
     FAIL = "fail"
@@ -55,6 +57,7 @@ TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
     (SessionState.ACTIVE, SessionEvent.FAIL): SessionState.FAILED,
     (SessionState.ACTIVE, SessionEvent.LOSE): SessionState.FAILED,
     (SessionState.IDLE, SessionEvent.INPUT): SessionState.ACTIVE,
+    (SessionState.IDLE, SessionEvent.PAUSE): SessionState.IDLE,
     (SessionState.IDLE, SessionEvent.CLOSE): SessionState.CLOSING,
     (SessionState.IDLE, SessionEvent.FAIL): SessionState.FAILED,
     (SessionState.IDLE, SessionEvent.LOSE): SessionState.FAILED,

@@ -268,9 +268,10 @@ def _plain(outgoing: _Plain) -> dict[str, Any]:
                 "height": frame.height,
                 "format": frame.format,
             }
-        case connection.StatsMessage(sent, dropped, late, credit, restarts):
-            counts = {"sent": sent, "dropped": dropped, "late": late, "credit": credit}
-            return {"type": "stats", **counts, "restarts": restarts}
+        case connection.StatsMessage(sent, dropped, late, credit, restarts, running_us, cost):
+            counts = {"sent": sent, "dropped": dropped, "late": late, "credit": credit, "restarts": restarts}
+            charge = {"seconds": running_us / SECOND_US, "cost": money.format_usd(cost)}
+            return {"type": "stats", **counts, **charge}
         case connection.PongMessage(t):
             return {"type": "pong", "t": t}
         case connection.ErrorMessage(text):

@@ -22,6 +22,12 @@ RETURNING *;
 -- name: session_ready | Mark a session as ready and start its first billing slice.
 UPDATE session SET ready_at = :now, slice_at = :now WHERE id = :id RETURNING *;
 
+-- name: session_pause | Mark a session as paused from `:at` on.
+UPDATE session SET paused_at = :at WHERE id = :id AND paused_at IS NULL RETURNING *;
+
+-- name: session_resume | Continue the billing slice of a paused session where it stopped.
+UPDATE session SET slice_at = slice_at + (:now - paused_at), paused_at = NULL WHERE id = :id RETURNING *;
+
 -- name: session_slice | Start the next billing slice at the end of the previous one and add the captured cost.
 UPDATE session
 SET slice = slice + 1, slice_amount = :amount, slice_at = slice_at + :life, cost = cost + :captured
