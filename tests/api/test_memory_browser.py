@@ -31,7 +31,7 @@ ACTIVE = r"""() => {
   const ours = /^([/]media[/]|[/]uploads[/]|data:image)/;
   const runs = (at) => at.name.startsWith('on') || ['style', 'srcdoc'].includes(at.name);
   const leads = (at) => ['href', 'src', 'action', 'data'].includes(at.name) && !kinds.test(at.value);
-  const loads = 'main :is(script, style, iframe, object, embed, link, base, svg, math, video, audio)';
+  const loads = 'main :is(script, style, iframe, object, embed, link, base, video, audio, .prose svg)';
   return [
     ...[...document.querySelectorAll('*')].flatMap((node) => [...node.attributes]
       .filter((at) => runs(at) || leads(at)).map((at) => `${node.tagName} ${at.name}=${at.value}`)),

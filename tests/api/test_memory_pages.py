@@ -235,6 +235,52 @@ async def test_inferred_links_are_confirmed_and_dismissed(app: AppFixture) -> No
     assert [link["origin"] for link in (await read(app, "people/ann"))["links"]] == ["confirmed"]
 
 
+async def test_tags_in_a_text_are_found_like_others(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    await put(app, "a", "For #hangar and `#code`, %%#secret%%.\n", tags=["team"])
+    assert ">hangar</a> <span>1</span>" in (await shown(app, "/memory")).text
+    assert 'href="/memory/a"' in (await shown(app, "/memory?tag=hangar")).text
+    page = (await shown(app, "/memory/a")).text
+    assert '<a class="tag" href="/memory?tag=hangar">#hangar</a>' in page
+    assert "secret" not in page
+    query = {"query": "for", "tags": ["hangar"]}
+    response = await app.client.post("/api/search", json={**query, "query": "hangar"}, headers=app.bearer)
+    assert [hit["slug"] for hit in response.json()["results"]] == ["a"]
+    assert (await read(app, "a"))["tags"] == ["team"]
+    await put(app, "a", "For nobody.\n")
+    listed = await app.client.get("/api/tags", headers=app.bearer)
+    assert [row["name"] for row in listed.json()["tags"]] == ["team"]
+
+
+async def test_tasks_are_checked_where_they_are_now(app: AppFixture) -> None:
+    await put(app, "a", "# A\n\n- [ ] one\n- [x] two\n")
+    page = (await shown(app, "/memory/a")).text
+    assert page.count('form="tasks"') == 2
+    assert (await sent(app, "/memory/a/~task", version="1", task="2")).status_code == 303
+    assert (await read(app, "a"))["body"] == "# A\n\n- [x] one\n- [x] two\n"
+    await put(app, "a", "# A\n\nAn agent's line.\n\n- [x] one\n- [x] two\n")
+    assert (await sent(app, "/memory/a/~task", version="2", task="3")).status_code == 303
+    assert (await read(app, "a"))["body"] == "# A\n\nAn agent's line.\n\n- [x] one\n- [ ] two\n"
+    assert (await sent(app, "/memory/a/~task", version="2", task="3")).status_code == 409
+    assert (await sent(app, "/memory/a/~task", version="2", task="0")).status_code == 400
+    assert (await sent(app, "/memory/a/~task", version="2", task="x")).status_code == 400
+
+
+async def test_a_graph_shows_only_visible_pages(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    await put(app, "open", "# Open\n\n- part_of [[hidden]]\n- near [[other]]\n", collections=["c"])
+    await put(app, "hidden", "# Hidden\n")
+    await put(app, "other", "# Other\n", collections=["c"])
+    page = (await shown(app, "/memory/open")).text
+    graph = page[page.index('id="graph"') :]
+    assert graph.count('href="/memory/hidden"') == graph.count('href="/memory/other"') == 2
+    assert "part of" in graph
+    key = await app.limited_key(Scope(collections=("c",)))
+    page = (await shown(app, "/memory/open", key)).text
+    assert "/memory/hidden" not in page
+    assert 'id="graph"' not in (await shown(app, "/memory/open?version=1")).text
+
+
 async def test_files_come_in_and_go_out(app: AppFixture) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as result:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sixfold.core.gateway.conversations.chats import ChatVersion
-from sixfold.ui.chat import formulas, rendering, versions
+from sixfold.ui.chat import rendering, versions
 from sixfold.ui.chat.rendering import GrowingText
+from sixfold.ui.memory import formulas
 
 ANSWER = """Here is *what* you asked.
 

@@ -56,6 +56,12 @@ def shown(text: str, context: RenderContext = HERE) -> str:
             '<a href="https://a.example/b_c" rel="noopener noreferrer nofollow ugc">',
         ),
         ("![p](/media/x.png)", '<img src="/media/x.png" alt="p" loading="lazy">'),
+        ("1. [ ] *a* b", '<li><span class="task" role="img" aria-label="to do">☐</span> <em>a</em>'),
+        ("[x] no list", "<p>[x] no list"),
+        ("$x^2$ for $5 and $6", "<msup><mi>x</mi><mn>2</mn></msup></mrow></math> for $5 and $6"),
+        ("$$\n\\frac{a}{b}\n$$", "<mfrac>"),
+        ("$\\href{javascript:1}{a}$", "a"),
+        ("#team/x #1 a#b `#c`", "#team/x #1 a#b <code>#c</code>"),
         ("|a|\n|-:|\n|1|", '<td class="right">1</td>'),
     ],
 )
@@ -66,6 +72,17 @@ def test_what_is_written_reads_so(text: str, html: str) -> None:
 def test_a_writer_is_led_to_what_is_not_yet_written() -> None:
     page = shown("[[a b/c]]", RenderContext("x", may_write=True))
     assert 'href="/memory/~new?slug=a-b%2Fc"' in page
+
+
+def test_tags_and_tasks_of_an_account_are_controls() -> None:
+    page = shown(
+        "[#a #b](https://a.example) #team/x\n\n%%one\ntwo%%\n- [ ] do **it**",
+        RenderContext("x", account_id="acct_1", has_tasks=True),
+    )
+    assert page.count('class="tag"') == 1
+    assert '<a class="tag" href="/memory?tag=team%2Fx">#team/x</a>' in page
+    # The line is that of the body with the comment.
+    assert 'name="task" value="4" role="checkbox" aria-checked="false" aria-label="do it">' in page
 
 
 def test_an_address_inside_a_link_is_no_link_of_its_own() -> None:
@@ -143,16 +160,20 @@ PARTS = st.lists(
             "::",
             "&#60;",
             "- [ ] ",
+            "$",
+            "$$",
+            "#",
+            "==",
         ]
     ),
     max_size=40,
 )
 TAG = re.compile(r"<(/?)([a-z0-9]+)((?:\s[^<>]*)?)>")
 ELEMENTS = re.compile(
-    r"p|a|[uo]l|li|h[1-6]|em|strong|s|code|pre|blockquote|[hb]r|img|span|div|table|thead|tbody|t[rhd]"
+    r"math|m[a-z]+|mark|p|a|[uo]l|li|h[1-6]|em|strong|s|code|pre|blockquote|[hb]r|img|span|div|table|thead|tbody|t[rhd]"
 )
 ATTRIBUTES = re.compile(
-    r"\s(?:href|rel|class|title|src|alt|loading|id|role|start|tabindex|aria-label)=\"[^\"<>]*\"|\s/"
+    r"\s(?:xmlns|display|stretchy|fence|form|separator|lspace|rspace|mathvariant|href|rel|class|title|src|alt|loading|id|role|start|tabindex|aria-label)=\"[^\"<>]*\"|\s/"
 )
 
 

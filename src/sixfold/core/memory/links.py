@@ -419,15 +419,16 @@ class GraphWalk:
 
 @dataclass(frozen=True, slots=True)
 class LinkPath:
-    """The depth, link type ("" for any) and direction of a walk."""
+    """The depth, link type ("" for any) and direction of a walk, and the limit on its pages."""
 
     depth: int = 1
     type: str = ""
     direction: Literal["out", "in", "both"] = "out"
+    nodes: int = limits.NODES
 
 
 def walk(caller: Caller, start: MemoryPage, route: LinkPath) -> Transaction[GraphWalk]:
-    """Return the pages within some steps of a page, nearest first, at most `limits.NODES` of them."""
+    """Return the pages within some steps of a page, nearest first, at most `route.nodes` of them."""
     nodes: dict[str, tuple[str, str, int]] = {start.id: (start.slug, start.title, 0)}
     edges: dict[tuple[str, str, str], None] = {}
     rim, cut = [start.id], False
@@ -441,15 +442,15 @@ def walk(caller: Caller, start: MemoryPage, route: LinkPath) -> Transaction[Grap
                     "account_id": caller.account_id,
                     "ids": _encode(rim),
                     "type": route.type,
-                    "limit": limits.NODES * 10,
+                    "limit": route.nodes * 10,
                 },
             )
-            cut = cut or len(rows) == limits.NODES * 10
+            cut = cut or len(rows) == route.nodes * 10
             for row in rows:
                 if not caller.sees(_names(row["collections"])):
                     continue
                 if row["to_id"] not in nodes:
-                    if len(nodes) >= limits.NODES:
+                    if len(nodes) >= route.nodes:
                         cut = True
                         continue
                     nodes[row["to_id"]] = (row["slug"], row["title"], depth)

@@ -46,6 +46,9 @@ _MAX_MARKS = 20_000
 MAX_CONTEXT = 240
 # Two signs on one line or as lines of their own around a block.
 _COMMENT = re.compile(r"%%[^%]*(?:%(?!%)[^%]*)*%%")
+# As in Obsidian: at least one character that is no digit, after a space or at the start of a line.
+TAG = re.compile(r"(?<!\S)#(?=[\w/-]*[^\W\d])([\w/-]{1,100})(?![\w/#-])")
+_TASK = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+\[([ xX])\](?=[ \t])")
 _BRACKETS = re.compile(r"\[\[|\]\(")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
 _FILE_LINK = re.compile(
@@ -275,15 +278,34 @@ def without_code(body: str) -> str:
 
 
 def without_comments(body: str) -> str:
-    """Return the body without Obsidian's comments (`%%private%%`), which are for its writer only."""
+    """Return the body without Obsidian's comments (`%%private%%`), which are for its writer only.
+
+    Line breaks of the comments stay, so that all other lines keep their numbers.
+    """
     if "%%" not in body:
         return body
     parts: list[str] = []
     end = 0
     for match in _COMMENT.finditer(without_code(body)):
-        parts.append(body[end : match.start()])
+        parts.append(body[end : match.start()] + "\n" * match[0].count("\n"))
         end = match.end()
     return "".join((*parts, body[end:]))
+
+
+def tags(body: str) -> tuple[str, ...]:
+    """Return the tags that a body contains as `#tag`, each once, except in code and comments."""
+    if "#" not in body or TAG.search(body) is None:
+        return ()
+    found = dict.fromkeys(match[1] for match in TAG.finditer(without_comments(without_code(body))))
+    return tuple(itertools.islice(found, limits.TAGS))
+
+
+def toggle_task(line: str) -> str | None:
+    """Return a line with the box of its task checked or cleared; None if it has no task."""
+    match = _TASK.match(line)
+    if match is None:
+        return None
+    return f"{line[: match.start(1)]}{'x' if match[1] == ' ' else ' '}{line[match.end(1) :]}"
 
 
 def without_fences(body: str) -> str:

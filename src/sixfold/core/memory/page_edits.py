@@ -175,6 +175,21 @@ def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
     return replace(of(page), body=limits.body(body, allowed.page_bytes))
 
 
+def with_task(page: MemoryPage, seen: str, number: int) -> PageDraft:
+    """Return the draft with the box of a task changed, which is in line `number` of the body as `seen`."""
+    old = seen.split("\n")[number : number + 1]
+    new = markdown.toggle_task(old[0]) if old else None
+    if new is None:
+        raise errors.BadRequest(f"Line {number} of the page has no task: reload the page")
+    lines = page.body.split("\n")
+    places = [number] if lines[number : number + 1] == old else []
+    places = places or [place for place, line in enumerate(lines) if line == old[0]]
+    if len(places) != 1:
+        raise errors.Conflict("The task was changed or moved meanwhile: reload the page")
+    lines[places[0]] = new
+    return replace(of(page), body="\n".join(lines))
+
+
 def _join_lines(first: str, second: str) -> str:
     """Join two texts, each on lines of its own."""
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second

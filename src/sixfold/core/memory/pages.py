@@ -14,7 +14,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, now, one
-from sixfold.core.memory import links, slugs, timeline, usage
+from sixfold.core.memory import links, markdown, slugs, timeline, usage
 from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 from sixfold.core.memory.relation_extraction import extraction
@@ -221,6 +221,15 @@ def reindex(page: MemoryPage) -> Transaction[None]:
     yield from _reindex((page,))
 
 
+def retag(page: MemoryPage) -> Transaction[None]:
+    """Write the tags of a page as rows, after their rules have changed."""
+    found = [name for name in tags_of(page) if name not in page.tags]
+    if found:
+        yield Query("page_tags_clear", {"ids": encode([page.id])})
+        rows = encode([{"id": page.id, "name": name} for name in tags_of(page)])
+        yield Query("page_tags_put", {"account_id": page.account_id, "rows": rows})
+
+
 def _reindex(saved: Sequence[MemoryPage]) -> Transaction[None]:
     known = yield from links.of_pages(saved[0].account_id, saved)
     yield from index.put_many([(page, known[page.id]) for page in saved])
@@ -331,8 +340,8 @@ def _write_names(account_id: str, batch: Iterable[tuple[PageWritePlan, MemoryPag
         stale: list[str] = []
         rows: list[dict[str, str]] = []
         for plan, page in batch:
-            values: tuple[str, ...] = getattr(page, name)
-            before = getattr(plan.current, name) if plan.current is not None and not plan.deleted else ()
+            values = _listed_names(page, name)
+            before = _listed_names(plan.current, name) if plan.current and not plan.deleted else ()
             if values != before:
                 rows += [{"id": page.id, "name": value} for value in values]
                 stale += [page.id] if before else []
@@ -340,6 +349,15 @@ def _write_names(account_id: str, batch: Iterable[tuple[PageWritePlan, MemoryPag
             yield Query(clear, {"ids": encode(stale)})
         if rows:
             yield Query(put, {"account_id": account_id, "rows": encode(rows)})
+
+
+def _listed_names(page: MemoryPage, name: str) -> tuple[str, ...]:
+    return page.collections if name == "collections" else tags_of(page)
+
+
+def tags_of(page: MemoryPage) -> tuple[str, ...]:
+    """Return the tags of a page, then those in its text; lists, counts and search use both."""
+    return tuple(dict.fromkeys((*page.tags, *markdown.tags(page.body))))
 
 
 def delete(page: MemoryPage) -> Transaction[None]:

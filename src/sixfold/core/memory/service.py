@@ -178,6 +178,10 @@ class MemoryService:
             commands.edit(self._writer(caller), slugs.normalize(slug), change, terms)
         )
 
+    async def set_task(self, caller: Caller, page: MemoryPage, line: int, terms: WriteTerms) -> SavedPage:
+        """Check the box of the task in a line of a version of a page, or clear it."""
+        return await self.database.write(commands.set_task(self._writer(caller), page, line, terms))
+
     async def rename(
         self, caller: Caller, slug: str, to: str, terms: WriteTerms, path: str = ""
     ) -> SavedPage:

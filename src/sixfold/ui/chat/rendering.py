@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from sixfold.core.concurrency.single_thread import SingleThread
-from sixfold.ui.chat import code_blocks, formulas
-from sixfold.ui.memory import render_limits
+from sixfold.ui.chat import code_blocks
+from sixfold.ui.memory import formulas, render_limits
 from sixfold.ui.memory.markdown import PageRenderer, RenderContext, is_allowed_url
 
 MAX_CHARS = 200_000
@@ -39,9 +39,6 @@ class _ChatRenderer(PageRenderer):
         label = f' data-language="{html.escape(language)}"' if language else ""
         code = code_blocks.highlight(token.content, language)
         return f'<pre tabindex="0"{label}><code>{code}</code></pre>\n'
-
-    def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        return formulas.to_mathml(tokens[idx].content, block=tokens[idx].block)
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return f"<{_heading(tokens[idx], env)}>"

@@ -243,6 +243,17 @@ class WritePages:
         page = await self._memory.delete(user.caller, slug_of(request), FREELY)
         return _redirect(page.slug)
 
+    async def set_task(self, request: Request, user: PageUser) -> Response:
+        """Check or clear the box of a task, found by its line in a version of the page."""
+        form = await self._auth.read_form(request, user)
+        number, slug = form.get("task", ""), slug_of(request)
+        content = editor_content.of_form(form, slug)
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
+            raise errors.BadRequest("task must be the number of a line")
+        page = await self._memory.version(user.caller, slug, content.version)
+        await self._memory.set_task(user.caller, page, int(number), FREELY)
+        return RedirectResponse(f"{page_path(page.slug)}#tasks", 303)
+
     async def review_link(self, request: Request, user: PageUser) -> Response:
         """Confirm or dismiss an inferred link."""
         form = await self._auth.read_form(request, user)

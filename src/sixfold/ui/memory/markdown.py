@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from markdown_it import MarkdownIt
-from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from sixfold.core.memory import markdown, slugs
 from sixfold.core.memory.mentions import PageMention
-from sixfold.ui.memory import render_limits
+from sixfold.ui.memory import formulas, render_limits, syntax
 
 MAX_CHARS = 100_000
 _MAX_BRACKETS = 10_000
@@ -29,23 +28,22 @@ _EMBEDDED_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,", re.IGN
 _OWN_LINKS = ("/memory/", "/media/", "/uploads/", "/predictions/", "/docs")
 _OWN_IMAGES = ("/media/", "/uploads/")
 _EXTERNAL = 'rel="noopener noreferrer nofollow ugc"'
-_TASK = re.compile(r"\[([ xX])\][ \t]+")
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]{1,2000}[^\s<>\"'`\\.,;:!?)\]}*_]")
-_WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
-_CALLOUT = re.compile(r"\[!([a-z][a-z-]{0,20})\][+-]?[ \t]*", re.IGNORECASE)
-_HIGHLIGHT = re.compile(r"==(?=[^\s=])([^=\n]{1,500}?)(?<=\S)==(?!=)")
-_ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class RenderContext:
-    """The context of a text: its page, the pages that its names refer to, its account, and write access."""
+    """The context of a text: its page, the pages that its names refer to, its account, and write access.
+
+    With `has_tasks`, the boxes of tasks are buttons of the form `tasks`.
+    """
 
     slug: str = ""
     title: str = ""
     mentions: Mapping[str, PageMention] | None = None
     may_write: bool = False
     account_id: str = ""
+    has_tasks: bool = False
 
 
 class PageHeading(NamedTuple):
@@ -91,7 +89,7 @@ def _render(body: str, context: RenderContext) -> RenderedPage:
     env = render_limits.environment(len(body), context=context)
     tokens = _without_title(_PARSER.parse(body, env), context.title)
     headings = _set_anchors(tokens)
-    _convert_callouts(tokens)
+    syntax.convert_blocks(tokens)
     return RenderedPage(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
 
 
@@ -148,6 +146,10 @@ def _words(token: Token) -> str:
             parts.append(child.content)
         elif child.type == "wiki":
             parts.append(child.meta["text"] or child.meta["name"])
+        elif child.type in {"formula", "highlight"}:
+            parts.append(child.content)
+        elif child.type == "tag":
+            parts.append(f"#{child.content}")
         elif child.type in {"softbreak", "hardbreak"}:
             parts.append(" ")
     return "".join(parts)
@@ -164,7 +166,7 @@ def _set_anchors(tokens: Sequence[Token]) -> tuple[PageHeading, ...]:
         if token.type != "heading_open":
             continue
         text = _words(tokens[number + 1])
-        anchor = _anchor(text)
+        anchor = syntax.anchor(text)
         anchor_counts[anchor] = anchor_counts.get(anchor, 0) + 1
         if anchor_counts[anchor] > 1:
             anchor = f"{anchor}~{anchor_counts[anchor]}"
@@ -172,72 +174,6 @@ def _set_anchors(tokens: Sequence[Token]) -> tuple[PageHeading, ...]:
         if len(headings) < _MAX_HEADINGS:
             headings.append(PageHeading(int(token.tag[1]), anchor, text))
     return tuple(headings)
-
-
-def _anchor(heading: str) -> str:
-    return "s-" + (slugs.loosely(heading.replace("/", "-")) or "section")
-
-
-def _convert_callouts(tokens: Sequence[Token]) -> None:
-    """Turn quotations that start with `[!tip] Title` into callouts, as in Obsidian."""
-    for number, token in enumerate(tokens[:-2]):
-        words = tokens[number + 2].children if token.type == "blockquote_open" else None
-        match = _CALLOUT.match(words[0].content) if words else None
-        if words and match is not None:
-            token.attrSet("class", "callout")
-            tokens[number + 2].children = _callout_title(words, match)
-
-
-def _callout_title(words: list[Token], match: re.Match[str]) -> list[Token]:
-    """Make the first line of a callout bold; if it is empty, use the callout's kind."""
-    end = next((at for at, word in enumerate(words) if word.type == "softbreak"), len(words))
-    words[0].content = words[0].content[match.end() :] or (match[1].capitalize() if end == 1 else "")
-    rest = [Token("hardbreak", "br", 0), *words[end + 1 :]] if words[end:] else []
-    return [Token("strong_open", "strong", 1), *words[:end], Token("strong_close", "strong", -1), *rest]
-
-
-def _wiki(state: StateInline, silent: bool) -> bool:
-    """Parse `[[name]]`, `[[name|text]]`, `[[type::name]]`, `[[#heading]]` and `![[file.png]]`."""
-    start = state.pos
-    embedded = state.src.startswith("![[", start)
-    if not embedded and not state.src.startswith("[[", start):
-        return False
-    match = _WIKI.match(state.src, start + embedded)
-    if match is None:
-        return False
-    name, _, text = match[1].partition("|")
-    heading = name.partition("#")[2].strip()
-    heading_link = (
-        markdown.NamedReference(heading, "", "", text.strip() or heading)
-        if heading[:1] not in {"", "^"}
-        else None
-    )
-    reference = markdown.parse_reference(match[1]) or heading_link
-    if reference is None:
-        return False
-    if not silent:
-        token = state.push("wiki", "", 0)
-        token.meta = {
-            "name": reference.name,
-            "target": reference.target,
-            "type": reference.type,
-            "text": reference.text,
-            "anchor": f"#{_anchor(heading)}" if heading_link is not None else "",
-            "file": embedded and _ATTACHMENT.search(reference.name) is not None,
-        }
-    state.pos = match.end()
-    return True
-
-
-def _highlight(state: StateInline, silent: bool) -> bool:
-    """Parse `==highlighted text==`."""
-    match = _HIGHLIGHT.match(state.src, state.pos) if state.src.startswith("==", state.pos) else None
-    if match is None:
-        return False
-    if not silent:
-        state.push("highlight", "mark", 0).content = match[1]
-    state.pos = match.end()
-    return True
 
 
 class PageRenderer(render_limits.BoundedRenderer):
@@ -301,14 +237,28 @@ class PageRenderer(render_limits.BoundedRenderer):
         return f"<td{_alignment_class(tokens[idx])}>"
 
     def text(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        content = tokens[idx].content
-        task = _TASK.match(content) if idx == 0 else None
-        if task is None:
-            return _autolink(content, env)
-        done = task[1] != " "
-        label, box = ("done", "☑") if done else ("to do", "☐")
-        mark = f'<span class="task" role="img" aria-label="{label}">{box}</span>'
-        return f"{mark} {_autolink(content[task.end() :], env)}"
+        return _autolink(tokens[idx].content, env)
+
+    def task(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        token = tokens[idx]
+        done, box = ("true", "☑") if token.meta["done"] else ("false", "☐")
+        if not env["context"].has_tasks:
+            label = "done" if token.meta["done"] else "to do"
+            return f'<span class="task" role="img" aria-label="{label}">{box}</span> '
+        label = html.escape(token.content)
+        return (
+            f'<button class="task" form="tasks" name="task" value="{token.meta["line"]}" role="checkbox" '
+            f'aria-checked="{done}" aria-label="{label}">{box}</button> '
+        )
+
+    def tag(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        name = tokens[idx].content
+        if env.get("inside") or not env["context"].account_id:
+            return f"#{html.escape(name)}"
+        return f'<a class="tag" href="/memory?tag={quote(name, safe="")}">#{html.escape(name)}</a>'
+
+    def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return formulas.to_mathml(tokens[idx].content, block=tokens[idx].block)
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         env["inside"] = False
@@ -365,8 +315,8 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=PageRenderer)
     parser.enable(["table", "strikethrough"])
     parser.validateLink = is_allowed_url
-    parser.inline.ruler.before("link", "wiki", _wiki)
-    parser.inline.ruler.before("link", "highlight", _highlight)
+    syntax.add_rules(parser)
+    formulas.add_rules(parser)
     render_limits.limit(parser)
     return parser
 

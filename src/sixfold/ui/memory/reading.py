@@ -15,13 +15,14 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.database import Transaction, now
 from sixfold.core.memory import diff, limits, links, mentions, pages, queries, slugs
-from sixfold.core.memory.links import Backlink
+from sixfold.core.memory.links import Backlink, GraphWalk
 from sixfold.core.memory.mentions import PageMention
 from sixfold.core.memory.models import LINK_TYPE, Caller, Link, MemoryPage
 from sixfold.core.memory.operations import before
 from sixfold.core.memory.queries import PageGraphView
 from sixfold.core.memory.service import Change, part
 from sixfold.ui.auth import PageUser
+from sixfold.ui.memory import graph
 from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path, render
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -39,11 +40,12 @@ _MAX_DIFF_LINES = 3_000
 
 @dataclass(frozen=True, slots=True)
 class PageData:
-    """A page with its links, the pages its names refer to, and the current time."""
+    """A page with its links, the pages its names refer to, the current time, and the pages around it."""
 
     view: PageGraphView
     mentions: dict[str, PageMention]
     now: int
+    walk: GraphWalk | None = None
 
     @property
     def titles(self) -> dict[str, str]:
@@ -54,7 +56,8 @@ class PageData:
 def _load_page(caller: Caller, slug: str, as_of: int | None) -> Transaction[PageData]:
     view = yield from queries.get_with_relations(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
-    return PageData(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()))
+    walk = (yield from links.walk(caller, view.page, graph.ROUTE)) if as_of is None else None
+    return PageData(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()), walk)
 
 
 def _of_version(
@@ -123,7 +126,9 @@ class ReadPages:
     async def _page(self, data: PageData, user: PageUser) -> Response:
         page, caller = data.view.page, user.caller
         may_write = caller.may_change(page.collections) and data.view.at is None
-        context = RenderContext(page.slug, page.title, data.mentions, may_write, caller.account_id)
+        context = RenderContext(
+            page.slug, page.title, data.mentions, may_write, caller.account_id, has_tasks=may_write
+        )
         written = [link for link in data.view.links if link.origin != "inferred"]
         response = self._pages.render(
             "memory/page.html",
@@ -133,9 +138,11 @@ class ReadPages:
             view=data.view,
             text=await render_page(page.body, context),
             titles=data.titles,
+            tags=pages.tags_of(page),
             links=_by_type(written),
             inferred=[link for link in data.view.links if link.origin == "inferred"],
             backlinks=_by_source(data.view.backlinks),
+            graph=graph.draw(data.walk) if data.walk is not None else None,
             may_write=may_write,
             old=None,
             now=data.now,
@@ -157,9 +164,11 @@ class ReadPages:
             view=PageGraphView(page),
             text=await render_page(page.body, context),
             titles={},
+            tags=pages.tags_of(page),
             links={},
             inferred=[],
             backlinks={},
+            graph=None,
             may_write=False,
             old=current,
             now=moment,

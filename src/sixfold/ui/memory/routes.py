@@ -27,6 +27,12 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
     writing, files = WritePages(services, pages, auth), MemoryFilePages(services, pages, auth)
     page_bytes = services.settings.memory_page_bytes * _MAX_ENCODED_BYTES + _SMALL_FORM_BYTES
     page, signed_in = auth.page, auth.signed_in
+    actions = {
+        "restore": writing.restore,
+        "delete": writing.delete,
+        "link": writing.review_link,
+        "task": writing.set_task,
+    }
     return ApiGroup(
         "memory-pages",
         pages.error_page,
@@ -62,28 +68,19 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
                 "/memory/{slug:path}/~history", {"GET": page(reading.history)}, access=rights.MEMORY_READ
             ),
             RouteEntry(
-                "/memory/{slug:path}/~restore",
-                {"POST": signed_in(writing.restore)},
-                _SMALL_FORM_BYTES,
-                access=rights.MEMORY_WRITE,
-            ),
-            RouteEntry(
                 "/memory/{slug:path}/~move",
                 {"GET": page(writing.show_move), "POST": signed_in(writing.move)},
                 _SMALL_FORM_BYTES,
                 access=rights.MEMORY_WRITE,
             ),
-            RouteEntry(
-                "/memory/{slug:path}/~delete",
-                {"POST": signed_in(writing.delete)},
-                _SMALL_FORM_BYTES,
-                access=rights.MEMORY_WRITE,
-            ),
-            RouteEntry(
-                "/memory/{slug:path}/~link",
-                {"POST": signed_in(writing.review_link)},
-                _SMALL_FORM_BYTES,
-                access=rights.MEMORY_WRITE,
+            *(
+                RouteEntry(
+                    f"/memory/{{slug:path}}/~{action}",
+                    {"POST": signed_in(handler)},
+                    _SMALL_FORM_BYTES,
+                    access=rights.MEMORY_WRITE,
+                )
+                for action, handler in actions.items()
             ),
             RouteEntry("/memory/{slug:path}", {"GET": page(reading.show)}, access=rights.MEMORY_READ),
         ),

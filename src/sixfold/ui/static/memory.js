@@ -62,6 +62,28 @@ function initSearch(form) {
   });
 }
 
+// -- tasks --------------------------------------------------------------------------------------
+
+function initTasks(form) {
+  // The page of the response replaces the text, so that the numbers of lines are those of its version.
+  document.querySelector(".prose")?.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.task");
+    if (!button) return;
+    event.preventDefault();
+    const body = new URLSearchParams(new FormData(form));
+    body.set("task", button.value);
+    button.setAttribute("aria-busy", "true");
+    try {
+      const response = await fetch(form.action, { method: "POST", body });
+      const changed = new DOMParser().parseFromString(await response.text(), "text/html");
+      if (!response.ok || !changed.querySelector("#tasks")) throw new Error(response.status);
+      one(".prose").replaceChildren(...changed.querySelector(".prose").childNodes);
+      form.elements.version.value = changed.querySelector("#tasks [name=version]").value;
+      one(`button.task[value="${button.value}"]`)?.focus();
+    } catch { location.reload(); }
+  });
+}
+
 // -- the editor -------------------------------------------------------------------------------
 
 function initEditor(form) {
@@ -127,6 +149,7 @@ function initConflict(conflict, text, changed) {
   }
 }
 
-const search = one("#search"), editor = one("#editor");
+const search = one("#search"), editor = one("#editor"), tasks = one("#tasks");
+if (tasks) initTasks(tasks);
 if (search) initSearch(search);
 if (editor) initEditor(editor);

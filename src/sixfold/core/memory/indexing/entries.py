@@ -18,7 +18,7 @@ from sixfold.core.memory.indexing import answer_kinds, chunks, tokens
 from sixfold.core.memory.models import Link, MemoryPage
 
 # The version of entries, to be changed whenever the entry of an unchanged page would differ.
-FORM = 5
+FORM = 6
 PREFIX = f"[{FORM},"
 # The weight of a word of the title relative to one of the body.
 TITLE_WEIGHT = 2
@@ -134,7 +134,7 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
         form=FORM,
         slug=page.slug,
         type=page.type,
-        tags=page.tags,
+        tags=tuple(dict.fromkeys((*page.tags, *markdown.tags(page.body)))),
         collections=page.collections,
         created_at=page.created_at,
         updated_at=page.updated_at,

@@ -26,7 +26,9 @@ async def rewrite_outdated(database: Database) -> int:
 def _rewrite(after: str, last: str) -> Transaction[int]:
     rows = yield from _outdated(after, last)
     for row in rows:
-        yield from pages.reindex(pages.of(row))
+        page = pages.of(row)
+        yield from pages.retag(page)
+        yield from pages.reindex(page)
     return len(rows)
 
 

@@ -1,0 +1,57 @@
+"""The graph of a page: what it draws, in which columns, and how much at most."""
+
+from __future__ import annotations
+
+from sixfold.core.memory.links import GraphWalk
+from sixfold.ui.memory import graph
+from sixfold.ui.memory.graph import GraphBox, GraphDrawing
+
+
+def drawn(walk: GraphWalk) -> tuple[GraphDrawing, GraphDrawing]:
+    """Return the wide and the narrow drawing."""
+    found = graph.draw(walk)
+    assert found is not None
+    wide, narrow = found.drawings
+    return wide, narrow
+
+
+def boxes(drawing: GraphDrawing) -> dict[str, GraphBox]:
+    return {box.slug: box for box in drawing.boxes}
+
+
+WALK = GraphWalk(
+    (("ann", "Ann", 0), ("acme", "Acme", 1), ("diary", "Diary", 1), ("lake", "Lake", 2)),
+    (
+        ("ann", "acme", "works_at"),
+        ("acme", "ann", "links_to"),
+        ("diary", "ann", "links_to"),
+        ("acme", "lake", "located_in"),
+        ("diary", "acme", "links_to"),
+    ),
+)
+
+
+def test_linking_pages_are_left_and_linked_ones_right() -> None:
+    wide, narrow = drawn(WALK)
+    found = boxes(wide)
+    assert found["diary"].x < found["ann"].x < found["acme"].x < found["lake"].x
+    labels = {curve.label: (curve.starts, curve.ends) for curve in wide.curves if curve.label}
+    assert labels == {"works at": (True, True), "located in": (False, True)}
+    assert [curve.is_cross for curve in wide.curves].count(True) == 1
+    assert [box.slug for box in narrow.boxes] == ["ann", "acme", "lake", "diary"]
+
+
+def test_a_graph_is_bounded_and_says_so() -> None:
+    nodes = (("hub", "Hub", 0), *((f"n{at}", "和" * 400, 1) for at in range(500)))
+    edges = tuple(("hub", f"n{at}", "links_to") for at in range(500))
+    wide, narrow = drawn(GraphWalk(nodes, edges))
+    assert len(wide.boxes) == 10
+    assert len(narrow.boxes) == 20
+    assert boxes(wide)["n0"].label == "和" * 9 + "…"
+    result = graph.draw(GraphWalk(nodes, edges))
+    assert result is not None
+    assert result.is_cut
+
+
+def test_a_page_alone_has_no_graph() -> None:
+    assert graph.draw(GraphWalk((("a", "A", 0),), (("a", "a", "links_to"),))) is None
