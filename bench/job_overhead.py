@@ -29,7 +29,7 @@ async def _measure(folder: Path) -> list[Row]:
         await asyncio.gather(*(built.run(extras={"n": n}) for n in range(AT_ONCE)))
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
         return [
-            Row("cold start of the first worker, zygote included", first.stations.cold_start / 1000, "ms"),
+            Row("cold start of the first worker, zygote included", first.durations.cold_start / 1000, "ms"),
             of_samples(
                 "priced … captured, one at a time", alone, "ms", "the engine's own time is about 0.05 ms"
             ),

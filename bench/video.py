@@ -115,8 +115,8 @@ def _film(name: str, source: Array | None, **inputs: Any) -> Row:
     return Row(name, seconds, "s", note=note)
 
 
-def _stations() -> list[Row]:
-    """What one frame of 1280 x 720 costs, by station."""
+def _stages() -> list[Row]:
+    """What one frame of 1280 x 720 costs, by stage."""
     rows: list[Row] = []
     photograph = source_image.from_image(painted(), HD)
     scene = source_image.paint(
@@ -195,7 +195,7 @@ def rows() -> list[Row]:
             _film("video-a as it is by default", source, prompt="slow pan left", **usual, **between),
             _film("video-a without interpolation", source, prompt="slow pan left", **usual),
             _film("a film from words, 720p, 5 s", None, prompt="a fox in an autumn forest", duration=5),
-            *_stations(),
+            *_stages(),
             *_interpolation(),
             *_sounds(),
         ]

@@ -121,7 +121,7 @@ async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
             assert ended.engine == "weights-image", ended.error
             assert ended.error is None, ended.error
             cold = cold or took
-            samples.append(took - (ended.stations.run or 0) / 1e6)
+            samples.append(took - (ended.durations.run or 0) / 1e6)
     return samples[2:], cold
 
 

@@ -40,7 +40,7 @@ async def test_a_receipt_has_six_stations_in_order(app: AppFixture) -> None:
     body = (await app.client.post(RUN, json=ordered(), headers=app.bearer)).json()
     receipt = body["receipt"]
     assert [s["name"] for s in receipt] == ["priced", "held", "queued", "run", "stored", "captured"]
-    moments = [station["at"] for station in receipt]
+    moments = [step["at"] for step in receipt]
     assert moments == sorted(moments)
     assert [s["usd"] for s in receipt] == ["0.04", "0.04", None, None, None, "0.04"]
     assert all(s["ms"] is None or s["ms"] >= 0 for s in receipt)

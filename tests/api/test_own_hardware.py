@@ -52,7 +52,7 @@ async def test_account_without_credit_runs_free_and_sees_list_price(
         page = await app.client.get("/api/containers/predictions", headers=bearer(app.poor))
         record = page.json()["predictions"][0]
         assert (record["cost"], record["credits_charged"], record["list_price"]) == ("0.00", 0, "0.04")
-        assert [station["usd"] for station in record["receipt"]] == ["0.00", "0.00", None, None, None, "0.00"]
+        assert [step["usd"] for step in record["receipt"]] == ["0.00", "0.00", None, None, None, "0.00"]
         assert await balance(app, "cleo@example.com") == (0, 0)
         assert await app.product.database.read(ledger_queries.verify()) == ()
 
@@ -107,7 +107,7 @@ async def test_time_on_own_hardware_is_free_and_shows_list_price(either: Path) -
         assert document["cost"] == "0.00"
         hour = app.product.templates["world-model"].hour_micros
         ran = await app.product.predictions.get_any(document["id"])
-        assert ran.list_price == -(-hour * ran.stations.run // 3_600_000_000) > 0
+        assert ran.list_price == -(-hour * ran.durations.run // 3_600_000_000) > 0
 
 
 async def test_a_failed_run_shows_no_list_price(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ async def test_the_box_makes_a_picture_with_its_receipt(app: AppFixture) -> None
     body = answer.json()
     assert body["status"] == "succeeded"
     assert (await app.client.get(body["images"][0])).status_code == 200
-    names = [station["name"] for station in body["receipt"]]
+    names = [step["name"] for step in body["receipt"]]
     assert names == ["priced", "held", "queued", "run", "stored", "captured"]
     failed = (await app.client.post(MAKE, json={**PICTURE, "prompt": "FAIL"}, headers=headers)).json()
     assert (failed["status"], failed["error"]) == ("failed", "The paint has run out")

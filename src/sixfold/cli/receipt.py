@@ -8,27 +8,27 @@ from typing import Any
 from sixfold.cli.terminal import TerminalStyle
 from sixfold.core.humanize import duration
 
-STATIONS = ("priced", "held", "queued", "run", "stored", "captured")
+STEPS = ("priced", "held", "queued", "run", "stored", "captured")
 _ENDED_BADLY = frozenset({"failed", "canceled", "expired"})
 _COLUMN = 12
 
 
 def draw(paint: TerminalStyle, prediction: Mapping[str, Any]) -> None:
     """Print the receipt and the charge of a prediction; steps that were not reached are dimmed."""
-    stations = {str(entry["name"]): entry for entry in prediction.get("receipt") or ()}
-    if not stations:
+    steps = {str(entry["name"]): entry for entry in prediction.get("receipt") or ()}
+    if not steps:
         return
-    lit = [_is_lit(stations.get(name)) for name in STATIONS]
+    lit = [_is_lit(steps.get(name)) for name in STEPS]
     status = str(prediction.get("status", ""))
-    times = [_time(stations.get(name)) for name in STATIONS]
-    details = [_detail(stations.get(name)) for name in STATIONS]
+    times = [_time(steps.get(name)) for name in STEPS]
+    details = [_detail(steps.get(name)) for name in STEPS]
     width = max(_COLUMN, *(len(detail) + 2 for detail in details))
     paint.line("  " + _track(paint, lit, status, width))
-    paint.line("  " + _row(paint.bold, paint.dim, lit, STATIONS, width))
+    paint.line("  " + _row(paint.bold, paint.dim, lit, STEPS, width))
     paint.line("  " + _row(_same, paint.dim, lit, times, width))
     if any(details):
         paint.line("  " + _row(_same, paint.dim, lit, details, width))
-    charge = stations["captured"].get("charge") if "captured" in stations else None
+    charge = steps["captured"].get("charge") if "captured" in steps else None
     if charge is not None and charge["lines"]:
         paint.paragraph(str(charge["sum"]))
     if status in _ENDED_BADLY:

@@ -109,7 +109,7 @@ def _result(prediction: Prediction) -> dict[str, Any]:
         "error": prediction.error,
         "engine": engine_name(prediction.engine),
         "quality": prediction.quality,
-        "receipt": [{**step.to_json(), "took": duration(step.took)} for step in receipt.stations(prediction)],
+        "receipt": [{**step.to_json(), "took": duration(step.took)} for step in receipt.steps(prediction)],
     }
 
 

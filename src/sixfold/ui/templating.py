@@ -77,7 +77,7 @@ class PageTemplates:
         }
         self._environment.globals |= {
             "add_credit": ADD_CREDIT,
-            "receipt_steps": receipt.stations,
+            "receipt_steps": receipt.steps,
             "itemize": receipt.itemized,
             "asset": _asset,
             "apis": frozenset(apis),

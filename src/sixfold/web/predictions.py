@@ -17,7 +17,7 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
-from sixfold.core.predictions.receipt import StationSchema
+from sixfold.core.predictions.receipt import ReceiptStepSchema
 from sixfold.core.predictions.states import PredictionState
 from sixfold.web.services import WebServices
 
@@ -75,7 +75,7 @@ class PredictionSchema(ListPriceSchema):
     metrics: MetricsSchema
     cost: Usd
     credits_charged: int
-    receipt: Annotated[list[StationSchema], msgspec.Meta(min_length=6, max_length=6)]
+    receipt: Annotated[list[ReceiptStepSchema], msgspec.Meta(min_length=6, max_length=6)]
     urls: PredictionUrlsSchema
 
 
@@ -95,7 +95,7 @@ def status(record: Prediction) -> Status:
 
 def prediction(record: Prediction, media_url: Url, live: PredictionStatus) -> PredictionSchema:
     """Return a prediction with its receipt."""
-    durations = record.stations
+    durations = record.durations
     own = f"{PATH}/{record.id}"
     others, words = outputs(record, media_url), record.words
     serialized: PredictionSchema = {

@@ -67,10 +67,10 @@ async def test_hold_covers_the_longest_run_and_charge_the_real_time(line: Pipeli
     assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
     ended = await line.run("hired")
     assert ended.state is PredictionState.SUCCEEDED
-    assert ended.cost == math.ceil(HOUR * ended.stations.run / HOUR_US) > 0
+    assert ended.cost == math.ceil(HOUR * ended.durations.run / HOUR_US) > 0
     assert ended.hardware == "gpu-24gb-a"
     assert itemized(ended) == ended.cost
-    assert ended.charge == CostBreakdown(ended.cost, (run_time(ended.stations.run, HOUR),))
+    assert ended.charge == CostBreakdown(ended.cost, (run_time(ended.durations.run, HOUR),))
     assert await spent(line) == ended.cost
 
 

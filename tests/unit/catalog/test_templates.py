@@ -18,7 +18,7 @@ from sixfold.core.media import mounts
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories, has_seen_end
 from sixfold.core.predictions.events import LogEvent, StateChanged
-from sixfold.core.predictions.models import ReceiptStations
+from sixfold.core.predictions.models import StepDurations
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers.pool import WorkerPool, WorkerSlot
 from sixfold.settings import Settings
@@ -63,14 +63,14 @@ async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
     times = DurationEstimator(lambda: next(clock))
     guess = times.until_end(result.model, result.engine, 0, cold=True)
     assert not times.has_sample(result.model, result.engine)
-    stations = ReceiptStations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
-    done = dataclasses.replace(result, stations=stations)
+    durations = StepDurations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
+    done = dataclasses.replace(result, durations=durations)
     times.on_event(done.id, StateChanged(done))
     assert guess == 6.0
     assert times.has_sample(result.model, result.engine)
     assert times.until_end(result.model, result.engine, 0, cold=True) == 12.0
     assert times.until_end(result.model, result.engine, 2, cold=False) == 30.0
-    quick = dataclasses.replace(done, stations=dataclasses.replace(stations, run=0, cold_start=0))
+    quick = dataclasses.replace(done, durations=dataclasses.replace(durations, run=0, cold_start=0))
     times.on_event(quick.id, StateChanged(quick))
     assert times.average(result.model, result.engine).run == pytest.approx(7.0)
     assert times.average(result.model, result.engine).start == pytest.approx(2.0)

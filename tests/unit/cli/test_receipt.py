@@ -17,19 +17,19 @@ def drawn(prediction: dict[str, Any]) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def station(name: str, ms: float | None, usd: str | None = None, *, at: bool = True) -> dict[str, Any]:
+def step(name: str, ms: float | None, usd: str | None = None, *, at: bool = True) -> dict[str, Any]:
     return {"name": name, "at": "2026-11-20T22:00:00.000Z" if at else None, "ms": ms, "usd": usd}
 
 
 SUCCEEDED = [
-    station("priced", 0.24, "0.04"),
-    station("held", None, "0.04"),
-    station("queued", 3.2),
-    station("run", 1234),
-    station("stored", 24.4),
-    station("captured", 9.96, "0.04"),
+    step("priced", 0.24, "0.04"),
+    step("held", None, "0.04"),
+    step("queued", 3.2),
+    step("run", 1234),
+    step("stored", 24.4),
+    step("captured", 9.96, "0.04"),
 ]
-FAILED = [*SUCCEEDED[:4], station("stored", None, at=False), station("captured", None, "0.00", at=False)]
+FAILED = [*SUCCEEDED[:4], step("stored", None, at=False), step("captured", None, "0.00", at=False)]
 
 
 def test_six_stations_with_their_time_and_money() -> None:
@@ -42,7 +42,7 @@ def test_six_stations_with_their_time_and_money() -> None:
 
 
 def test_small_sums_stand_apart() -> None:
-    held = [station("priced", 1.6, "0.058334"), station("held", None, "0.058334"), *SUCCEEDED[2:]]
+    held = [step("priced", 1.6, "0.058334"), step("held", None, "0.058334"), *SUCCEEDED[2:]]
     lines = drawn({"status": "succeeded", "receipt": held})
     assert lines[3].startswith("  0.058334 USD  0.058334 USD  ")
     assert [lines[0].find("●", 3), lines[1].find("held")] == [lines[3].find("0.058334", 3)] * 2
@@ -82,7 +82,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TerminalStyle(Terminal()).accent("x") == "x"
 
 
-def test_the_sum_of_the_charge_stands_below_the_stations() -> None:
+def test_the_sum_of_the_charge_stands_below_the_steps() -> None:
     charge = {"amount_usd": "0.04", "sum": "1 × 0.04/image = 0.04 USD", "lines": [{"unit": "image"}]}
     paid = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": charge}]
     assert drawn({"status": "succeeded", "receipt": paid})[4:] == ["  1 × 0.04/image = 0.04 USD"]

@@ -45,7 +45,7 @@ def test_a_program_gets_the_prediction_and_the_files(server: Server, tmp_path: P
     assert done.status == 0
     assert done.json["status"] == "succeeded"
     assert done.json["cost"] == "0.014"
-    assert [station["name"] for station in done.json["receipt"]][-1] == "captured"
+    assert [step["name"] for step in done.json["receipt"]][-1] == "captured"
     assert sorted(done.json["files"]) == sorted(str(path) for path in (tmp_path / "out").iterdir())
     assert len(done.json["files"]) == 2
 

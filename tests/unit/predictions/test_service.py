@@ -191,9 +191,9 @@ async def test_engine_killing_its_worker_fails_free_after_3_tries(
 
 async def test_idle_worker_stops_and_next_request_starts_another(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(driver=ProcessDriver(), idle_seconds=0)) as built:
-        assert (await built.run()).stations.cold_start > 0
+        assert (await built.run()).durations.cold_start > 0
         await _until(lambda: built.scheduler.snapshot()["echo"] == {"busy": 0, "idle": 0})
-        assert (await built.run(extras={"n": 2})).stations.cold_start > 0
+        assert (await built.run(extras={"n": 2})).durations.cold_start > 0
 
 
 async def _until(condition: object) -> None:

@@ -173,7 +173,7 @@ class ServiceRoutes:
             "quality": cast("Quality", prediction.quality),
             "understood": list(prediction.words.understood),
             "ignored": list(prediction.words.ignored),
-            "usage": {"predict_ms": prediction.stations.run / 1000},
+            "usage": {"predict_ms": prediction.durations.run / 1000},
             "cost": money.format_usd(prediction.cost),
             "credits_charged": prediction.credits if prediction.cost else 0,
             **list_price_field(receipt.would_cost(prediction)),

@@ -113,7 +113,7 @@ class Prediction(TypedDict):
     progress: float
     quality: Literal["full", "preview"]
     queue_position: int | None
-    receipt: list[Station]
+    receipt: list[ReceiptStep]
     started_at: str | None
     status: Literal["canceled", "expired", "failed", "queued", "running", "starting", "succeeded"]
     understood: list[str]
@@ -143,6 +143,16 @@ class Quote(TypedDict):
     hold_usd: str
     list_price: NotRequired[str]
     price_usd: str
+
+
+class ReceiptStep(TypedDict):
+    """A step of a receipt as JSON: when it was reached, its milliseconds, and its amount."""
+
+    at: str | None
+    charge: NotRequired[Charge | None]
+    ms: float | None
+    name: str
+    usd: str | None
 
 
 class Run(TypedDict):
@@ -197,16 +207,6 @@ class SessionBody(TypedDict):
 
 
 SessionState = Literal["active", "closed", "closing", "failed", "idle", "ready", "requested", "starting"]
-
-
-class Station(TypedDict):
-    """A step of a receipt as JSON: when it was reached, its milliseconds, and its amount."""
-
-    at: str | None
-    charge: NotRequired[Charge | None]
-    ms: float | None
-    name: str
-    usd: str | None
 
 
 class Template(TypedDict):

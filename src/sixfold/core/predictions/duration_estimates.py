@@ -38,9 +38,9 @@ class DurationEstimator:
         if not isinstance(event, StateChanged) or event.prediction.state is not PredictionState.SUCCEEDED:
             return
         prediction = event.prediction
-        key, stations = (prediction.model, prediction.engine), prediction.stations
-        run = stations.run / SECOND_US
-        start = stations.cold_start / SECOND_US if stations.cold_start else None
+        key, durations = (prediction.model, prediction.engine), prediction.durations
+        run = durations.run / SECOND_US
+        start = durations.cold_start / SECOND_US if durations.cold_start else None
         before = self._averages.get(key)
         if before is None:
             self._averages[key] = DurationSample(run) if start is None else DurationSample(run, start)

@@ -60,7 +60,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiptStations:
+class StepDurations:
     """Duration of each step of a prediction in µs; amounts are in the prediction itself."""
 
     priced: int
@@ -103,7 +103,7 @@ class Prediction:
     error: str | None
     error_kind: str | None
     logs: str
-    stations: ReceiptStations
+    durations: StepDurations
     created_at: int
     started_at: int | None
     completed_at: int | None
@@ -167,7 +167,7 @@ class Prediction:
             error=row["error"],
             error_kind=row["error_kind"],
             logs=row["logs"],
-            stations=ReceiptStations(
+            durations=StepDurations(
                 priced=row["priced_us"],
                 queued=started - created if started is not None else None,
                 cold_start=row["cold_start_us"],

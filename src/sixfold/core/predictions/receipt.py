@@ -16,7 +16,7 @@ from sixfold.core.predictions.states import PredictionState
 NAMES = ("priced", "held", "queued", "run", "stored", "captured")
 
 
-class StationSchema(TypedDict):
+class ReceiptStepSchema(TypedDict):
     """A step of a receipt as JSON: when it was reached, its milliseconds, and its amount."""
 
     name: str
@@ -27,7 +27,7 @@ class StationSchema(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiptStation:
+class ReceiptStep:
     """A step of a receipt; `at` in epoch µs and `took` in µs, None if not reached or not measured.
 
     `micros` is the amount of this step, or None; `charge` itemizes it.
@@ -39,9 +39,9 @@ class ReceiptStation:
     micros: int | None
     charge: CostBreakdown | None = None
 
-    def to_json(self) -> StationSchema:
+    def to_json(self) -> ReceiptStepSchema:
         """Return the step as JSON; `charge` is present if it is itemized."""
-        result: StationSchema = {
+        result: ReceiptStepSchema = {
             "name": self.name,
             "at": rfc3339(self.at),
             "ms": None if self.took is None else self.took / 1000,
@@ -52,9 +52,9 @@ class ReceiptStation:
         return result
 
 
-def stations(prediction: Prediction) -> tuple[ReceiptStation, ...]:
+def steps(prediction: Prediction) -> tuple[ReceiptStep, ...]:
     """Return the six steps of a prediction; a child is held and charged with its parent."""
-    durations = prediction.stations
+    durations = prediction.durations
     created, started, completed = prediction.created_at, prediction.started_at, prediction.completed_at
     succeeded = prediction.state is PredictionState.SUCCEEDED
     ran_at = started + durations.cold_start if started is not None else None
@@ -65,21 +65,21 @@ def stations(prediction: Prediction) -> tuple[ReceiptStation, ...]:
         # It ended while queued.
         waited = completed - created
     return (
-        ReceiptStation("priced", created - durations.priced, durations.priced, prediction.price),
-        ReceiptStation("held", created, None, prediction.price if prediction.parent_id is None else 0),
-        ReceiptStation("queued", created, waited, None),
-        ReceiptStation("run", ran_at, durations.run if ended and ran_at is not None else None, None),
-        ReceiptStation("stored", stored_at, durations.stored if stored_at is not None else None, None),
+        ReceiptStep("priced", created - durations.priced, durations.priced, prediction.price),
+        ReceiptStep("held", created, None, prediction.price if prediction.parent_id is None else 0),
+        ReceiptStep("queued", created, waited, None),
+        ReceiptStep("run", ran_at, durations.run if ended and ran_at is not None else None, None),
+        ReceiptStep("stored", stored_at, durations.stored if stored_at is not None else None, None),
         _captured(prediction, stored_at),
     )
 
 
-def _captured(prediction: Prediction, stored_at: int | None) -> ReceiptStation:
+def _captured(prediction: Prediction, stored_at: int | None) -> ReceiptStep:
     if stored_at is None or prediction.completed_at is None:
         released = 0 if prediction.is_terminal else None
-        return ReceiptStation("captured", None, None, released)
-    took = max(0, prediction.completed_at - stored_at - prediction.stations.stored)
-    return ReceiptStation(
+        return ReceiptStep("captured", None, None, released)
+    took = max(0, prediction.completed_at - stored_at - prediction.durations.stored)
+    return ReceiptStep(
         "captured", prediction.completed_at, took, captured_amount(prediction), itemized(prediction)
     )
 
@@ -114,6 +114,6 @@ def entry(prediction: Prediction, charge: str | None) -> LedgerEntry:
     return LedgerEntry("charge", description, prediction.request_id, charge)
 
 
-def to_json(prediction: Prediction) -> list[StationSchema]:
+def to_json(prediction: Prediction) -> list[ReceiptStepSchema]:
     """Return the receipt as JSON."""
-    return [station.to_json() for station in stations(prediction)]
+    return [step.to_json() for step in steps(prediction)]

@@ -197,7 +197,7 @@ def status(
     if body["status"] == "IN_QUEUE":
         body["queue_position"] = position or 0
     if body["status"] == "COMPLETED":
-        body["metrics"] = {"inference_time": record.stations.run / SECOND_US}
+        body["metrics"] = {"inference_time": record.durations.run / SECOND_US}
         problem = failure(record, public)
         if problem is not None:
             body["error"], body["error_type"] = problem.message, error_type(problem)

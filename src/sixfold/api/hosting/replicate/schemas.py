@@ -299,7 +299,7 @@ def _metrics(record: Prediction) -> dict[str, float]:
     if record.completed_at is None:
         return {}
     total = (record.completed_at - record.created_at) / SECOND_US
-    return {"predict_time": record.stations.run / SECOND_US, "total_time": total}
+    return {"predict_time": record.durations.run / SECOND_US, "total_time": total}
 
 
 def _output(record: Prediction, media_url: Callable[[OutputFile], str], public: PublicModel | None) -> Any:
