@@ -109,7 +109,7 @@ async def test_signed_in_the_box_is_charged_and_needs_the_pages_token(app: AppFi
     assert await app.balance() == ("4.96", "0.00")
     page = await app.client.get(f"/predictions/{good.json()['id']}")
     assert page.status_code == 200
-    assert "captured" in page.text
+    assert "charged" in page.text
     assert good.json()["images"][0] in page.text
 
 

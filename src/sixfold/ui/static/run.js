@@ -48,7 +48,7 @@ function showProblems(data) {
 
 // -- the price before the run -----------------------------------------------------------------------
 
-let priceRequests = 0, expectedSeconds = null;
+let priceRequests = 0, expectedSeconds = null, edited = false;
 async function updatePrice() {
   const note = byId("price");
   if (!note) return;
@@ -56,7 +56,8 @@ async function updatePrice() {
   const { ok, data } = await post("/pages/quote", requestBody());
   if (number !== priceRequests || !ok) return;
   for (const code of document.querySelectorAll("[data-sample]")) code.textContent = data.samples[code.dataset.sample];
-  if (data.problem) { note.textContent = data.problem; return; }
+  // An untouched form keeps the price instead of naming the inputs that are still missing.
+  if (data.problem) { if (edited) note.textContent = data.problem; return; }
   const cost = csrf ? data.cost : "free on this machine";
   expectedSeconds = data.seconds;
   note.textContent = `${cost}, ${data.took}, by ${data.engine}${data.quality === "preview" ? " (preview)" : ""}`;
@@ -65,6 +66,7 @@ async function updatePrice() {
 let timer = 0;
 function changed(event) {
   const control = event.target;
+  edited = true;
   if (control.dataset.slides) byId(control.dataset.slides).value = control.value;
   const slide = form.querySelector(`[data-slides="${control.id}"]`);
   if (slide) slide.value = control.value;

@@ -6,7 +6,7 @@ const byId = (id) => document.getElementById(id);
 function stepItem(step) {
   const item = document.createElement("li");
   item.className = step.at ? "reached" : "ahead";
-  for (const [name, text] of [["name", step.name], ["time", step.at ? step.took : "–"], ["money", step.usd ?? ""]]) {
+  for (const [name, text] of [["name", step.name === "captured" ? "charged" : step.name], ["time", step.at ? step.took : "–"], ["money", step.usd ?? ""]]) {
     const span = document.createElement("span");
     span.className = name;
     span.textContent = text;
