@@ -116,10 +116,9 @@ def images() -> list[tuple[str, str]]:
     results: list[tuple[str, str]] = []
     for path in sorted(DEPLOY.rglob("*")):
         text = path.read_text() if path.is_file() else ""
-        if path.suffix == ".yaml":
-            results += [
-                (path.name, name) for name in re.findall(r"^[\s-]*image:\s*(\S+)", text, re.MULTILINE)
-            ]
+        if path.suffix == ".yaml" and DEPLOY / "helm" not in path.parents:
+            names = re.findall(r"^[ -]*image: *\"?([^\s\"]+)", text, re.MULTILINE)
+            results += [(path.name, name) for name in names]
         elif path.name == "Dockerfile":
             stages = set(re.findall(r"^FROM .* AS (\S+)", text, re.MULTILINE))
             names = re.findall(r"^FROM (?:--\S+ )*(\S+)", text, re.MULTILINE)
@@ -127,7 +126,7 @@ def images() -> list[tuple[str, str]]:
         elif path.suffix == ".sh":
             command = r"(?:docker|podman) (?:run|pull) .*?(\S+)$"
             results += [(path.name, name) for name in re.findall(command, text, re.MULTILINE)]
-    return [(file, name) for file, name in results if name != OWN_IMAGE]
+    return [(file, name) for file, name in results if name.partition(":")[0] != OWN_IMAGE]
 
 
 def pinned(name: str) -> bool:
@@ -171,11 +170,54 @@ def test_nginx_takes_the_proxys_configuration(tmp_path: Path) -> None:
     assert "non_idempotent;" not in text, "a call that is sent twice may be paid twice"
 
 
-def test_kubernetes_takes_the_manifests() -> None:
+# Of other operators, whose schemas kubernetes-validate does not have.
+_CUSTOM_KINDS = {"RayCluster", "ScaledObject", "ServiceMonitor"}
+
+
+def _helm(*values: str) -> str:
+    command = ["helm", "template", "sixfold", str(DEPLOY / "helm"), *(f"--set={value}" for value in values)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _validated(text: str) -> list[dict[str, Any]]:
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    documents = list(yaml.safe_load_all(source.text("deploy/kubernetes/sixfold.yaml")))
+    documents = [document for document in yaml.safe_load_all(text) if document]
     for document in documents:
-        validate.validate(document, validate.latest_version(), strict=True)
+        if document["kind"] not in _CUSTOM_KINDS:
+            validate.validate(document, validate.latest_version(), strict=True)
+    return documents
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="no helm on this machine")
+def test_the_manifests_are_those_of_the_chart() -> None:
+    assert _helm() == source.text("deploy/kubernetes/sixfold.yaml")
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="no helm on this machine")
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [
+        (("server.autoscaling.cpuPercent=70",), {"HorizontalPodAutoscaler"}),
+        (("worker.autoscaling.prometheus=http://prometheus:9090",), {"ScaledObject"}),
+        (("ray.enabled=true",), {"RayCluster"}),
+        (("firstAccount=ada@example.com", "monitor.enabled=true"), {"Job", "ServiceMonitor"}),
+    ],
+)
+def test_the_chart_renders_with_each_option(values: tuple[str, ...], kinds: set[str]) -> None:
+    documents = _validated(_helm(*values))
+    assert kinds <= {document["kind"] for document in documents}
+    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+    assert len(set(names)) == len(names)
+
+
+def test_workers_are_scaled_by_a_metric_that_exists() -> None:
+    text = source.text("deploy/helm/templates/worker.yaml")
+    (metric,) = re.findall(r"query: .*\b(sixfold_\w+)", text)
+    assert f'"{metric}"' in source.text("src/sixfold/web/metrics.py")
+
+
+def test_kubernetes_takes_the_manifests() -> None:
+    documents = _validated(source.text("deploy/kubernetes/sixfold.yaml"))
     kinds = [document["kind"] for document in documents]
     assert kinds.count("Deployment") == 2
     for document in documents:
