@@ -40,12 +40,11 @@ _OPAQUE_FIELDS: Mapping[str, frozenset[str]] = {
 }
 # Skills that the provider offers to everybody.
 _PUBLIC_SKILL = "anthropic"
-# A name of such a field, or an escaped letter or underscore that may be part of one.
-_MARK = re.compile(rb'"(?:' + "|".join(sorted(ID_FIELDS | _OBJECT_FIELDS)).encode() + rb')"|\\u00[4-7]')
+_NAMES = re.compile(rb'"(?:' + "|".join(sorted(ID_FIELDS | _OBJECT_FIELDS)).encode() + rb')"')
 # Requests, by API, after which a server may store an object.
 _MAKES = {
-    "chat": re.compile(rb"audio|\\u00[4-7]"),
-    "messages": re.compile(rb'"tools"|"container"|\\u00[4-7]'),
+    "chat": re.compile(rb"audio"),
+    "messages": re.compile(rb'"(?:tools|container)"'),
 }
 _MADE = {
     "chat": re.compile(rb'"audio"'),
@@ -107,7 +106,14 @@ def check_form(names: Iterable[str]) -> None:
 
 def may_refer(raw: bytes) -> bool:
     """Return whether a body may name an object; False is certain."""
-    return byte_search.has_match(_MARK, raw)
+    return byte_search.may_have_name(_NAMES, raw)
+
+
+def _marks(wire: str, raw: bytes) -> tuple[bool, bool]:
+    """Return whether a body may name an object, and whether a server may store one after it."""
+    if byte_search.has_escaped_name(raw):
+        return True, True
+    return byte_search.has_match(_NAMES, raw), byte_search.has_match(_MAKES[wire], raw)
 
 
 def named(value: Any, wire: str) -> Iterator[str]:
@@ -215,8 +221,10 @@ class ObjectGuard:
 
     async def admit(self, principal: Principal, call: ChatCall, raw: bytes, wire: str) -> ChatCall:
         """Return a chat call that records what its response stores; raises `InvalidReference`."""
-        await self.check(principal, call.model, raw, wire)
-        if not await bodies.parse(functools.partial(byte_search.has_match, _MAKES[wire]), raw):
+        refers, makes = await bodies.parse(functools.partial(_marks, wire), raw)
+        if refers:
+            await self.check(principal, call.model, raw, wire)
+        if not makes:
             return call
         return replace(call, recorder=ObjectRecorder(self._store, principal.tenant, wire))
 

@@ -19,11 +19,12 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.gateway.search.results import WebFindings
 from sixfold.core.gateway.search.service import MAX_RESULTS, RESULTS, WebSearch
+from sixfold.core.input_limits import byte_search
 from sixfold.web import bodies
 
 _TOOL = re.compile(r"web_search(?:_preview)?(?:_\d{4}_\d{2}_\d{2})?")
 _OPTIONS = "web_search_options"
-_MARK = re.compile(rb'"web_search|\\u')
+_NAME = re.compile(rb'"web_search')
 _SOURCES = "web_search_call.action.sources"
 _SIZES: Mapping[Any, int] = {"low": 3, "medium": RESULTS, "high": MAX_RESULTS}
 _MAX_DOMAINS = 100
@@ -67,7 +68,7 @@ class WebSearchTool:
 
         `first` is the number of the first result. Raises `InvalidRequest` and what a search raises.
         """
-        if not self._search.available or _MARK.search(raw) is None:
+        if not self._search.available or not byte_search.may_have_name(_NAME, raw):
             return None
         body = await bodies.parse(bodies.parse_object, raw)
         options = _options(body, wire)

@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 from sixfold.core.gateway import media_sizes
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
+from sixfold.core.input_limits import byte_search
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]
 # The most that a current server counts for a large image.
 _IMAGE_TOKENS = 1500
 _CHARS_PER_TOKEN = 3.5
 _SLICE_BYTES = 256 * 1024
-_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1024}")
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.LEAST_CHARS)
 _MESSAGE_TOKENS = 4
 # Fields of chat completions; `ReasoningPart.signature` is the name of the field.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -226,7 +227,9 @@ def estimate_body(body: bytes) -> int:
     """Estimate the input tokens of a serialized request; media in base64 count as one image each."""
     # The regular expression holds the interpreter's lock, so other threads run between two slices.
     slices = (body[start : start + _SLICE_BYTES] for start in range(0, len(body), _SLICE_BYTES))
-    if not any(_BASE64.search(block) for block in slices):
+    if not byte_search.may_have_base64(body, media_sizes.LEAST_CHARS) or not any(
+        _BASE64.search(block) for block in slices
+    ):
         return tokens_of(len(body))
     media = media_sizes.media_in(body)
     return tokens_of(len(body) - media.chars) + _IMAGE_TOKENS * media.files

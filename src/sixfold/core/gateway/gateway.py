@@ -314,10 +314,10 @@ class Gateway:
     async def _begin(self, request: GatewayRequest, payer: Payer | None) -> ActiveCall:
         if not 0 <= (request.max_tokens or 0) * request.answers <= _MAX_OUTPUT_TOKENS:
             raise errors.InvalidInput.of("max_tokens", f"max_tokens must be from 1 to {_MAX_OUTPUT_TOKENS}")
-        large = len(request.body) > LOOP_BYTES
-        needs = RequestNeeds(request)
-        if large:
-            await PARSER.run(needs.determine)
+        if len(request.body) > LOOP_BYTES:
+            needs = await PARSER.run(RequestNeeds.determined, request)
+        else:
+            needs = RequestNeeds(request)
         plan = self._plan(needs)
         if request.tpm is not None and request.key_id is not None:
             await self._limiter.spend(request.key_id, request.tpm, plan.input_tokens)
@@ -350,11 +350,11 @@ class Gateway:
         request = needs.request
         rated_targets = meeting(self._priced_targets(request), needs)
         tools = None if request.expected_usage is not None else needs.provider_tools
-        plan = RoutePlan(rated_targets, needs.input_tokens, request.prepaid_hold or 0, tools)
-        if request.prepaid_hold is not None:
-            return plan
-        most = [(rates, needs.most_usage(target, self.policy.max_tokens)) for target, rates in rated_targets]
-        return replace(plan, held=max([rates.cost(usage) for rates, usage in most]))
+        held = request.prepaid_hold
+        if held is None:
+            most = self.policy.max_tokens
+            held = max([rates.cost(needs.most_usage(target, most)) for target, rates in rated_targets])
+        return RoutePlan(rated_targets, needs.input_tokens, held, tools)
 
     def _priced_targets(self, request: GatewayRequest) -> tuple[tuple[RouteTarget, TokenRates], ...]:
         """Return the targets of a model name with their rates, cached briefly while all targets are

@@ -24,8 +24,7 @@ from sixfold.core.input_limits import byte_search, json_decoding
 # URLs in one request, and the bytes of all their files.
 MAX_URLS = 32
 _MAX_BYTES = 64 * 2**20
-# JSON may escape the characters of a name.
-_SIGNS_OF_URLS = (b'_url"', b'"source"', b"\\u")
+_URL_NAME, _SOURCE_NAME = re.compile(rb'_url"'), re.compile(rb'"source"')
 # This includes local paths, as some servers open their own files.
 _FETCHED_URL = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
@@ -112,7 +111,7 @@ class _Budget:
 
 
 def _read(body: bytes) -> tuple[Any, list[tuple[dict[str, Any], str]]]:
-    if not byte_search.has_text(_SIGNS_OF_URLS, body):
+    if not byte_search.has_match(_URL_NAME, body) and not byte_search.may_have_name(_SOURCE_NAME, body):
         return None, []
     document = _decode(body)
     return document, _url_fields(document)

@@ -26,15 +26,25 @@ _AUDIO_IN = re.compile(rb'"input_audio"')
 _AUDIO_OUT = re.compile(rb'"modalities"|"audio"')
 _CACHE = re.compile(rb'"cache_control"')
 _LONG_CACHE = re.compile(rb'"1h"')
-# An escaped letter, which may be part of any of these names.
-_ESCAPED = re.compile(rb"\\u00[4-7]")
+# One of these words occurs in each of the contents.
+_ANY = re.compile(
+    rb'"(?:image_url|image|input_image|document|file|input_file|container_upload|input_audio|modalities|audio'
+    rb'|cache_control)"'
+)
 
 
 class Contents:
     """Contents of a body besides text."""
 
+    is_plain = True
+    image_tokens = audio_tokens = 0
+    documents = speech = caches = caches_long = False
+
     def __init__(self, body: bytes) -> None:
-        is_escaped = _ESCAPED.search(body) is not None
+        is_escaped = byte_search.has_escaped_name(body)
+        if not is_escaped and not byte_search.has_match(_ANY, body):
+            return
+        self.is_plain = False
 
         def has(pattern: re.Pattern[bytes]) -> bool:
             return is_escaped or pattern.search(body) is not None
@@ -54,6 +64,9 @@ def most_usage(
 
     `context` is that of the model, or 0 if it is not known.
     """
+    units = tools.most(model)
+    if contents.is_plain and tools.is_empty and units is None:
+        return text
     most = min(context or MAX_TOKENS, MAX_TOKENS)
     added = tools.most_tokens(model, most) + most * contents.documents
     written = text.input + contents.image_tokens + added
@@ -64,5 +77,5 @@ def most_usage(
         audio_out=text.output if contents.speech else 0,
         cache_write=written if contents.caches and not contents.caches_long else 0,
         cache_write_long=written if contents.caches_long else 0,
-        units=tools.most(model),
+        units=units,
     )

@@ -52,9 +52,9 @@ _UNPRICED_FIELDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "chat": dict.fromkeys(("enable_search", "search_parameters", "web_search"), (None, False)),
     "messages": {"speed": (None, "standard"), "inference_geo": (None, "global")},
 }
-# A field of a request that is read here, or an escape sequence that may write its name.
-_MARK = re.compile(
-    rb'"(?:tools|web_search_options|enable_search|search_parameters|web_search|speed|inference_geo|mcp_servers)"|\\u'
+# Fields of a request that are read here.
+_NAMES = re.compile(
+    rb'"(?:tools|web_search_options|enable_search|search_parameters|web_search|speed|inference_geo|mcp_servers)"'
 )
 _encode = msgspec.json.Encoder().encode
 
@@ -110,8 +110,15 @@ class RequestTools:
         self._request = _parsed(body)
         self._tools = _tools_of(self._request)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the request has no field that is read here."""
+        return self._request is _EMPTY
+
     def most(self, model: str) -> Units | None:
         """Return the largest number of uses by a model of a provider, or None if there are none."""
+        if self.is_empty and (self._wire != "chat" or _SEARCH_MODEL.search(model) is None):
+            return None
         match self._wire:
             case "chat":
                 units = self._chat(model)
@@ -140,7 +147,10 @@ class RequestTools:
 
     def used(self, model: str, usage: TokenUsage) -> TokenUsage:
         """Return the usage with the reported uses of tools, at the prices of the request."""
-        most, units = self.most(model) or Units(), usage.units or Units()
+        limits = self.most(model)
+        if limits is None and usage.units is None:
+            return usage
+        most, units = limits or Units(), usage.units or Units()
         if self._wire == "chat":
             # Servers do not report these searches.
             searches, previews = most.web_searches, most.preview_searches
@@ -158,6 +168,8 @@ class RequestTools:
     @property
     def unpriced(self) -> errors.SixfoldError | None:
         """The error for a tool or a field whose price is not known, or None."""
+        if self.is_empty:
+            return None
         for name, free in _UNPRICED_FIELDS.get(self._wire, {}).items():
             if getattr(self._request, name) not in free:
                 return errors.InvalidInput.of(name, f"{name} has no price: omit it")
@@ -209,7 +221,7 @@ def _without_price(kind: str) -> str:
 
 
 def _parsed(body: bytes) -> _Request:
-    if not byte_search.has_match(_MARK, body):
+    if not byte_search.may_have_name(_NAMES, body):
         return _EMPTY
     try:
         return _request(body)

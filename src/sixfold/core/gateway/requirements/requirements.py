@@ -44,19 +44,21 @@ _decode_tools = msgspec.json.Decoder(_ToolFields).decode
 
 
 class RequestNeeds:
-    """The estimated input tokens of a request and what it contains; each is determined at its first use."""
+    """What a request contains; `input_tokens` are rather too many than too few.
+
+    `provider_tools` are those that the provider charges for, `contents` those of the body besides text. What
+    only some models need is determined at its first use.
+    """
 
     def __init__(self, request: GatewayRequest) -> None:
         self.request = request
-
-    @functools.cached_property
-    def input_tokens(self) -> int:
-        """The input tokens, rather too many than too few."""
-        request = self.request
-        if request.expected_usage is not None:
-            return request.expected_usage.input
-        tokens = chats.estimate_body(request.body) if request.body else chats.estimate(self._chat)
-        return tokens + request.stored_tokens
+        self.provider_tools = RequestTools(request.wire, request.body, request.answers)
+        if request.expected_usage is None:
+            tokens = chats.estimate_body(request.body) if request.body else chats.estimate(self._chat)
+            self.input_tokens = tokens + request.stored_tokens
+            self.contents = Contents(request.body)
+        else:
+            self.input_tokens = request.expected_usage.input
 
     @functools.cached_property
     def images(self) -> bool:
@@ -77,16 +79,6 @@ class RequestNeeds:
             return False
         return bool(fields.tools or fields.functions)
 
-    @functools.cached_property
-    def provider_tools(self) -> RequestTools:
-        """The tools that the provider charges for."""
-        return RequestTools(self.request.wire, self.request.body, self.request.answers)
-
-    @functools.cached_property
-    def contents(self) -> Contents:
-        """Contents of the body besides text."""
-        return Contents(self.request.body)
-
     def most_usage(self, target: RouteTarget, max_tokens: int) -> TokenUsage:
         """Return the most usage by a target, with `max_tokens` of output if there is no other limit.
 
@@ -101,11 +93,6 @@ class RequestNeeds:
         return most_usage(self.contents, text, self.provider_tools, target.model, context)
 
     @functools.cached_property
-    def unpriced_tool(self) -> errors.SixfoldError | None:
-        """The error for a tool of the provider whose price is not known."""
-        return self.provider_tools.unpriced
-
-    @functools.cached_property
     def least_tokens(self) -> int:
         """The input tokens without the excess of escaped characters; 0 if the server shortens the input."""
         body = self.request.body
@@ -117,11 +104,13 @@ class RequestNeeds:
     def _chat(self) -> ChatRequest:
         return self.request.parse()
 
-    def determine(self) -> None:
-        """Determine everything now: for a large body in another thread."""
-        _ = self.input_tokens, self.unpriced_tool
-        if self.request.expected_usage is None:
-            _ = self.images, self.tools, self.least_tokens, self.contents
+    @classmethod
+    def determined(cls, request: GatewayRequest) -> RequestNeeds:
+        """Return the needs with everything determined: for a large body in another thread."""
+        needs = cls(request)
+        if request.expected_usage is None:
+            _ = needs.images, needs.tools, needs.least_tokens
+        return needs
 
 
 def meeting(targets: RatedTargets, needs: RequestNeeds) -> RatedTargets:
@@ -130,8 +119,11 @@ def meeting(targets: RatedTargets, needs: RequestNeeds) -> RatedTargets:
     Raises `InvalidInput` for what the model cannot do, and `TooLong` for an input that is clearly longer than
     its context.
     """
+    unpriced = needs.provider_tools.unpriced
+    if unpriced is None and not any(target.model_info().limited for target, _ in targets):
+        return targets
     refusals = [
-        _refusal(target.model_info(), needs) or _unpriced_tool(target, rates, needs)
+        _refusal(target.model_info(), needs) or (unpriced if _is_charged(target, rates, needs) else None)
         for target, rates in targets
     ]
     able = tuple([rated for rated, refusal in zip(targets, refusals, strict=True) if refusal is None])
@@ -148,13 +140,10 @@ def _refusal(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError | N
     return next((refusal for check in checks if (refusal := check(model, needs)) is not None), None)
 
 
-def _unpriced_tool(target: RouteTarget, rates: TokenRates, needs: RequestNeeds) -> errors.SixfoldError | None:
-    """Return the error if the server would run a tool whose price is not known, and is not free."""
-    is_free = not rates.input and not rates.output
+def _is_charged(target: RouteTarget, rates: TokenRates, needs: RequestNeeds) -> bool:
+    """Return whether the server would run tools, and charge for them."""
     # Servers of other protocols get functions only.
-    if is_free or target.upstream.wire(needs.request.wire).name != needs.request.wire:
-        return None
-    return needs.unpriced_tool
+    return bool(rates.input or rates.output) and target.accepts(needs.request.wire)
 
 
 def _name(needs: RequestNeeds) -> str:

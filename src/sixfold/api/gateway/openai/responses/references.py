@@ -33,11 +33,8 @@ from sixfold.web import bodies
 _OMITTED_ITEMS = dialect.PROVIDER_TOOL_ITEMS | {"reasoning"}
 # Fields of a request without references.
 _PLAIN_FIELDS = frozenset({"input", "instructions", "metadata", "model", "text"})
-# A name of a reference, or an escaped letter or underscore that may be part of one.
-_MARK = re.compile(
-    rb'"(?:id|approval_request_id|prompt|'
-    + "|".join(sorted(provider_objects.ID_FIELDS)).encode()
-    + rb')"|\\u00[4-7]'
+_NAMES = re.compile(
+    rb'"(?:id|approval_request_id|prompt|' + "|".join(sorted(provider_objects.ID_FIELDS)).encode() + rb')"'
 )
 _MAX_REFERENCES, _MAX_OBJECTS = 5000, 1000
 _ID_DIGITS = 48
@@ -73,7 +70,7 @@ class _References:
 
 def may_refer(raw: bytes) -> bool:
     """Return whether a body may have references; False is certain."""
-    return byte_search.has_match(_MARK, raw)
+    return byte_search.may_have_name(_NAMES, raw)
 
 
 async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_bytes: int) -> bytes:
