@@ -158,16 +158,17 @@ class WebApp:
     async def _answer(
         self, scope: Scope, receive: Receive, match: RouteMatch
     ) -> Response | RawResponse | None:
-        error_format, request_id = match.api.format_of(scope["headers"]), scope["sixfold.request_id"]
         try:
             return await self._handle(scope, receive, match)
         except errors.SixfoldError as error:
-            return error_format(self._report(error, scope), request_id)
+            failure = self._report(error, scope)
         except ClientDisconnect:
             return None
         except Exception:  # noqa: BLE001 - the outermost loop of a request: the caller gets a 500, the log why
-            _LOG.exception("an unexpected exception in a request", extra={"request_id": request_id})
-            return error_format(errors.SixfoldError(), request_id)
+            extra = {"request_id": scope["sixfold.request_id"]}
+            _LOG.exception("an unexpected exception in a request", extra=extra)
+            failure = errors.SixfoldError()
+        return match.api.format_of(scope["headers"])(failure, scope["sixfold.request_id"])
 
     async def _handle(self, scope: Scope, receive: Receive, match: RouteMatch) -> Response | RawResponse:
         headers = dict(reversed(scope["headers"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
@@ -69,9 +69,9 @@ def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
         raise errors.BadRequest(INVALID_JSON) from error
 
 
-async def parse(parser: Callable[[bytes], _T], raw: bytes) -> _T:
+def parse(parser: Callable[[bytes], _T], raw: bytes) -> Coroutine[Any, Any, _T]:
     """Run `parser` on a body, in the thread of parsers if the body is large."""
-    return await PARSER.run_large(len(raw), parser, raw)
+    return PARSER.run_large(len(raw), parser, raw)
 
 
 def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:

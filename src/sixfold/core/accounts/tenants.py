@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, Self
+
+import msgspec
 
 from sixfold.core.database import Value
 
@@ -27,8 +28,7 @@ class Owned(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Tenant:
+class Tenant(msgspec.Struct, frozen=True):
     """An account with its keys, or its work without a key; neither sees the work of the other.
 
     With a `credential_id`, one key without `account.read` or one OAuth grant, which sees only its own work;

@@ -162,6 +162,8 @@ class FailoverClient:
         self, targets: tuple[tuple[RouteTarget, TokenRates], ...]
     ) -> tuple[tuple[RouteTarget, TokenRates], ...]:
         """Return the targets; leading ones that share their load are ordered by their calls in progress."""
+        if not targets[0][0].shared:
+            return targets
         shared = list(itertools.takewhile(lambda rated: rated[0].shared, targets))
         if len(shared) < 2:
             return targets

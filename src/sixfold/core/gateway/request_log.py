@@ -6,6 +6,7 @@ contains what is needed to end it if its server dies. The id of a call is that o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -72,19 +73,18 @@ class TokenCounts:
     server.
     """
 
-    calls: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    tokens: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    charged: dict[str, int] = field(default_factory=dict[str, int])
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    tokens: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    charged: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, call: CallRecord, outcome: CallOutcome) -> None:
         """Count a call that has ended."""
         # Callers choose the model's name, so only the server's becomes a label.
         server = call.target.partition("/")[0]
-        key = (server, outcome.state)
-        self.calls[key] = self.calls.get(key, 0) + 1
-        for kind, tokens in (("input", outcome.usage.input), ("output", outcome.usage.output)):
-            self.tokens[server, kind] = self.tokens.get((server, kind), 0) + tokens
-        self.charged[server] = self.charged.get(server, 0) + outcome.cost
+        self.calls[server, outcome.state] += 1
+        self.tokens[server, "input"] += outcome.usage.input
+        self.tokens[server, "output"] += outcome.usage.output
+        self.charged[server] += outcome.cost
 
 
 def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[None]:

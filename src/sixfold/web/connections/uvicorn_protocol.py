@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, cast
 
 from starlette.types import Scope
@@ -144,8 +145,7 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Count the request as unfinished until it is complete."""
         super().data_received(data)
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if self.headers_since or (cycle is not None and cycle.more_body and not cycle.response_complete):
+        if self.headers_since or self.is_receiving_body():
             if not self.is_unfinished:
                 self._begin()
         elif self.is_unfinished:
@@ -182,7 +182,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.is_starting = False
             overload.capacity().started(self)
         super().on_headers_complete()
-        scope = cast("dict[str, Any]", self.scope)
+        scope: Any = self.scope
         scope[CONNECTION] = self
         if self.refused is not None:
             self.refused.request_received()
@@ -209,6 +209,12 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self.idle_since = self.loop.time()
 
+    def is_receiving_body(self) -> bool:
+        """Return whether the rest of a body is awaited."""
+        # uvicorn sets it to None until there is a request.
+        cycle: Any = self.cycle
+        return cycle is not None and cycle.more_body and not cycle.response_complete
+
     @property
     def current(self) -> RequestResponseCycle | None:
         """The request that is being received or answered, or None."""
@@ -225,10 +231,10 @@ class HttpProtocol(HttpToolsProtocol):
             return False
         if not cycle.keep_alive or flow.write_paused:
             return False
-        lines = [b"%b: %b\r\n" % pair for pair in (*cycle.default_headers, *response.raw_headers)]
-        head = b"".join(lines)
+        headers = (*cycle.default_headers, *response.raw_headers)
+        head = b"%b: %b\r\n" * len(headers) % tuple(chain.from_iterable(headers))
         # A header may contain a model name, which the caller chooses.
-        allowed = len(head) - 2 * len(lines)
+        allowed = len(head) - 2 * len(headers)
         if len(head.translate(None, _FORBIDDEN)) != allowed:
             return False
         self.transport.write(b"".join((STATUS_LINE[response.status_code], head, b"\r\n", response.body)))
