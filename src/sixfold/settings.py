@@ -67,8 +67,9 @@ _ORIGINS: Mapping[str, str] = {
 }
 # Durations that must not be 0.
 _DURATIONS = (
-    "session_pause_seconds", "lease_seconds", "run_limit_seconds", "graph_limit_seconds", "training_limit_seconds",
-    "queue_ttl", "fetch_seconds", "fetch_film_seconds", "blob_seconds", "gpu_wait_seconds",
+    "session_pause_seconds", "lease_seconds", "run_limit_seconds", "graph_limit_seconds",
+    "training_limit_seconds", "queue_ttl", "fetch_seconds", "fetch_film_seconds", "blob_seconds",
+    "gpu_wait_seconds",
 )  # fmt: skip
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "port": (0, 65535),

@@ -90,7 +90,7 @@ async def test_a_live_session_shows_time_and_cost_and_stops(
         assert not await page.is_visible("#stop")
         await page.click("#live .primary")
         await page.wait_for_selector("#stage:text-matches('^(Ready|Live)$')")
-        await page.wait_for_selector("#meter:text-matches('^00:0[1-9] · about 0')")
+        await page.wait_for_selector("#meter:text-matches('^00:0[1-9] · 0.00[0-9]+ USD')")
         await page.fill("#prompt", "wave")
         await page.click("text='Update'")
         await page.wait_for_selector("#stage:text-is('Live')")

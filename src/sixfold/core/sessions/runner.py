@@ -29,6 +29,7 @@ from sixfold.core.sessions.connection import (
 )
 from sixfold.core.sessions.engine import Controls, PackedStepResult, StepRequest
 from sixfold.core.sessions.handover import Checkpoint
+from sixfold.core.sessions.recording import SessionRecording
 from sixfold.core.sessions.repository import LeaseLost, SessionRecord
 from sixfold.core.sessions.states import SessionEvent, SessionState
 from sixfold.core.sessions.worker_pool import SessionSlot
@@ -110,6 +111,8 @@ class SessionRunner:
         self._period = 1 / session.fps
         self._ending: asyncio.Future[SessionEnding] = asyncio.get_running_loop().create_future()
         self.slot: SessionSlot | None = None
+        self.recording: SessionRecording | None = None
+        self.prompt = str(session.inputs.get("prompt") or "")
         self._connection: Connection | None = None
         self._state = checkpoint.state if checkpoint else None
         self._seq = checkpoint.seq if checkpoint else 0
@@ -174,6 +177,7 @@ class SessionRunner:
         """Queue an input; it takes effect with the next step."""
         self._last_input_at = time.monotonic()
         self._keys = self._keys if message.keys is None else message.keys
+        self.prompt = message.prompt or self.prompt
         if len(self._inputs) < _MAX_TICKS:
             self._inputs.append(message)
         # One step cannot acknowledge more inputs: the newest replaces the last.
@@ -362,6 +366,7 @@ class SessionRunner:
         for seq, pose in enumerate(answer.poses, first):
             message = PoseMessage(seq, self._time(seq), pose)
             self._recent_poses.append(message)
+            self._record(message.t, "json", pose)
             if connection is not None and connection.resumed and seq > connection.last_seq:
                 self._sent += not connection.closed
                 connection.put(message)
@@ -369,8 +374,13 @@ class SessionRunner:
             connection.credit -= 1
             self._sent += 1
             connection.put(FrameMessage(self._seq, self._input_seq, self._time(self._seq), answer.frame))
+            self._record(self._time(self._seq), answer.frame.format, answer.frame.data)
         elif visible and not answer.poses:
             self._dropped += 1
+
+    def _record(self, t: int, format_name: str, data: bytes) -> None:
+        if self.recording is not None:
+            self.recording.add(t, format_name, data)
 
     def _time(self, seq: int) -> int:
         return round(seq * 1000 * self._period)

@@ -24,6 +24,7 @@ from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import DRAINED, NORMAL, REVOKED
 from sixfold.core.sessions.handover import Checkpoint
+from sixfold.core.sessions.recording import MAX_RECORDINGS, SessionRecording
 from sixfold.core.sessions.repository import OpenedSession, SessionDraft, SessionLease, SessionRecord
 from sixfold.core.sessions.runner import SessionEnding, SessionHooks, SessionRunner
 from sixfold.core.sessions.states import SessionEvent
@@ -85,6 +86,8 @@ class SessionService:
         self._lease = SessionLease(boot, int(policy.lease_seconds * SECOND_US))
         self._running: dict[str, SessionRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # Recordings of ended sessions that were not taken yet.
+        self._recordings: dict[str, SessionRecording] = {}
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._draining = False
         self._shared = False
@@ -195,6 +198,34 @@ class SessionService:
             return await self._database.write(handover.close(session.id, self._lease))
         return session
 
+    async def start_recording(self, session_id: str, tenant: Tenant) -> None:
+        """Begin to record a session that runs on this server.
+
+        Raises `NotFound` and `Conflict`, and `TooManyRequests` if the server has too many recordings.
+        """
+        await self.find(session_id, tenant)
+        running = self._running.get(session_id)
+        if running is None:
+            raise errors.Conflict("The session does not run on this server")
+        if running.recording is None:
+            recordings = [each for each in self._running.values() if each.recording is not None]
+            if len(recordings) >= MAX_RECORDINGS:
+                raise errors.TooManyRequests(
+                    "Too many sessions are recorded; try again later", retry_after=30
+                )
+            running.recording = SessionRecording(running.prompt)
+
+    async def take_recording(self, session_id: str, tenant: Tenant) -> SessionRecording:
+        """End the recording of a session and return it; raises `NotFound` and `Conflict`."""
+        await self.find(session_id, tenant)
+        running = self._running.get(session_id)
+        recording = self._recordings.pop(session_id, None)
+        if running is not None:
+            recording, running.recording = running.recording, None
+        if recording is None or not recording.pieces:
+            raise errors.Conflict("Nothing of this session was recorded")
+        return recording
+
     async def admit(self, session_id: str, token: str) -> tuple[SessionRecord, SessionRunner | None] | None:
         """Return the session that `token` opens and its runner, if it runs here; None for a wrong token.
 
@@ -252,6 +283,10 @@ class SessionService:
             _LOG.exception("a session could not be settled; the next server start settles it")
         finally:
             remove()
+            if running.recording is not None:
+                self._recordings[running.session.id] = running.recording
+                for oldest in list(self._recordings)[:-MAX_RECORDINGS]:
+                    del self._recordings[oldest]
             del self._running[running.session.id], self._tasks[running.session.id]
 
     def _end_with_credential(self, running: SessionRunner) -> Callable[[], None]:

@@ -1,6 +1,8 @@
-"""`/live/{model}`: the page of a live session."""
+"""`/live/{model}`: the page of a live session, and its recordings."""
 
 from __future__ import annotations
+
+import asyncio
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,10 +10,12 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.sessions.recording import MAX_SECONDS
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import example_outputs
 from sixfold.ui.templating import PageTemplates
-from sixfold.web import requests
+from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -19,10 +23,11 @@ _PROMPTS = {
     "image": "snowy mountains at dawn, a lake between them",
     "json": "walk forward, then wave",
 }
+_MOVES = {"w": "Forward", "a": "Turn left", "s": "Back", "d": "Turn right"}
 
 
 class SessionPages:
-    """The session page; its script opens the session."""
+    """The session page, whose script opens the session, and the endpoint for its recordings."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
@@ -39,18 +44,43 @@ class SessionPages:
             "catalog/session.html",
             user.session,
             model=model,
-            hour_micros=templates[name].hour_micros,
             hour=money.format_usd(templates[name].hour_micros),
             free=model.is_waived(self._services.catalog.prices, self._services.predictions.terms),
             prompt=_PROMPTS[model.output_kind],
+            moves=_MOVES,
+            pause_seconds=self._services.settings.session_pause_seconds,
+            user=user,
             example=example_outputs.by_model().get(name),
         )
 
+    async def record(self, request: Request, user: PageUser) -> Response:
+        """Start a recording, or end it and make a run of it; returns the id of its prediction."""
+        session_id = requests.path_value(request, "session_id")
+        sessions = self._services.live_sessions
+        if bodies.parse_object(await request.body()).get("on") is True:
+            await sessions.start_recording(session_id, user.tenant)
+            return responses.json({"max_seconds": MAX_SECONDS})
+        recording = await sessions.take_recording(session_id, user.tenant)
+        archive = await asyncio.to_thread(recording.archive)
+        source = await self._services.media.store_unnamed(archive, "application/zip")
+        prediction_request = PredictionRequest(
+            principal=user.principal,
+            model="live-recording",
+            inputs={"prompt": recording.prompt, "session": session_id, "frames": "frames.zip"},
+            face="pages",
+            request_id=requests.request_id(request),
+            sources={"frames": source},
+            internal=True,
+        )
+        prediction = await self._services.predictions.submit(prediction_request)
+        return responses.json({"id": prediction.id, "seconds": recording.seconds}, 202)
+
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the route of the page."""
+    """Return the routes of the page and of its recordings."""
+    sessions = SessionPages(services, pages)
+    record = auth.script(sessions.record)
     return (
-        RouteEntry(
-            "/live/{model}", {"GET": auth.page(SessionPages(services, pages).show)}, access=rights.RUN
-        ),
+        RouteEntry("/live/{model}", {"GET": auth.page(sessions.show)}, access=rights.RUN),
+        RouteEntry("/pages/sessions/{session_id}/recording", {"POST": record}, 1024, access=rights.RUN),
     )

@@ -61,7 +61,7 @@ class OutputView:
 
     def values(self, prediction: Prediction) -> dict[str, Any]:
         """Return the template variables of a result."""
-        output = prediction.output
+        output, catalog = prediction.output, self._services.catalog
         files = () if output is None else output.files
         data = {} if output is None else output.first.data
         others = {} if output is None else output.named
@@ -77,6 +77,8 @@ class OutputView:
             },
             "succeeded": succeeded,
             "next_models": self._next_models.fitting(kind) if succeeded else (),
+            # Internal models have no form, and only the server runs them.
+            "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
             "has_seed": "seed" in prediction.task.inputs,
             "title": title(prediction),
             "stem": file_stem(prediction),

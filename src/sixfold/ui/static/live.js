@@ -13,7 +13,7 @@ const KEYS = { ArrowUp: "w", ArrowLeft: "a", ArrowDown: "s", ArrowRight: "d" };
 let [socket, sequence, frameHeader, frames, root] = [null, 0, null, 0, [0, 0, 0]];
 
 const STATES = { requested: "Starting a worker …", starting: "Starting a worker …", ready: "Ready", active: "Live", idle: "Waiting for your input", closing: "Ending …", closed: "Ended", failed: "Failed" };
-const stopButton = document.getElementById("stop");
+const [frameBox, pauseBox, stopButton] = ["frame", "pause", "stop"].map((id) => document.getElementById(id));
 let promptSequence = 0; // of a new prompt that is not drawn yet
 
 function sendInput(input) {
@@ -23,26 +23,13 @@ function sendInput(input) {
 // -- time and cost ------------------------------------------------------------------------------------
 
 const meter = document.getElementById("meter");
-let [readyAt, ticking] = [0, 0];
+const clockText = (seconds) => [seconds / 60, seconds % 60].map((part) => String(Math.floor(part)).padStart(2, "0")).join(":");
 
-function showMeter() {
-  const seconds = (performance.now() - readyAt) / 1000;
-  const clock = [seconds / 60, seconds % 60].map((part) => String(Math.floor(part)).padStart(2, "0")).join(":");
-  const micros = Number(form.dataset.hour) * seconds / 3600;
-  meter.textContent = `${clock} · ${micros ? `about ${(micros / 1e6).toFixed(4)} USD` : "free"}`;
-}
-
-function startMeter() {
-  if (ticking) return;
-  readyAt = performance.now();
+// What the server has counted and charged: pauses are in neither.
+function showMeter({ seconds, cost }) {
   meter.hidden = false;
-  ticking = setInterval(showMeter, 250);
-  showMeter();
-}
-
-function stopMeter() {
-  clearInterval(ticking);
-  ticking = 0;
+  meter.textContent = `${clockText(seconds)} · ${form.dataset.free ? "free" : `${Number(cost).toFixed(4)} USD`}`;
+  meter.title = form.dataset.free ? "" : `${cost} USD`;
 }
 
 function showIgnored(words) {
@@ -52,11 +39,14 @@ function showIgnored(words) {
 }
 
 function showState(message) {
+  const isPaused = message.status === "idle" && message.reason === "paused";
   showIgnored(message.ignored ?? []);
-  if (message.status === "ready" || message.status === "active") startMeter();
+  frameBox.dataset.state = message.status;
+  pauseBox.hidden = !isPaused;
   if (message.status === "closed" || message.status === "failed") endSession();
   if (promptSequence && message.status === "active") return;
-  showStatus((STATES[message.status] ?? message.status) + (message.reason ? `: ${message.reason}` : ""));
+  const reason = message.reason && !isPaused ? `: ${message.reason}` : "";
+  showStatus(isPaused ? "Paused" : STATES[message.status] + reason);
 }
 
 function drawn(inputSequence) {
@@ -77,6 +67,8 @@ async function frame(blob) {
   if (canvas.width !== image.width) [canvas.width, canvas.height] = [image.width, image.height];
   context.drawImage(image, 0, 0);
   canvas.dataset.frames = String(++frames);
+  tools.snapshot.disabled = false;
+  tools.record.disabled = !resumePath;
   socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify({ type: "credit", n: 1 }));
 }
 
@@ -133,8 +125,100 @@ function drawPose(pose) {
     context.stroke();
   }
   context.lineWidth = 1;
+  tools.snapshot.disabled = false;
+  tools.record.disabled = !resumePath;
   canvas.dataset.frames = String(++frames);
 }
+
+// -- the tools --------------------------------------------------------------------------------------
+
+const tools = Object.fromEntries(["snapshot", "record", "fullscreen"].map((id) => [id, document.getElementById(id)]));
+const saved = document.getElementById("saved");
+const create = (name, properties) => Object.assign(document.createElement(name), properties);
+
+function addSaved(picture, ...parts) {
+  const item = create("li", {});
+  const line = create("p", {});
+  line.append(...parts);
+  item.append(picture, line);
+  saved.prepend(item);
+  return line;
+}
+
+function post(path, body, type = "application/json") {
+  const headers = { "Content-Type": type };
+  if (form.dataset.csrf) headers["X-CSRF-Token"] = form.dataset.csrf;
+  return connection.request(path, { method: "POST", headers, body });
+}
+
+// The picture is downloaded, and kept as a file of the account for the forms of other models.
+async function snapshot() {
+  const image = await new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
+  const name = `${form.dataset.model}_${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}.png`;
+  const local = URL.createObjectURL(image);
+  const download = create("a", { href: local, download: name, textContent: "Download" });
+  download.click();
+  const line = addSaved(create("img", { src: local, alt: "Snapshot" }), download);
+  const { ok, data } = await post("/pages/uploads?kind=image", image, image.type);
+  if (ok) line.append(create("a", { href: data.url, textContent: "Saved file" }));
+  else line.append(create("span", { className: "problem", textContent: `It is not saved on the server: ${data.error}` }));
+}
+
+// A recording is made by the server, of the frames that it sent, and becomes a run.
+const recordingMark = document.getElementById("recording");
+let [recordingClock, recordingStart] = [0, 0];
+
+function showRecording(maxSeconds) {
+  const seconds = (performance.now() - recordingStart) / 1000;
+  recordingMark.textContent = `Recording ${clockText(seconds)}`;
+  if (seconds >= maxSeconds) endRecording();
+}
+
+async function startRecording() {
+  const { ok, data } = await post(`/pages/sessions/${sessionId}/recording`, JSON.stringify({ on: true }));
+  if (!ok) { showRefusal(data); return; }
+  tools.record.setAttribute("aria-pressed", "true");
+  tools.record.textContent = "Stop recording";
+  recordingStart = performance.now();
+  recordingClock = setInterval(showRecording, 500, data.max_seconds);
+  recordingMark.hidden = false;
+  showRecording(data.max_seconds);
+}
+
+async function endRecording() {
+  if (!recordingClock) return;
+  clearInterval(recordingClock);
+  recordingClock = 0;
+  recordingMark.hidden = true;
+  tools.record.setAttribute("aria-pressed", "false");
+  tools.record.textContent = "Record";
+  const { ok, data } = await post(`/pages/sessions/${sessionId}/recording`, JSON.stringify({ on: false }));
+  if (!ok) { showRefusal({ ...data, retry: false }); return; }
+  const picture = create("span", { className: "glyph", textContent: "Encoding …" });
+  const link = create("a", { href: `/predictions/${data.id}`, textContent: `Recording, ${clockText(data.seconds)}` });
+  addSaved(picture, link);
+  const events = connection.stream(`/pages/predictions/${data.id}/events`, {
+    status: ({ over, status, html }) => {
+      if (!over) return;
+      events.close();
+      const video = new DOMParser().parseFromString(html, "text/html").querySelector("video");
+      const path = video?.getAttribute("src") ?? video?.querySelector("source")?.getAttribute("src");
+      if (status === "succeeded" && path) picture.replaceWith(create("img", { src: `${path.split("#")[0]}?w=320`, alt: "First frame of the recording" }));
+      else picture.textContent = "It failed";
+    },
+  });
+}
+
+tools.record.addEventListener("click", () => (recordingClock ? endRecording() : startRecording()));
+tools.snapshot.addEventListener("click", snapshot);
+tools.fullscreen.hidden = !document.fullscreenEnabled;
+tools.fullscreen.addEventListener("click", () => (document.fullscreenElement ? document.exitFullscreen() : frameBox.requestFullscreen()));
+document.addEventListener("fullscreenchange", () => {
+  tools.fullscreen.setAttribute("aria-pressed", String(Boolean(document.fullscreenElement)));
+  tools.fullscreen.textContent = document.fullscreenElement ? "Leave fullscreen" : "Fullscreen";
+  canvas.focus();
+});
+document.getElementById("continue").addEventListener("click", () => { sendInput({ keys: [] }); canvas.focus(); });
 
 // -- the socket -------------------------------------------------------------------------------------
 
@@ -142,14 +226,15 @@ function drawPose(pose) {
 const RESUME_MS = 2000, MAX_RESUMES = 15;
 // The codes with which the server ends a session or a connection to it for good.
 const FINAL = { 1000: "Ended", 1011: "The session has failed.", 4000: "The session ended because nothing was done for a while.", 4001: "The session continues in another window.", 4401: "The session has ended." };
-let [resumePath, resumes, unwatch] = ["", 0, null];
+let [resumePath, resumes, unwatch, sessionId] = ["", 0, null, ""];
 
 function endSession() {
-  stopMeter();
   resumePath = "";
+  tools.record.disabled = true;
+  endRecording();
   unwatch?.();
   unwatch = null;
-  stopButton.hidden = true;
+  stopButton.hidden = pauseBox.hidden = true;
   form.querySelector(".primary").textContent = "Start again";
 }
 
@@ -197,6 +282,7 @@ function receive(event) {
   else if (message.type === "frame") { frameHeader = message; drawn(message.input_seq); }
   else if (message.type === "pose" && message.joints) drawPose(message);
   else if (message.type === "ack" && form.dataset.kind === "json") drawn(message.input_seq);
+  else if (message.type === "stats") showMeter(message);
   else if (message.type === "error") showStatus(message.error);
 }
 
@@ -209,12 +295,10 @@ async function start(event) {
     return;
   }
   showStatus("Starting a worker …");
-  const headers = { "Content-Type": "application/json" };
-  if (form.dataset.csrf) headers["X-CSRF-Token"] = form.dataset.csrf;
-  const body = JSON.stringify({ model: form.dataset.model, prompt: form.prompt.value });
-  const { ok, data } = await connection.request("/pages/sessions", { method: "POST", headers, body });
+  const { ok, data } = await post("/pages/sessions", JSON.stringify({ model: form.dataset.model, prompt: form.prompt.value }));
   if (!ok) { showRefusal(data); return; }
   [sequence, promptSequence, resumes, resumePath] = [0, 0, 0, data.resume];
+  sessionId = data.id;
   unwatch = connection.watch();
   connect(data.path);
   stopButton.hidden = false;
@@ -238,7 +322,8 @@ for (const [type, down] of [["keydown", true], ["keyup", false]]) {
   });
 }
 for (const pad of document.querySelectorAll("[data-key]")) {
-  pad.addEventListener("pointerdown", () => setKey(pad.dataset.key, true));
+  pad.addEventListener("pointerdown", (event) => { event.preventDefault(); setKey(pad.dataset.key, true); });
+  pad.addEventListener("contextmenu", (event) => event.preventDefault()); // of a long touch
   for (const type of ["pointerup", "pointerleave", "pointercancel"]) pad.addEventListener(type, () => setKey(pad.dataset.key, false));
 }
 canvas.addEventListener("blur", () => [...heldKeys].forEach((key) => setKey(key, false)));

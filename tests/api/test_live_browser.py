@@ -1,0 +1,124 @@
+"""Live sessions in a real browser: state, meter, pause, pad, snapshot, recording, and the history."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from tests.api import browser, page_checks
+from tests.api.app_fixture import AppFixture, running_app
+from tests.api.browser import Look
+from tests.api.test_pages_browser import FRAMES
+from tests.mcp.loopback import served
+
+pytestmark = [pytest.mark.browser, browser.needed]
+METER = re.compile(r"00:\d\d · 0\.0\d+ USD")
+
+
+@pytest.fixture
+async def pausing_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+    """A server whose sessions pause soon, its address and a browser."""
+    async with (
+        running_app(tmp_path, app_catalog.models_document(), session_pause_seconds=1.5) as app,
+        served(app.asgi) as url,
+        browser.browser() as chromium,
+    ):
+        yield app, url, chromium
+
+
+async def test_a_session_pauses_and_continues_at_no_charge(
+    pausing_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = pausing_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/live/motion-model")
+        await page.click("#live .primary")
+        await page.wait_for_selector("#pause:not([hidden])")
+        assert await page.inner_text("#stage") == "Paused"
+        frames = await page.get_attribute("#canvas", "data-frames")
+        paused = await page.inner_text("#meter")
+        assert METER.fullmatch(paused)
+        await page.click("#continue")
+        await page.wait_for_selector("#stage:text-is('Live')")
+        assert await page.is_hidden("#pause")
+        await page.evaluate(FRAMES, 3)
+        assert int(frames) < int(await page.get_attribute("#canvas", "data-frames"))
+        await page.click("#stop")
+        await page.wait_for_selector("text='Start again'")
+        (session,) = (await app.client.get("/api/account/ledger", headers=app.bearer)).json()["entries"][:1]
+        ended = await page.get_attribute("#meter", "title")
+        assert float(ended.split()[0]) == -float(session["amount_usd"]), "the meter shows what was charged"
+        await tab.open("/predictions?kind=live")
+        assert f"{ended} ·" in await page.inner_text(".run .facts")
+    assert await app.faults() == ()
+
+
+async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/live/world-model")
+        assert await page.is_disabled("#record")
+        await page.click("#live .primary")
+        await page.click("#record")
+        await page.wait_for_selector("#recording:has-text('Recording 00:0')")
+        await page.evaluate(FRAMES, 4)
+        await page.click("#stop")
+        await page.wait_for_selector("#saved img")
+        path = await page.get_attribute("#saved a", "href")
+        prediction = (await app.client.get(f"/api/containers{path}", headers=app.bearer)).json()
+        assert (prediction["model"], prediction["status"], prediction["cost"]) == (
+            "live-recording",
+            "succeeded",
+            "0.00",
+        )
+        video = await app.client.get(prediction["output"]["url"])
+        (tmp := app.product.settings.data_dir / "recording.mp4").write_bytes(video.content)
+        with av.open(str(tmp)) as container:
+            frames = sum(1 for _ in container.decode(video=0))
+            assert (container.streams.video[0].width, container.streams.video[0].height) == (480, 270)
+        assert frames >= 2
+        await tab.open(path)
+        assert await page.locator(".receipt li").count() == 6
+        assert await page.locator("text='Run again with changes'").count() == 0
+        assert await page.inner_text("h1") == "snowy mountains at dawn, a lake between them"
+    assert await app.faults() == ()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("width", page_checks.WIDTHS)
+async def test_the_live_page_fits_and_its_pad_moves(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        page = tab.page
+        await page_checks.opens_well(tab, "/live/world-model")
+        for selector in ("#canvas", "#live .primary", ".pads [data-key=w]"):
+            box = await page.locator(selector).bounding_box()
+            assert box["y"] + box["height"] <= 900, selector
+        await page.click("#live .primary")
+        await page.evaluate(FRAMES, 2)
+        await page.hover(".pads [data-key=w]")
+        await page.mouse.down()
+        await page.wait_for_selector("#stage:text-is('Live')")
+        assert await page.get_attribute(".pads [data-key=w]", "aria-pressed") == "true"
+        await page.mouse.up()
+        async with page.expect_download() as download:
+            await page.click("#snapshot")
+        assert (await download.value).suggested_filename.startswith("world-model_")
+        link = await page.get_attribute("#saved >> text='Saved file'", "href")
+        snapshot = await app.client.get(link)
+        assert snapshot.headers["content-type"] == "image/png"
+        await page_checks.is_accessible(tab)
+        await page.click("#fullscreen")
+        await page.wait_for_selector("#fullscreen[aria-pressed=true]")
+        await page.click("#fullscreen")
+        await page.click("#stop")

@@ -1,0 +1,76 @@
+"""Recordings of sessions: bounded, and encoded with the times at which the viewer received them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import msgspec
+import numpy as np
+import pytest
+
+from sixfold import errors
+from sixfold.core.catalog.engines import Task
+from sixfold.core.sessions import recording
+from sixfold.core.sessions.recording import SessionRecording
+from sixfold.engines.live.motion.engine import MotionEngine
+from sixfold.engines.live.recording import FPS, RecordingEngine
+from tests.unit.engines.video.films import Recorder
+
+
+def jpeg(shade: int, size: tuple[int, int] = (64, 48)) -> bytes:
+    """Return a gray frame."""
+    return cv2.imencode(".jpg", np.full((*size[::-1], 3), shade, np.uint8))[1].tobytes()
+
+
+def encoded(made: SessionRecording, folder: Path) -> tuple[dict[str, Any], list[float]]:
+    """Return the properties of the video of a recording, and the mean brightness of its frames."""
+    (folder / "frames.zip").write_bytes(made.archive())
+    task = Task("t", "live-recording", {}, {"frames": folder / "frames.zip"})
+    (artifact,) = RecordingEngine().run(task, Recorder(folder)).artifacts
+    with av.open(str(artifact.path)) as container:
+        means = [float(frame.to_ndarray(format="gray").mean()) for frame in container.decode(video=0)]
+    return dict(artifact.info), means
+
+
+def test_frames_are_shown_at_the_times_of_their_session(tmp_path: Path) -> None:
+    made = SessionRecording("gray")
+    for t, shade in ((1000, 40), (1500, 200), (2000, 120)):
+        made.add(t, "jpeg", jpeg(shade))
+    info, means = encoded(made, tmp_path)
+    assert (info["width"], info["height"], made.seconds) == (64, 48, 1.0)
+    assert len(means) == FPS + 1
+    expected = [40] * 12 + [200] * 12 + [120]
+    assert np.abs(np.subtract(means, expected)).max() < 8
+
+
+def test_poses_become_a_video_of_the_body(tmp_path: Path) -> None:
+    made = SessionRecording("walk")
+    poses = (
+        MotionEngine()
+        .run(Task("t", "motion-model", {"prompt": "walk", "steps": 20}), Recorder(tmp_path))
+        .data
+    )
+    for pose in poses["value"]:
+        made.add(pose["t"], "json", msgspec.json.encode(pose))
+    info, means = encoded(made, tmp_path)
+    assert (info["width"], info["height"]) == (960, 540)
+    assert len(means) == round(0.95 * FPS) + 1
+    assert min(means) > 22, "a body stands on the dark ground"
+
+
+def test_recordings_are_bounded_and_strange_archives_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = SessionRecording("")
+    made.add(0, "jpeg", b"x" * 10)
+    made.add(recording.MAX_SECONDS * 1000 + 1, "jpeg", b"late")
+    monkeypatch.setattr(recording, "MAX_BYTES", 15)
+    made.add(1, "jpeg", b"x" * 6)
+    made.add(2, "jpeg", b"x" * 5)
+    assert [(t, len(data)) for t, _, data in made.pieces] == [(0, 10), (2, 5)]
+    for strange in (made, SessionRecording("")):
+        with pytest.raises(errors.BadRequest):
+            encoded(strange, tmp_path)
