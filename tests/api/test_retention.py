@@ -12,6 +12,7 @@ import pytest
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.core.account_data import retention
+from sixfold.core.account_data.archive.writer import ArchiveWriter
 from sixfold.core.account_data.retention import Retention
 from sixfold.core.accounts import audit_log
 from sixfold.core.accounts.tenants import Tenant
@@ -47,7 +48,8 @@ async def sweep(app: AppFixture, table: dict[str, Any], days: float) -> dict[str
     """Sweep as if `days` had passed."""
     database = app.product.database
     time_us = await database.read(now()) + round(days * DAY_US)
-    return dict(await Retention(database, retention.policy(table)).sweep(time_us))
+    writer = ArchiveWriter(database, app.product.blobs)
+    return dict(await Retention(writer, retention.policy(table), "boot_a").sweep(time_us))
 
 
 async def runs(app: AppFixture) -> set[str]:
@@ -117,7 +119,13 @@ async def test_audit_entries_are_deleted_in_batches(app: AppFixture, monkeypatch
         ({"predictions_days": -1}, "predictions_days must be a whole number from 0 to 36500, not -1"),
         ({"sessions_days": 1.5}, "sessions_days must be a whole number"),
         ({"audit_days": True}, "audit_days must be a whole number"),
-        ({"jobs_days": 3}, "unknown setting 'jobs_days'; use predictions_days, sessions_days, audit_days"),
+        ({"jobs_days": 3}, "unknown setting 'jobs_days'; use predictions_days, media_days, sessions_days"),
+        ({"archive": "yes"}, "archive must be true or false, not 'yes'"),
+        ({"ledger_days": 30}, "ledger_days must be 0 or at least 400, not 30"),
+        (
+            {"accounts": {"a@b.c": {"ledger_days": 500}}},
+            "unknown setting 'ledger_days'; use predictions_days",
+        ),
         ({"accounts": 3}, r"\[retention.accounts\] must be a table"),
         ({"accounts": {"a@b.c": 3}}, r'"a@b.c" must be a table'),
     ],

@@ -57,6 +57,7 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     metrics = Metrics()
     metrics.add_gateway(product.gateway_runtime.gateway.counts)
     metrics.add_gpus(product.gpu)
+    metrics.add_retention(product.retention)
     if product.processes is not None:
         product.processes.own_metrics = partial(metrics.own_text, product.database, product.scheduler)
         metrics.collect_peers = product.processes.metrics

@@ -27,6 +27,7 @@ from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.gradio import spaces as gradio
 from sixfold.clients.oidc import OidcClient
 from sixfold.core.account_data import retention
+from sixfold.core.account_data.archive.writer import ArchiveWriter
 from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.account_data.retention import Retention
 from sixfold.core.accounts import credentials
@@ -197,7 +198,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         oidc=OidcClient(clients.upstream, settings),
         image_inspector=app_drivers.ContainerInspector(drivers.images, settings.scratch_dir),
         deposits=DepositWatcher(clients.upstream, database, settings.tables.get("deposits")),
-        retention=_retention(settings, database),
+        retention=_retention(settings, ArchiveWriter(database, blobs, failpoints), scheduler.boot),
         workflows=graphs,
         web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
         resources=_resources(settings, models, availability, gateway, web_search),
@@ -403,9 +404,9 @@ def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, Non
     return tasks
 
 
-def _retention(settings: Settings, database: Database) -> Retention:
+def _retention(settings: Settings, writer: ArchiveWriter, boot: str) -> Retention:
     try:
-        return Retention(database, retention.policy(settings.tables.get("retention", {})))
+        return Retention(writer, retention.policy(settings.tables.get("retention", {})), boot)
     except ValueError as error:
         raise InvalidSetting(str(error)) from error
 

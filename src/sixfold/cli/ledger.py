@@ -7,8 +7,10 @@ import sys
 from typing import Any
 
 from sixfold.cli import database_access
+from sixfold.cli.database import archive
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import money
+from sixfold.core.account_data.archive.ledger import KIND
 from sixfold.core.accounts import accounts, charges, ledger_queries, usage_report
 from sixfold.core.accounts.ledger_queries import LedgerPage
 from sixfold.core.accounts.usage_report import UsageReport
@@ -23,14 +25,17 @@ MAX_ENTRIES = 1000
 
 def verify(arguments: argparse.Namespace) -> int:
     """Run `ledger verify`; return 1 when an invariant is broken, and print every fault."""
-    faults = database_access.read(database_access.settings_of(arguments), ledger_queries.verify())
+    configured = database_access.settings_of(arguments)
+    check = archive.read(configured, lambda reader: reader.verify(KIND))
+    faults = (*database_access.read(configured, ledger_queries.verify()), *check.faults)
     if arguments.json:
-        put_json({"ok": not faults, "faults": list(faults)})
+        put_json({"ok": not faults, "faults": list(faults), "archived": check.charges})
     elif faults:
         for fault in faults:
             sys.stderr.write(f"sixfold: {fault}\n")
     else:
-        TerminalStyle().line("  The ledger is consistent")
+        archived = f", also with {check.charges} charges of the archive" if check.charges else ""
+        TerminalStyle().line(f"  The ledger is consistent{archived}")
     return 1 if faults else 0
 
 

@@ -33,7 +33,11 @@ PAYMENT_POINTS = ("payment.before", "payment.after")
 SAVE_POINTS = ("save.before", "save.after")
 # Points on both sides of the transaction that stores the answer to a line of a batch.
 BATCH_POINTS = ("batch.answered", "batch.stored")
-_POINTS = (*SERVER_POINTS, *REFUND_POINTS, *PAYMENT_POINTS, *SAVE_POINTS, *BATCH_POINTS)
+# Points of the sweep of expired records, and of the archive.
+ARCHIVE_POINTS = ("sweep.deleted", "archive.opened", "archive.stored", "archive.sealed")
+ERASE_POINTS = ("erase.staged", "erase.stored", "erase.replaced")
+_SWEEP_POINTS = (*ARCHIVE_POINTS, *ERASE_POINTS)
+_POINTS = (*SERVER_POINTS, *REFUND_POINTS, *PAYMENT_POINTS, *SAVE_POINTS, *BATCH_POINTS, *_SWEEP_POINTS)
 
 
 class FailpointHit(Exception):

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from sixfold.core.account_data.retention import Retention
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.gateway.request_log import TokenCounts
 from sixfold.core.gpu.report import GpuReports
@@ -67,6 +68,10 @@ class Metrics:
     def add_gpus(self, gpus: GpuReports) -> None:
         """Add the memory of GPUs that several programs share."""
         self._registry.register(_GpuCollector(gpus))
+
+    def add_retention(self, retention: Retention) -> None:
+        """Add the counts of records that were deleted and archived by their age."""
+        self._registry.register(_RetentionCounter(retention))
 
     def count_response(self, api: str, route: str, method: str, status: int, seconds: float) -> None:
         """Count a response; `route` is the path template, never the requested path."""
@@ -166,6 +171,26 @@ class _GatewayCounter(Collector):
         for server, micros in self._counts.charged.items():
             charged.add_metric((server,), micros / 1_000_000)
         yield from (calls, tokens, charged)
+
+
+class _RetentionCounter(Collector):
+    def __init__(self, retention: Retention) -> None:
+        self._retention = retention
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        removed = CounterMetricFamily(
+            "sixfold_retention_removed", "Records deleted after the days of [retention]", labels=("kind",)
+        )
+        for kind, count in self._retention.removed.items():
+            removed.add_metric((kind,), count)
+        yield removed
+        totals = self._retention.writer.totals
+        for name, text, value in (
+            ("segments", "Files written to the archive", totals.segments),
+            ("bytes", "Bytes written to the archive", totals.size),
+            ("erased", "Records erased from the archive with their accounts", totals.erased),
+        ):
+            yield CounterMetricFamily(f"sixfold_archive_{name}", text, value=value)
 
 
 class _GpuCollector(Collector):

@@ -229,7 +229,7 @@ def test_a_key_is_revoked_once(sixfold: Commands) -> None:
 
 def test_the_ledger_is_whole_until_somebody_writes_into_it(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c", "--credit", "3")
-    assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": []}
+    assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": [], "archived": 0}
     with sqlite3.connect(sixfold.folder / "sixfold.db") as connection:
         connection.execute("UPDATE account SET posted = posted + 1 WHERE email = 'a@b.c'")
     connection.close()

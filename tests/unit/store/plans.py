@@ -23,6 +23,8 @@ _SLOTS = re.compile(r"\$(\d+)::(text|bigint|bytea)")
 
 # Partial indexes that hold only rows that are under way: walking one is as short as the work at hand.
 LIVE = {
+    "archive_account_erasing",
+    "archive_segment_staged",
     "account_closing",
     "account_operator",
     "batch_line_running",
@@ -114,11 +116,16 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "alert_sent": {"due_at": 1},
     "alert_spending": {"until": ROWS, "key_id": "key-1"},
     "batch_lines_page": {"after": 1},
+    "archive_charges_page": {"after_at": ROWS - 500, "after_id": "", "before": ROWS},
     "gateway_call_page": {"before": "id-150000", "model": ""},
     "prediction_page": {"before": "id-150000", "model": ""},
     "retention_predictions": {"before": "id-150000", "after": "id-100000"},
     "retention_sessions": {"before": "id-150000", "after": "id-100000"},
     "retention_audit": {"before": "id-150000", "after": "id-100000"},
+    "retention_calls": {"before": "id-150000", "after": "id-100000"},
+    "retention_holds": {"before": "id-150000", "after": "id-100000"},
+    "retention_media": {"before": "id-150000", "after": "id-100000"},
+    "retention_operators": {"before": "id-150000", "after": "id-100000"},
     "history_window": {"before": "id-150000", "credential_id": "", "texts": 1},
     "history_sessions": {"before": "id-150000", "after": "id-100000", "credential_id": "", "model": ""},
 }

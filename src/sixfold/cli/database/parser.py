@@ -12,10 +12,10 @@ Group = Any
 
 def add(
     commands: Group,
-    _new_group: Callable[[Group, str, str], Group],
+    new_group: Callable[[Group, str, str], Group],
     command: Callable[..., argparse.ArgumentParser],
 ) -> None:
-    """Add `migrate`, `upgrade`, `backup`, `restore` and `move`."""
+    """Add `migrate`, `upgrade`, `backup`, `restore`, `move` and `archive`."""
     migrate = command(commands, "migrate", "database.commands:migrate", "migrate the database to a schema")
     migrate.add_argument("--to", type=int, metavar="N", help="the schema version (default: the newest)")
     migrate.add_argument("--drop", action="store_true", help="allow a downgrade that deletes data")
@@ -53,3 +53,14 @@ def add(
         "move the SQLite database and the files to those that the settings name",
         "Stop the server first. After an interruption, run the same command again.",
     )
+    archive = new_group(commands, "archive", "check and read the archive of expired records")
+    command(archive, "list", "database.archive:list_segments", "list the files of the archive, oldest first")
+    command(
+        archive,
+        "verify",
+        "database.archive:verify",
+        "check all files of the archive",
+        "The hash chain, the hash of each file, and the closing balances are checked.",
+    )
+    show = command(archive, "show", "database.archive:show", "print an archived record as JSON lines")
+    show.add_argument("id", metavar="ID", help="the id of a run, live session, call, charge or audit entry")

@@ -2,10 +2,10 @@
 
 Erasure deletes the e-mail address, password, keys, passkeys, sessions, predictions, files, memory, posts,
 characters, models, gateway calls with their contents, guardrails and audit log. The ledger keeps the id of
-the account without a name, and its entries, holds and payments without descriptions. A file cannot be found
-from the moment of erasure on; its bytes are deleted by the next sweep, or a day later if they were stored
-within the last day. A plan paid by card is ended when the account is closed, so that nothing is charged for
-the remaining days.
+the account without a name, and its entries, holds and payments without descriptions. Records in the archive
+are erased by the next sweep of the archive. A file cannot be found from the moment of erasure on; its bytes
+are deleted by the next sweep, or a day later if they were stored within the last day. A plan paid by card is
+ended when the account is closed, so that nothing is charged for the remaining days.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ ERASURES = (
     "erase_identities",
     "erase_signins",
     "erase_audit",
+    "erase_archived",
     "erase_media",
     "erase_descriptions",
     "erase_account",

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
+from sixfold.core import ids
 from sixfold.core.accounts import charges, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import PriceRow
@@ -195,8 +196,16 @@ def get(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
 def _visible(prediction_id: str, tenant: Tenant) -> Transaction[Row]:
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None or not tenant.sees(row["account_id"], row["credential_id"] or ""):
-        raise errors.NotFound("Prediction not found")
+        raise errors.NotFound((yield from _why_not_found(prediction_id, tenant)))
     return row
+
+
+def _why_not_found(prediction_id: str, tenant: Tenant) -> Transaction[str]:
+    """Return a sentence that depends only on the id and the tenant's own archive."""
+    last = yield from one("archive_last_of_account", account_id=tenant.account_id, kind="predictions")
+    if last is None or not ids.earliest("pred", 0) < prediction_id <= last["last_id"]:
+        return "Prediction not found"
+    return "Prediction not found: runs of its time were archived; ask the operator, who can read the archive"
 
 
 def by_job(job_id: str) -> Transaction[Prediction]:

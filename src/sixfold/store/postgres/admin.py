@@ -46,6 +46,7 @@ WHERE r.contype = 'f' AND c.relnamespace = current_schema()::regnamespace"""
 _BLOBS = """
 SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) AND MIN(expires_at) >= 0 THEN MAX(expires_at) END AS until
 FROM media GROUP BY blob ORDER BY until NULLS LAST, blob COLLATE "C\""""
+_SEGMENTS = "SELECT blob, NULL FROM archive_segment WHERE blob IS NOT NULL ORDER BY number"
 
 
 class _Session:
@@ -125,7 +126,10 @@ class _Tables:
 
     def blobs(self) -> Iterator[tuple[str, int | None]]:
         """Yield each blob key with the time at which its last name expires."""
-        return cast("Iterator[tuple[str, int | None]]", self._stream(_BLOBS))
+        # Schemas before 56 have no archive.
+        queries = (_BLOBS, _SEGMENTS) if "archive_segment" in self._columns else (_BLOBS,)
+        for query in queries:
+            yield from cast("Iterator[tuple[str, int | None]]", self._stream(query))
 
     def _stream(self, query: str) -> Iterator[Row]:
         cursor = self._session.run(_open(self._session.connection, query))

@@ -20,6 +20,10 @@ T = TypeVar("T")
 
 _FETCH = 200
 _FAULTS = 20
+_BLOBS = """
+SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) AND MIN(expires_at) >= 0 THEN MAX(expires_at) END AS until
+FROM media GROUP BY blob ORDER BY until IS NULL, until, blob"""
+_SEGMENTS = "SELECT blob, NULL FROM archive_segment WHERE blob IS NOT NULL ORDER BY number"
 
 
 class SqliteSnapshot:
@@ -63,12 +67,12 @@ class SqliteSnapshot:
 
     def blobs(self) -> Iterator[tuple[str, int | None]]:
         """Yield each blob key with the time at which its last name expires."""
-        cursor = self._connection.execute(
-            "SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) AND MIN(expires_at) >= 0 "
-            "THEN MAX(expires_at) END AS until FROM media GROUP BY blob ORDER BY until IS NULL, until, blob"
-        )
-        while batch := cursor.fetchmany(_FETCH):
-            yield from batch
+        # Schemas before 56 have no archive.
+        has_archive = "archive_segment" in columns(self._connection)
+        for query in (_BLOBS, _SEGMENTS) if has_archive else (_BLOBS,):
+            cursor = self._connection.execute(query)
+            while batch := cursor.fetchmany(_FETCH):
+                yield from batch
 
 
 class SqliteLoader:

@@ -72,6 +72,9 @@ SELECT p.id, p.account_id,
             AND p.state IN ('succeeded', 'failed', 'canceled', 'expired')
             AND (SELECT c.id FROM prediction c WHERE c.parent_id = p.id
                  AND c.state NOT IN ('succeeded', 'failed', 'canceled', 'expired') LIMIT 1) IS NULL
+            AND NOT EXISTS (SELECT 1 FROM share s WHERE s.account_id = p.account_id AND s.kind = 'run'
+                            AND s.object_id = p.id AND (s.expires_at IS NULL OR s.expires_at > :now))
+            AND NOT EXISTS (SELECT 1 FROM hold h WHERE h.id = p.id AND h.state = 'pending')
             THEN 1 ELSE 0 END AS due
 FROM prediction p WHERE p.id > :after AND p.id < :before ORDER BY p.id LIMIT :limit;
 

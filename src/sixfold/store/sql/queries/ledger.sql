@@ -77,11 +77,12 @@ ORDER BY created_at DESC, id DESC LIMIT :limit;
 -- name: ledger_sum_posted | Return the sum of all posted balances, which must be 0.
 SELECT CAST(COALESCE(SUM(posted), 0) AS BIGINT) AS total FROM account;
 
--- name: ledger_drift_posted | Return accounts whose posted balance differs from the sum of their transfers.
+-- name: ledger_drift_posted | Return accounts whose posted balance differs from their closing balance and the sum of their transfers.
 WITH journal AS (
     SELECT account_id, SUM(amount) AS total
     FROM (SELECT credit AS account_id, amount FROM transfer
-          UNION ALL SELECT debit, -amount FROM transfer) AS sides
+          UNION ALL SELECT debit, -amount FROM transfer
+          UNION ALL SELECT account_id, balance FROM closing_balance) AS sides
     GROUP BY account_id)
 SELECT a.id, a.posted, CAST(COALESCE(j.total, 0) AS BIGINT) AS journal
 FROM account a LEFT JOIN journal j ON j.account_id = a.id

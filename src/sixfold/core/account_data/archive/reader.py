@@ -1,0 +1,141 @@
+"""Reads the archive: checks its hash chain and the closing balances, and finds records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sixfold.core.account_data.archive import ledger, segments
+from sixfold.core.account_data.archive.ledger import Balances
+from sixfold.core.account_data.archive.segments import Segment, SegmentDamaged
+from sixfold.core.database import Database, Row, many
+from sixfold.core.media import media
+from sixfold.core.media.ports import BlobStore
+
+_PAGE = 200
+# Files that are read at once: an object store answers slowly, but many requests at a time.
+_AT_ONCE = 8
+
+
+@dataclass
+class ArchiveCheck:
+    """What a check has read, the hash of the last segment, and one sentence for each fault."""
+
+    segments: int = 0
+    records: int = 0
+    charges: int = 0
+    head: str = ""
+    faults: list[str] = field(default_factory=list[str])
+
+
+class ArchiveReader:
+    """Reads the segments of the archive from the blob store."""
+
+    def __init__(self, database: Database, blobs: BlobStore) -> None:
+        self._database = database
+        self._blobs = blobs
+
+    async def rows(self) -> AsyncIterator[Row]:
+        """Yield the row of each segment, oldest first."""
+        after = 0
+        while page := await self._database.read(many("archive_segments", after=after, limit=_PAGE)):
+            for row in page:
+                yield row
+            after = int(page[-1]["number"])
+
+    async def read(self, row: Row) -> Segment:
+        """Return the segment of a row; raises `SegmentDamaged`, also if its file is missing or differs."""
+        try:
+            data = await self._blobs.get(str(row["blob"]))
+        except KeyError as error:
+            raise SegmentDamaged("its file is missing") from error
+        return await asyncio.to_thread(_checked, data, row)
+
+    async def verify(self, kind: str = "") -> ArchiveCheck:
+        """Check the chain of all segments, and the files of those of a kind (default: all).
+
+        The closing balances must follow from the archived charges and equal those of the database.
+        """
+        check, closed = ArchiveCheck(), dict[str, tuple[int, int]]()
+        batch: list[Row] = []
+        async for row in self.rows():
+            batch.append(row)
+            if len(batch) == _AT_ONCE:
+                await self._check(batch, kind, check, closed)
+                batch = []
+        await self._check(batch, kind, check, closed)
+        await self._check_closings(check, closed)
+        return check
+
+    async def _check(
+        self, rows: list[Row], kind: str, check: ArchiveCheck, closed: dict[str, tuple[int, int]]
+    ) -> None:
+        files = await asyncio.gather(*(self._header(row, kind) for row in rows))
+        for row, file in zip(rows, files, strict=True):
+            check.segments += 1
+            check.records += int(row["records"])
+            name = f"archive segment {row['number']}"
+            if isinstance(file, SegmentDamaged):
+                check.faults.append(f"{name}: {file}")
+            elif file is not None:
+                if file.header.previous != check.head:
+                    check.faults.append(f"{name}: it does not follow the segment before")
+                if row["kind"] == ledger.KIND:
+                    check.charges += _add(file, closed, name, check.faults)
+            check.head = str(row["hash"])
+
+    async def _header(self, row: Row, kind: str) -> Segment | SegmentDamaged | None:
+        if kind not in ("", row["kind"]):
+            return None
+        try:
+            return await self.read(row)
+        except SegmentDamaged as damage:
+            return damage
+
+    async def _check_closings(self, check: ArchiveCheck, closed: Balances) -> None:
+        after, stored = "", dict[str, tuple[int, int]]()
+        while page := await self._database.read(many("closing_balances_page", after=after, limit=_PAGE)):
+            stored |= {row["account_id"]: (int(row["balance"]), int(row["entries"])) for row in page}
+            after = str(page[-1]["account_id"])
+        for account in sorted(stored.keys() | closed.keys()):
+            if stored.get(account) != closed.get(account):
+                check.faults.append(f"{account}: closing balance differs from the archived charges")
+        if total := sum(balance for balance, _ in stored.values()):
+            check.faults.append(f"the sum of all closing balances is {total} micro-dollars instead of 0")
+
+    async def find(self, record_id: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the archived rows of a record, such as a prediction with its parts and files, or a charge."""
+        async for row in self.rows():
+            is_charge = row["kind"] == ledger.KIND
+            if not is_charge and not row["first_id"] <= record_id <= row["last_id"]:
+                continue
+            for line in (await self.read(row)).lines:
+                if record_id in _names(line.row):
+                    yield {"segment": int(row["number"]), "table": line.table, "row": line.row}
+
+
+def _names(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in ("id", "parent_id", "prediction_id", "hold_id"))
+
+
+def _checked(data: bytes, row: Row) -> Segment:
+    if media.blob_key(data) != row["blob"]:
+        raise SegmentDamaged("the content of its file does not match its hash")
+    segment = segments.parse(data)
+    header = segment.header
+    if (segment.hash, header.number, header.kind) != (row["hash"], row["number"], row["kind"]):
+        raise SegmentDamaged("its records do not match the hash in the database")
+    return segment
+
+
+def _add(segment: Segment, closed: dict[str, tuple[int, int]], name: str, faults: list[str]) -> int:
+    """Add the charges of a segment to the balances, and compare these with its closing lines."""
+    charges = [line.row for line in segment.lines if line.table == "transfer"]
+    closed |= ledger.closed_by(charges, closed)
+    for line in segment.lines:
+        closing = (line.row.get("balance"), line.row.get("entries"))
+        if line.table == "closing" and closed.get(line.account) != closing:
+            faults.append(f"{name}: the closing balance of {line.account} differs from its charges")
+    return len(charges)

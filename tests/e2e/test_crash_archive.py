@@ -1,0 +1,123 @@
+"""Kill −9 amid a sweep, an archive and an erasure: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.account_data.archive import segments
+from sixfold.core.account_data.archive.reader import ArchiveReader
+from sixfold.core.account_data.archive.segments import SegmentLine
+from sixfold.core.database import many
+from sixfold.core.failpoints import ARCHIVE_POINTS, ERASE_POINTS
+from tests.e2e import retention_child
+from tests.harness import processes
+from tests.harness.pipeline import PRICE, PipelineFixture, running_pipeline
+
+RUNS, CREDIT = 4, 1_000_000
+BOTH = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+async def crash(folder: Path, failpoints: str) -> None:
+    """Run retention in a child process until it is killed at a failpoint."""
+    command = (sys.executable, "-m", "tests.e2e.retention_child", str(folder), failpoints)
+    child = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(processes.STORY_SECONDS):
+        _, error = await child.communicate()
+    assert child.returncode == -signal.SIGKILL, error.decode()
+
+
+async def runs_made(folder: Path) -> set[str]:
+    async with running_pipeline(folder) as built:
+        orders = [await built.service.submit(built.order(extras={"n": n})) for n in range(RUNS)]
+        return {(await built.service.wait(order, 60)).id for order in orders}
+
+
+async def lines_of(built: PipelineFixture) -> list[SegmentLine]:
+    reader = ArchiveReader(built.database, built.blobs)
+    return [line async for row in reader.rows() for line in (await reader.read(row)).lines]
+
+
+async def leftovers(built: PipelineFixture) -> list[str]:
+    """Return the segments in the store that are not part of the archive."""
+    named = {row["blob"] async for row in ArchiveReader(built.database, built.blobs).rows()}
+    return [
+        info.key
+        async for info in built.blobs.list()
+        if info.key not in named and await is_segment(built, info.key)
+    ]
+
+
+async def is_segment(built: PipelineFixture, key: str) -> bool:
+    try:
+        segments.parse(await built.blobs.get(key))
+    except segments.SegmentDamaged:
+        return False
+    return True
+
+
+async def check_books(built: PipelineFixture) -> None:
+    """Whether or not a sweep has ended, the books are right, and the archive follows from them."""
+    account = await built.account()
+    assert (account.posted, account.held) == (CREDIT - RUNS * PRICE, 0)
+    assert await built.faults() == ()
+    assert (await ArchiveReader(built.database, built.blobs).verify()).faults == []
+
+
+async def remaining(built: PipelineFixture) -> set[str]:
+    query = many("retention_predictions", after="", before="q", limit=1000)
+    return {str(row["id"]) for row in await built.database.read(query)}
+
+
+@pytest.mark.parametrize("either", BOTH, indirect=True)
+@pytest.mark.parametrize("point", [f"{name}=crash@{hit}" for name in ARCHIVE_POINTS[1:] for hit in (1, 3)])
+async def test_an_archive_that_was_killed_is_completed(either: Path, point: str) -> None:
+    runs = await runs_made(either)
+    await crash(either, point)
+    async with running_pipeline(either) as built:
+        await check_books(built)
+        archived = Counter(line.row["id"] for line in await lines_of(built) if line.table == "prediction")
+        assert archived + Counter(await remaining(built)) == Counter(runs)
+        await retention_child.sweep(built.database, either)
+        await check_books(built)
+        lines = await lines_of(built)
+        for table, name in (("prediction", "id"), ("transfer", "hold_id")):
+            assert Counter(line.row[name] for line in lines if line.table == table) == Counter(runs)
+        assert await remaining(built) == set()
+        assert await leftovers(built) == []
+
+
+@pytest.mark.parametrize("either", BOTH, indirect=True)
+async def test_a_sweep_that_was_killed_is_completed(either: Path) -> None:
+    await runs_made(either)
+    await crash(either, "sweep.deleted=crash")
+    async with running_pipeline(either) as built:
+        await check_books(built)
+        await retention_child.sweep(built.database, either)
+        await check_books(built)
+        assert await remaining(built) == set()
+
+
+@pytest.mark.parametrize("either", BOTH, indirect=True)
+@pytest.mark.parametrize("point", ERASE_POINTS)
+async def test_an_erasure_that_was_killed_is_completed(either: Path, point: str) -> None:
+    await runs_made(either)
+    async with running_pipeline(either) as built:
+        await retention_child.sweep(built.database, either)
+        count = len(await lines_of(built))
+        await built.database.write(many("erase_archived", account_id=built.payer.id))
+    await crash(either, f"{point}=crash")
+    async with running_pipeline(either) as built:
+        await check_books(built)
+        await retention_child.sweep(built.database, either)
+        await check_books(built)
+        lines = await lines_of(built)
+        assert len(lines) == count
+        owned = {line.table for line in lines if line.account == built.payer.id}
+        assert owned == segments.PERMANENT, "erased, but for the amounts"
+        assert await leftovers(built) == []
