@@ -36,7 +36,7 @@ BOTH = frozenset({"memory-pages"})  # by a session or a key
 LIMITED = {
     "read only": (Scope(read_only=True), Rights.MEMORY_READ),
     "collections": (Scope(collections=("a",)), rights.MEMORY),
-    "services": (Scope(services=("ra1",)), Rights.RUN),
+    "services": (Scope(services=("ra1",)), rights.LIMITED),
     "budget": (Scope(budget_day=10_000_000), rights.LIMITED),
     "rate": (Scope(rpm=1_000_000), rights.STANDARD),
 }

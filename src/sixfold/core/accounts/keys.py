@@ -68,8 +68,6 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def default_rights(self) -> Rights:
         """The rights of a key with these limits if its creator names none."""
-        if self.services and not self.is_memory_only:
-            return Rights.RUN
         return rights.STANDARD & self.max_rights
 
     @property
@@ -425,7 +423,8 @@ def rights_of(row: Row) -> Rights:
     if scope.services and scope.is_memory_only:
         # The previous version rejects every request of such a key.
         return rights.NONE
-    return scope.default_rights
+    # It also rejects all but running models for a key that is limited to services.
+    return Rights.RUN if scope.services else scope.default_rights
 
 
 def rights_of_scopes(scopes: Collection[str]) -> Rights:
