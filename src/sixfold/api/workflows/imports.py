@@ -93,6 +93,8 @@ class WorkflowImportRoutes:
         strict = body.get("strict_models") is True
         await self._workshop.refresh_remote(converted.graph, account_id)
         verdict = await self._workshop.validate(converted.graph, strict_models=strict)
+        if verdict.valid:
+            await self._record_validation(account_id, converted.graph)
         return responses.json(
             {
                 "valid": verdict.valid,
@@ -166,23 +168,27 @@ class WorkflowImportRoutes:
             content_type=imported.content_type,
             models=tuple(_file(each) for each in models),
             source={"label": "imported", "url": "", "license": "", "adapted": False},
-            verification=await self._verification(verdict),
+            verification=_unverified(verdict),
             custom_nodes=tuple(f"/object_info/{each}" for each in self._custom(graph)),
         )
 
-    async def _verification(self, verdict: ValidationResult) -> dict[str, Any]:
-        if not verdict.valid:
-            return {
-                **workflows.unverified(),
-                "evidence": "; ".join(str(e["message"]) for e in verdict.errors)[:500],
+    async def _record_validation(self, account_id: str, graph: Graph) -> None:
+        """Mark the account's unverified workflows with this valid graph as validated."""
+        models = self._services.predictions.custom_models
+        async for own in models.each(account_id, KIND):
+            metadata = mapping(own.document.get("space"))
+            row = mapping(mapping(own.document["models"]).get(own.name))
+            status = mapping(metadata.get("verification")).get("status")
+            if status != "unverified" or mapping(row.get("fixed")).get("graph") != graph:
+                continue
+            verification = {
+                "status": "api-validated",
+                "checkedAt": (rfc3339(await self._services.database.read(now())) or "")[:10],
+                "runtime": "sixfold",
+                "evidence": f"{len(graph)} nodes checked against the schemas of their classes",
             }
-        now_us = await self._services.database.read(now())
-        return {
-            "status": "api-validated",
-            "checkedAt": (rfc3339(now_us) or "")[:10],
-            "runtime": "sixfold",
-            "evidence": f"{len(verdict.nodes)} nodes checked against the schemas of their classes",
-        }
+            document = {**own.document, "space": {**metadata, "verification": verification}}
+            await models.put(account_id, KIND, own.name, document)
 
     def _custom(self, graph: Graph) -> list[str]:
         names = sorted({str(node["class_type"]) for node in graph.values()})
@@ -207,6 +213,11 @@ class WorkflowImportRoutes:
         used = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
         numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(used) + 2))
         return next(each for each in numbered if each not in used)
+
+
+def _unverified(verdict: ValidationResult) -> dict[str, Any]:
+    evidence = "; ".join(str(each["message"]) for each in verdict.errors)[:500]
+    return {**workflows.unverified(), "evidence": evidence}
 
 
 def _file(each: model_files.ModelFileRef) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _VIRTUAL = NOTES | {"Reroute", "PrimitiveNode"}
 
 
 class NotAWorkflow(BadRequest):
-    """Raised if a document is not a workflow."""
+    """The document is not a workflow: send a graph in API format or the file that the ComfyUI editor saves"""
 
     code = "not_a_workflow"
 
