@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,19 @@ async def test_stream_falls_back_when_a_200_carries_an_error(tmp_path: Path, mod
         assert streamed.text.endswith("data: [DONE]\n\n")
         (call,) = await gateway.settled()
         assert (call["target"], call["status"], call["attempts"]) == ("anth/small", "succeeded", 2)
+
+
+async def test_base_url_without_a_path_gets_the_version_of_the_api(tmp_path: Path) -> None:
+    async with model_server() as server:
+        origin = server.url.removesuffix("/v1")
+        rows = {
+            "anth": {"kind": "anthropic", "base_url": origin, "api_key": "k", "models": ["small"]},
+            "here": {"kind": "ollama", "base_url": f"{origin}/", "models": ["small"]},
+        }
+        async with running_gateway(tmp_path, upstreams=rows, aliases={}) as gateway:
+            for model in ("anth/small", "here/small"):
+                assert (await gateway.chat(model=model)).status_code == 200
+        assert [each.path for each in server.seen] == ["/v1/messages", "/v1/chat/completions"]
 
 
 async def test_openai_reasoning_models_get_max_completion_tokens(tmp_path: Path) -> None:
@@ -74,9 +88,25 @@ async def test_a_server_that_keeps_failing_is_left_alone(tmp_path: Path) -> None
         assert len(gateway.acme.seen) == 5
         for _ in range(3):
             assert (await gateway.chat(model="both")).status_code == 200
-        alone = await gateway.chat()
-        assert (alone.status_code, 1 <= int(alone.headers["retry-after"]) <= 5) == (502, True)
         assert len(gateway.acme.seen) == 5
+
+
+async def test_the_only_server_is_tried_once_while_it_fails(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = "fail"
+        for _ in range(5):
+            assert (await gateway.chat(max_tokens=9)).status_code == 502
+        assert len(gateway.acme.seen) == 5
+        gateway.acme.mode = "wait"
+        gateway.acme.asked.clear()
+        trial = asyncio.create_task(gateway.chat(max_tokens=9))
+        await gateway.acme.asked.wait()
+        refused = await gateway.chat(max_tokens=9)
+        assert (refused.status_code, 1 <= int(refused.headers["retry-after"]) <= 5) == (502, True)
+        gateway.acme.mode = "well"
+        gateway.acme.go_on.set()
+        assert ((await trial).status_code, len(gateway.acme.seen)) == (200, 6)
+        assert (await gateway.chat(max_tokens=9)).status_code == 200
 
 
 async def test_local_server_is_free_and_unpriced_server_is_refused(tmp_path: Path) -> None:

@@ -164,11 +164,14 @@ def test_a_circuit_stays_open_longer_each_time() -> None:
     assert health.allows("a/m")
 
 
-def test_retries_have_a_budget_that_success_fills() -> None:
-    health = HealthTracker(Clock())
+def test_retries_have_a_budget_that_success_and_time_fill() -> None:
+    clock = Clock()
+    health = HealthTracker(clock)
     assert sum(health.may_retry() for _ in range(100)) == 20
     for _ in range(10):
         health.record_success("a/m", 0.1)
+    assert sum(health.may_retry() for _ in range(100)) == 2
+    clock.now += 11
     assert sum(health.may_retry() for _ in range(100)) == 2
 
 

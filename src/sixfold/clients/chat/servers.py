@@ -91,7 +91,7 @@ class ModelServer:
     ) -> None:
         self.name = row.name
         self.kind = row.kind
-        self.base_url = row.base_url or bases[row.kind]
+        self.base_url = _with_path(row, bases.get(row.kind, "")) if row.base_url else bases[row.kind]
         self._spec = CHAT_PROVIDERS.get(row.kind, CHAT_PROVIDERS[_COMPATIBLE])
         self._row = row
         self._transport = transport
@@ -252,6 +252,12 @@ class _CountedStream:
         if server is not None:
             server.in_flight -= 1
         await self._response.aclose()
+
+
+def _with_path(row: UpstreamRow, base: str) -> str:
+    """Return the URL of a row, with `/v1` if it is an origin, as Anthropic's clients write it."""
+    is_origin = row.kind != _COMPATIBLE and not urlsplit(row.base_url).path
+    return f"{row.base_url}/v1" if is_origin and urlsplit(base).path == "/v1" else row.base_url
 
 
 def _base_urls(parameter: Callable[[str], str]) -> Mapping[str, str]:

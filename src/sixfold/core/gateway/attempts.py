@@ -133,16 +133,12 @@ class FailoverClient:
     async def open(self, active: ActiveCall, read: ReadResponse) -> UpstreamResponse:
         """Return the first successful response; raises the error of the last attempt."""
         failure: CallFailure | None = None
-        for target, rates in self._least_busy_first(active.plan.targets):
+        targets = self._least_busy_first(active.plan.targets)
+        for target, rates in targets:
             for attempt in range(1 + self._policy.retries):
                 if not self.health.allows(target.name) or (attempt and not self.health.may_retry()):
                     break
-                active.record.attempts += 1
-                gpu = target.upstream.gpu
-                if gpu is None:
-                    result = await self._attempt(active, target, rates, read)
-                else:
-                    result = await self._attempt_on_gpu(active, target, rates, read, gpu)
+                result = await self._attempt_once(active, target, rates, read)
                 if isinstance(result, UpstreamResponse):
                     return result
                 failure = result
@@ -154,9 +150,34 @@ class FailoverClient:
                 if failure.retry_after is not None and failure.retry_after > _MAX_PAUSE_SECONDS:
                     break
                 await asyncio.sleep(failure.retry_after if failure.retry_after is not None else pause)
-        if failure is None:
-            raise self._unavailable_error([target.name for target, _ in active.plan.targets])
-        raise failure.error
+        if failure is not None:
+            raise failure.error
+        return await self._try_open(active, targets, read)
+
+    async def _try_open(
+        self, active: ActiveCall, targets: Sequence[tuple[RouteTarget, TokenRates]], read: ReadResponse
+    ) -> UpstreamResponse:
+        """Make one attempt although the circuits of all targets are open, unless one is in progress."""
+        names = [target.name for target, _ in targets]
+        first = self.health.try_open(names)
+        if first is None:
+            raise self._unavailable_error(names)
+        target, rates = targets[names.index(first)]
+        result = await self._attempt_once(active, target, rates, read)
+        if isinstance(result, CallFailure):
+            if not result.error.retry_after and not result.terminal:
+                result.error.retry_after = self.health.seconds_until_open(names)
+            raise result.error
+        return result
+
+    async def _attempt_once(
+        self, active: ActiveCall, target: RouteTarget, rates: TokenRates, read: ReadResponse
+    ) -> UpstreamResponse | CallFailure:
+        active.record.attempts += 1
+        gpu = target.upstream.gpu
+        if gpu is None:
+            return await self._attempt(active, target, rates, read)
+        return await self._attempt_on_gpu(active, target, rates, read, gpu)
 
     def _least_busy_first(
         self, targets: tuple[tuple[RouteTarget, TokenRates], ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 # Consecutive failures that open the circuit.
@@ -11,7 +11,7 @@ _FAILURES = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 120.0
 # Weight of the newest latency in the moving average.
 _WEIGHT = 0.2
-# One retry costs this many successes; the budget saves up at most this many.
+# One retry costs this many successes or seconds; the budget saves up at most this many.
 _RETRY_COST, _RETRY_STORE = 5, 100
 
 
@@ -34,7 +34,8 @@ class HealthTracker:
         self._targets: dict[str, TargetHealth] = {}
         # Targets whose circuit has opened and that have not responded since.
         self.tripped: set[str] = set()
-        self._retries = _RETRY_STORE
+        self._retries: float = _RETRY_STORE
+        self._refilled_at = clock()
 
     def get(self, target: str) -> TargetHealth:
         """Return the state of a target."""
@@ -52,6 +53,19 @@ class HealthTracker:
             return False
         health.on_trial = True
         return True
+
+    def try_open(self, targets: Sequence[str]) -> str | None:
+        """Start a trial call although the circuits of all these targets are open.
+
+        Returns the target whose circuit closes first, or None if one of them has a trial call already. A
+        server that works again serves the next request, and one that does not gets one call at a time.
+        """
+        if any(self.get(target).on_trial for target in targets):
+            return None
+        first = min(targets, key=lambda target: self.get(target).open_until, default=None)
+        if first is not None:
+            self.get(first).on_trial = True
+        return first
 
     def is_open(self, target: str) -> bool:
         """Return whether a target must not be called now."""
@@ -99,7 +113,12 @@ class HealthTracker:
         self.get(target).on_trial = False
 
     def may_retry(self) -> bool:
-        """Take one retry from the budget: a fifth of the successes, so that retries cannot flood a server."""
+        """Take one retry from the budget, so that retries cannot flood a server.
+
+        It is a fifth of the successes, and one every five seconds, so that it is not used up for good.
+        """
+        elapsed, self._refilled_at = self._clock() - self._refilled_at, self._clock()
+        self._retries = min(_RETRY_STORE, self._retries + elapsed)
         if self._retries < _RETRY_COST:
             return False
         self._retries -= _RETRY_COST
