@@ -171,6 +171,8 @@ async def test_versions_differ_and_come_back(app: AppFixture) -> None:
     for as_of, status in (("1999-01-01T00:00:00Z", 404), ("yesterday", 400), ("2999-01-01T00:00:00Z", 200)):
         past = await app.client.get("/api/pages/a", params={"as_of": as_of}, headers=app.bearer)
         assert past.status_code == status, as_of
+    plain = "/api/pages/a?as_of=2999-01-01T00:00:00+00:00"  # the plus is not encoded
+    assert (await app.client.get(plain, headers=app.bearer)).status_code == 200
 
 
 async def test_tags_are_read_as_of_a_time_and_graph_is_refused(

@@ -32,6 +32,8 @@ _DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+# The plus of an offset is a space in a query string that is not percent-encoded.
+_LOST_PLUS = re.compile(r"(:\d\d(?:\.\d+)?) (\d\d:\d\d)$", re.ASCII)
 _MOMENT = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
@@ -151,7 +153,7 @@ def date(value: str) -> str:
 
 def moment(name: str, value: str) -> int:
     """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raise `BadRequest`."""
-    whole = f"{value}T23:59:59.999999Z" if _DAY.fullmatch(value) else value
+    whole = f"{value}T23:59:59.999999Z" if _DAY.fullmatch(value) else _LOST_PLUS.sub(r"\1+\2", value)
     if _MOMENT.fullmatch(whole):
         try:
             return (datetime.datetime.fromisoformat(whole.upper()) - _EPOCH) // _MICROSECOND
