@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from tests.api.app_fixture import AppFixture, bearer
 
+GRAPH = {
+    "1": {"class_type": "PrimitiveString", "inputs": {"value": "mine"}},
+    "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
+}
+
 
 async def test_an_imported_workflow_is_unknown_to_others(app: AppFixture) -> None:
-    graph = {
-        "1": {"class_type": "PrimitiveString", "inputs": {"value": "mine"}},
-        "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
-    }
-    document = {"workflow": graph, "name": "Mine alone"}
+    document = {"workflow": GRAPH, "name": "Mine alone"}
     slug = (await app.client.post("/api/graph/spaces", json=document, headers=app.bearer)).json()["slug"]
     path = f"/api/graph/spaces/{slug}"
     for method, name in (
@@ -23,3 +24,22 @@ async def test_an_imported_workflow_is_unknown_to_others(app: AppFixture) -> Non
         answer = await app.client.request(method, name, headers=bearer(app.other))
         assert answer.status_code == 404, (method, name)
     assert (await app.client.get(path, headers=app.bearer)).status_code == 200
+
+
+async def test_import_is_unverified_until_its_graph_is_validated(app: AppFixture) -> None:
+    async def status(headers: dict[str, str]) -> str:
+        space = (await app.client.get("/api/graph/spaces/echo", headers=headers)).json()
+        return space["verification"]["status"]
+
+    async def validate(graph: object) -> None:
+        await app.client.post("/api/graph/validate", json={"workflow": graph}, headers=app.bearer)
+
+    document = {"workflow": GRAPH, "name": "Echo"}
+    for headers in (app.bearer, bearer(app.other)):
+        imported = await app.client.post("/api/graph/spaces", json=document, headers=headers)
+        assert imported.json()["verification"]["status"] == "unverified"
+    for node in ({"class_type": "MadeUpNode", "inputs": {}}, GRAPH["1"]):
+        await validate({**GRAPH, "9": node})
+        assert await status(app.bearer) == "unverified"
+    await validate(GRAPH)
+    assert (await status(app.bearer), await status(bearer(app.other))) == ("api-validated", "unverified")
