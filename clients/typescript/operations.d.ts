@@ -137,7 +137,7 @@ export interface HostingSchemas {
 
 export interface MemorySchemas {
   "Answered": { "cost_usd": string; "dropped": Array<MemorySchemas["DroppedFact"]>; "known": boolean; "model": string; "sentences": Array<MemorySchemas["CitedSentence"]>; "sources": Array<MemorySchemas["ContextSource"]>; "text": string };
-  "Backlink": { "context": string; "evidence": string | null; "from": string; "origin": "confirmed" | "explicit" | "inferred"; "title": string; "type": string };
+  "Backlink": { "context": string; "evidence": string | null; "from": string; "inferred": boolean; "origin": "confirmed" | "explicit" | "inferred"; "title": string; "type": string };
   "Backlinks": { "backlinks": Array<MemorySchemas["Backlink"]>; "next_cursor": string | null };
   "Change": { "diff": string; "fields": Record<string, unknown>; "from": number; "slug": string; "to": number; "truncated": boolean };
   "CitedSentence": { "sources": Array<number>; "text": string };
@@ -156,7 +156,7 @@ export interface MemorySchemas {
   "Imported": { "created": number; "errors": Array<MemorySchemas["ImportProblem"]>; "left_out": Array<string>; "skipped": number; "updated": number };
   "ImportedDocuments": { "created": number; "documents": Array<MemorySchemas["DocumentResult"]>; "errors": Array<MemorySchemas["ImportProblem"]>; "left_out": Array<string>; "skipped": number; "updated": number };
   "InputProblem": { "input": string; "message": string };
-  "Link": { "context": string; "evidence": string | null; "origin": "confirmed" | "explicit" | "inferred"; "resolved": boolean; "to": string; "type": string };
+  "Link": { "context": string; "evidence": string | null; "inferred": boolean; "origin": "confirmed" | "explicit" | "inferred"; "resolved": boolean; "to": string; "type": string };
   "Links": { "links": Array<MemorySchemas["Link"]>; "next_cursor": string | null };
   "MemoryBatch": { "batch": string; "cost_usd": string; "created_at": string; "created_by": string; "folder": string; "source": string; "state": string };
   "MemoryBatches": { "batches": Array<MemorySchemas["MemoryBatch"]>; "next_cursor": string | null };

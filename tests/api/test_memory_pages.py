@@ -230,9 +230,14 @@ async def test_inferred_links_are_confirmed_and_dismissed(app: AppFixture) -> No
     await put(app, "people/ann", "# Ann\n\nAnn works at Acme.\n", type="person")
     assert 'id="inferred"' in (await shown(app, "/memory/people/ann")).text
     form = {"to": "companies/acme", "type": "works_at"}
+
+    async def origins() -> list[tuple[str, bool]]:
+        return [(link["origin"], link["inferred"]) for link in (await read(app, "people/ann"))["links"]]
+
+    assert await origins() == [("inferred", True)]
     assert (await sent(app, "/memory/people/ann/~link", **form, action="add")).status_code == 400
     await sent(app, "/memory/people/ann/~link", **form, action="confirm")
-    assert [link["origin"] for link in (await read(app, "people/ann"))["links"]] == ["confirmed"]
+    assert await origins() == [("confirmed", False)]
 
 
 async def test_tags_in_a_text_are_found_like_others(any_database_app: AppFixture) -> None:

@@ -99,10 +99,10 @@ def test_wrong_usage_is_status_2(sixfold: Commands, words: tuple[str, ...]) -> N
 
 
 def test_unknown_option_shows_the_usage_of_its_command(sixfold: Commands) -> None:
-    done = sixfold("memory", "write", "a", "--body", "text")
+    done = sixfold("memory", "write", "a", "--text", "b")
     assert done.status == 2
     assert done.err.startswith("usage: sixfold memory write ")
-    assert done.err.endswith("sixfold memory write: error: unrecognized arguments: --body text\n")
+    assert done.err.endswith("sixfold memory write: error: unrecognized arguments: --text b\n")
 
 
 def test_password_is_read_from_stdin_and_stored_hashed(

@@ -103,7 +103,8 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
 
 def test_a_lost_update_is_refused(server: Server) -> None:
     said(server, "one", "write", "a")
-    said(server, "two", "write", "a", "--overwrite")
+    said(server, "", "write", "a", "--body", "two", "--overwrite")
+    assert "two" in memory(server, "read", "a").out
     assert "version 2, not 1" in memory(server, "edit", "a", "--append", "x", "--if-version", "1").err
     assert "already" in said(server, "three", "write", "a").err
 

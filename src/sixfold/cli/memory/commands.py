@@ -110,7 +110,7 @@ def write(arguments: argparse.Namespace) -> int:
     client = ServerClient.of(arguments)
     document = {
         "slug": arguments.slug,
-        "body": text_of(arguments.file),
+        "body": text_of(arguments.file) if arguments.body is None else arguments.body,
         "title": arguments.title,
         "type": arguments.type,
         "tags": arguments.tag,

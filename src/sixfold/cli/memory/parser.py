@@ -122,6 +122,7 @@ def _write(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     )
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: standard input")
+    parser.add_argument("--body", metavar="TEXT", help="the text of the page, in place of FILE")
     parser.add_argument("--title")
     parser.add_argument("--type", help="a type such as person, company or decision (default: note)")
     parser.add_argument("--tag", action="append", help="may be repeated")

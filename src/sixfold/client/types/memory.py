@@ -22,6 +22,7 @@ class Backlink(TypedDict):
 
     context: str
     evidence: str | None
+    inferred: bool
     origin: Literal["confirmed", "explicit", "inferred"]
     title: str
     type: str
@@ -178,6 +179,7 @@ class Link(TypedDict):
 
     context: str
     evidence: str | None
+    inferred: bool
     origin: Literal["confirmed", "explicit", "inferred"]
     resolved: bool
     to: str

@@ -49,13 +49,22 @@ class LinkSchema(TypedDict):
     type: str
     context: str
     origin: Origin
+    inferred: bool
     evidence: str | None
     resolved: bool
 
 
 BacklinkSchema = TypedDict(
     "BacklinkSchema",
-    {"from": str, "title": str, "type": str, "context": str, "origin": Origin, "evidence": str | None},
+    {
+        "from": str,
+        "title": str,
+        "type": str,
+        "context": str,
+        "origin": Origin,
+        "inferred": bool,
+        "evidence": str | None,
+    },
 )
 
 
@@ -256,6 +265,7 @@ def link(result: Link) -> LinkSchema:
         "type": result.type,
         "context": result.context,
         "origin": result.origin,
+        "inferred": result.origin == "inferred",
         "evidence": _evidence(result),
         "resolved": result.resolved,
     }
@@ -269,6 +279,7 @@ def backlink(result: Backlink) -> BacklinkSchema:
         "type": result.type,
         "context": result.context,
         "origin": result.origin,
+        "inferred": result.origin == "inferred",
         "evidence": _evidence(result),
     }
 
