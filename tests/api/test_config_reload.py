@@ -194,5 +194,5 @@ async def test_reload_request_reports_changes_or_none(
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
     async with configured(tmp_path) as server:
-        server.gateway.app.product.config_reloader.request()
+        server.gateway.app.product.operator.reloader.request()
         assert "nothing has changed" in await until_logged(caplog, "was read again")

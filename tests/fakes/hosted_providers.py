@@ -204,7 +204,8 @@ class HostedProvider(ModelServer):
 
     def routes(self) -> list[Route]:
         azure = Route("/openai/v1/chat/completions", self.chat, methods=["POST"])
-        return [*super().routes(), Route("/v1/key", self.models), azure]
+        lists = [Route(path, self.models) for path in ("/v1/key", "/openai/v1/models")]
+        return [*super().routes(), *lists, azure]
 
     async def models(self, request: Request) -> Response:
         refused = self._refusal(request, "well")

@@ -176,4 +176,6 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         connections=product.connections,
         gpu=product.gpu,
         web_search=product.web_search,
+        configuration=product.operator.configuration,
+        provider_keys=product.operator.provider_keys,
     )

@@ -16,11 +16,12 @@ from sixfold.app import drivers as app_drivers
 from sixfold.app import graphs as app_graphs
 from sixfold.app import media as app_media
 from sixfold.app import memory as app_memory
+from sixfold.app import operator_services, storage
 from sixfold.app import search as app_search
-from sixfold.app import storage
-from sixfold.app.config_reload import ConfigReloader, WatchedFile
+from sixfold.app.config_reload import WatchedFile
 from sixfold.app.drivers import WorkerDrivers
 from sixfold.app.gpu import GpuSharing
+from sixfold.app.operator_services import OperatorServices
 from sixfold.app.processes import ServerProcesses
 from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.clients.chat.bootstrap import GatewayRuntime
@@ -128,7 +129,7 @@ class Application:
     image_inspector: ImageInspector
     workflows: GraphService
     resources: InstalledResources
-    config_reloader: ConfigReloader
+    operator: OperatorServices
     connections: Connections
     gpu: GpuSharing
     web_search: WebSearch
@@ -201,8 +202,8 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         retention=_retention(settings, ArchiveWriter(database, blobs, failpoints), scheduler.boot),
         workflows=graphs,
         web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
-        resources=_resources(settings, models, availability, gateway, web_search),
-        config_reloader=ConfigReloader(source, models, gateway),
+        resources=(known := _resources(settings, models, availability, gateway, web_search)),
+        operator=operator_services.build(settings, source, database, models, gateway, known.refresh),
         gpu=drivers.gpu,
     )
 
@@ -352,6 +353,7 @@ async def running(product: Application) -> AsyncIterator[Application]:
     await product.availability.refresh()
     if product.peer_events is not None:
         await product.peer_events.start()
+    await product.operator.reloader.start()
     await product.scheduler.start()
     await product.sessions.start(alone=product.peer_events is None)
     await product.gateway_runtime.start(product.scheduler.boot)
@@ -390,7 +392,7 @@ def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, Non
         "vector-stores": product.vector_stores.ingestion.run(),
         "embedding": product.memory_search.run(),
         "own-models": product.model_watcher.run(),
-        "configuration": product.config_reloader.run(),
+        "configuration": product.operator.reloader.run(),
         "batches": product.batch_processor.run(),
         "gpu": product.gpu.run(),
     }

@@ -1,7 +1,8 @@
-"""Reloads `sixfold.toml` when it changes while the server runs: aliases, model servers, policy and prices.
+"""Reloads the configuration when it changes while the server runs: aliases, model servers, policy, prices.
 
-The new file is read and checked completely before any of it is applied. An invalid file changes nothing, and
-the log says why. Changes that require a restart are logged as well.
+It is `sixfold.toml` and the entries that operators set, which are in the database. The new configuration is
+read and checked completely before any of it is applied. An invalid file changes nothing, and the log says
+why; an entry that has become invalid is left out. Changes that require a restart are logged as well.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sixfold import errors
 from sixfold.app import catalog as app_catalog
+from sixfold.app.configuration_entries import FILE_ERRORS, EntryValues
 from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.chat.llama.options import KIND as GGUF
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog.models import Catalog
+from sixfold.core.configuration import entries
+from sixfold.core.configuration.entries import ConfigEntry
+from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.policy import FIXED_AT_START, GatewayPolicy
 from sixfold.core.gateway.usage import PriceBook
@@ -28,19 +34,23 @@ from sixfold.settings import InvalidSetting, Settings
 
 _LOG = logging.getLogger("sixfold.configuration")
 _POLL_SECONDS = 0.5
+# The entries are read every second time.
+_ENTRY_POLLS = 2
 # Settings that can change without a restart.
 _RELOADED = frozenset({"tables", "prices_own_hardware"})
-# Errors that an invalid file can cause.
-_FILE_ERRORS = (InvalidSetting, OSError, ValueError, TypeError, LookupError, AttributeError)
 _Stamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """The source of the settings: a function that loads them, and those loaded at startup."""
+    """The source of the settings: a function that loads them, and those loaded at startup.
+
+    Without a file, the settings are fixed.
+    """
 
     load: Callable[[], Settings]
     loaded: Settings
+    is_file: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +65,49 @@ class _ParsedConfig:
 
 
 class ConfigReloader:
-    """Watches the configuration file of a running server; does nothing without a source."""
+    """Watches the configuration file and the entries of a running server.
 
-    def __init__(self, source: WatchedFile | None, catalog: Catalog, gateway_runtime: GatewayRuntime) -> None:
+    Without a source no file is watched. `on_entries` is called with all entries when one has changed.
+    """
+
+    def __init__(
+        self,
+        source: WatchedFile,
+        catalog: Catalog,
+        gateway_runtime: GatewayRuntime,
+        database: Database,
+        values: EntryValues,
+    ) -> None:
         self._source = source
         self._catalog = catalog
         self._gateway_runtime = gateway_runtime
-        self._current = source.loaded if source is not None else None
+        self._database = database
+        self.values = values
         self._requested = asyncio.Event()
+        self._applying = asyncio.Lock()
+        self._rows: tuple[ConfigEntry, ...] = ()
+        self.settings = self.file_settings = source.loaded
+        # The problems of entries that are not applied, by section and name.
+        self.faults: Mapping[tuple[str, str], str] = {}
+        self.on_entries: Callable[[Iterable[ConfigEntry]], Awaitable[None]] | None = None
 
     def request(self) -> None:
         """Reload the file now, even if it has not changed."""
         self._requested.set()
 
+    async def start(self) -> None:
+        """Apply the entries, before the server accepts requests."""
+        await self.refresh()
+
     async def run(self) -> None:
-        """Reload the file when it has changed and is no longer being written, and when requested."""
-        if self._source is None:
-            return
-        path = self._source.loaded.config_file
+        """Reload when the file has changed and is no longer being written, when an entry has changed, and
+        when requested.
+        """
+        path = self._source.loaded.config_file if self._source.is_file else None
         # Not a stamp, so that a change between startup and here is not missed.
         read: _Stamp | str = "never"
         before = await asyncio.to_thread(_stamp, path)
+        turn = 0
         while True:
             stamp = await asyncio.to_thread(_stamp, path)
             if self._requested.is_set() or (stamp != read and stamp == before):
@@ -83,29 +115,45 @@ class ConfigReloader:
                 self._requested.clear()
                 read = stamp
                 await self.reload(quiet=first and not requested)
-            before = stamp
+            before, turn = stamp, (turn + 1) % _ENTRY_POLLS
+            if not turn:
+                await self.refresh()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_SECONDS):
                     await self._requested.wait()
 
+    async def refresh(self) -> None:
+        """Apply the entries if one has changed."""
+        # The next turn reads them again.
+        with contextlib.suppress(errors.StoreFailed):
+            rows = await self._database.read(entries.all_entries(), snapshot=False)
+            if rows == self._rows:
+                return
+            self._rows = rows
+            if self.on_entries is not None:
+                await self.on_entries(rows)
+            await self.reload(quiet=True)
+
     async def reload(self, *, quiet: bool = False) -> bool:
-        """Read, check and apply the file; returns False if it is invalid.
+        """Read, check and apply the configuration; returns False if the file is invalid.
 
         With `quiet`, an unchanged file is not logged.
         """
-        assert self._source is not None  # noqa: S101 - nothing is watched without one
-        assert self._current is not None  # noqa: S101 - set together with the source
+        async with self._applying:
+            return await self._reload(quiet=quiet)
+
+    async def _reload(self, *, quiet: bool) -> bool:
         path = self._source.loaded.config_file
         try:
             parsed = await asyncio.to_thread(self._parse)
-        except _FILE_ERRORS as error:
+        except FILE_ERRORS as error:
             _LOG.error("%s was not reloaded; the previous configuration stays in force: %s", path, error)
             return False
-        changes = _changes(self._current, parsed.settings)
+        changes = _changes(self.settings, parsed.settings)
         if changes:
             self._catalog.reprice(parsed.prices)
             await self._gateway_runtime.reconfigure(parsed.policy, parsed.book)
-        self._current = parsed.settings
+        self.settings = parsed.settings
         if changes:
             _LOG.info("%s was reloaded: %s", path, ", ".join(changes))
         elif not quiet and not parsed.restart:
@@ -114,10 +162,36 @@ class ConfigReloader:
             _LOG.warning("%s: a restart is needed for %s", path, ", ".join(parsed.restart))
         return True
 
+    def check(self, rows: Iterable[ConfigEntry]) -> None:
+        """Raise one of `FILE_ERRORS` if the file is invalid with these entries."""
+        self._parsed(self.values.merge(self.file_settings, rows))
+
     def _parse(self) -> _ParsedConfig:
-        """Read and check the whole file; raises `InvalidSetting` for the first error."""
-        assert self._source is not None  # noqa: S101 - nothing is watched without one
-        settings = self._source.load()
+        """Read and check the file, and the entries; raises `InvalidSetting` for an error in the file."""
+        settings, rows = self._source.load(), self._rows
+        try:
+            parsed = self._parsed(self.values.merge(settings, rows))
+            faults: dict[tuple[str, str], str] = {}
+        except FILE_ERRORS:
+            # Either the file is invalid by itself, which this raises, or some entries are.
+            self._parsed(settings)
+            faults = {(row.section, row.name): fault for row in rows if (fault := self._fault(settings, row))}
+            valid = [row for row in rows if (row.section, row.name) not in faults]
+            parsed = self._parsed(self.values.merge(settings, valid))
+        for (section, name), fault in faults.items():
+            if (section, name) not in self.faults:
+                _LOG.error("the entry %s of %s is not applied: %s", name, section, fault)
+        self.file_settings, self.faults = settings, faults
+        return parsed
+
+    def _fault(self, settings: Settings, row: ConfigEntry) -> str:
+        try:
+            self._parsed(self.values.merge(settings, [row]))
+        except FILE_ERRORS as error:
+            return str(error)
+        return ""
+
+    def _parsed(self, settings: Settings) -> _ParsedConfig:
         running = self._gateway_runtime.gateway.policy
         try:
             prices = self._catalog.checked(app_catalog.price_table(settings))
@@ -135,7 +209,9 @@ class ConfigReloader:
         return _ParsedConfig(settings, prices, book, policy, restart)
 
 
-def _stamp(path: Path) -> _Stamp:
+def _stamp(path: Path | None) -> _Stamp:
+    if path is None:
+        return None
     try:
         status = path.stat()
     except OSError:

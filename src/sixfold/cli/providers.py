@@ -4,46 +4,37 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import getpass
 import os
 import sys
 from typing import Any
 
-import httpx
-
 from sixfold.app import storage
 from sixfold.cli import database_access
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
-from sixfold.clients import fal, openai, replicate
-from sixfold.clients.chat.credentials import credentials_of
-from sixfold.clients.chat.transport import open_transport
-from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
+from sixfold.clients import provider_check
 from sixfold.core.catalog.engines import EngineError
-from sixfold.core.gateway.ports import UpstreamFailure
+from sixfold.core.configuration import entries
+from sixfold.core.configuration.entries import ConfigEntry
 from sixfold.providers import PROVIDERS, ProviderSpec
 from sixfold.settings import Settings
 from sixfold.store import secrets
 from sixfold.store.secrets import Secrets, SecretUnreadable
-
-_LEAST, _MOST = 8, 4096
-_LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
-# Providers whose error responses are not like OpenAI's.
-_READERS = {"fal": fal.refusal, "replicate": replicate.refusal}
 
 
 def set_key(arguments: argparse.Namespace) -> None:
     """Run `provider set`: store a key read from a prompt or standard input, never from an argument."""
     configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
     title = spec.title
-    entered = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
+    longest = secrets.MAX_KEY + 2
+    entered = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(longest)
     key = entered.strip()
-    if not _LEAST <= len(key) <= _MOST or not key.isascii() or not key.isprintable() or " " in key:
-        raise CommandError(
-            f"The key must have {_LEAST} to {_MOST} ASCII characters without spaces; nothing was stored"
-        )
+    if not secrets.is_valid_key(key):
+        raise CommandError(f"{secrets.KEY_FORMAT}; nothing was stored")
     os.umask(database_access.PRIVATE)
     configured.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _secrets(configured).put(spec.key, key)
+    _publish(configured, spec, _secrets(configured).put(spec.key, key))
     shadowed = bool(getattr(configured, spec.key))
     document = {"provider": arguments.provider, "source": "stored", "hint": secrets.hint(key)}
     if arguments.json:
@@ -88,7 +79,7 @@ def check_key(arguments: argparse.Namespace) -> None:
         missing = ", ".join(name.upper() for name, value in parameters.items() if not value)
         raise CommandError(f"{spec.title} requires {missing}, or --base-url")
     try:
-        asyncio.run(_check(spec, key, base_url))
+        asyncio.run(provider_check.check(spec, key, base_url))
     except EngineError as error:
         raise CommandError(str(error)) from error
     stored = _secrets(configured)
@@ -100,32 +91,22 @@ def check_key(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  {spec.title} accepts the key {secrets.hint(key)}")
 
 
-async def _check(spec: ProviderSpec, key: str, base_url: str) -> None:
-    """Make a call that only a valid key may make and that creates nothing; raises `EngineError`."""
-    endpoint = ProviderEndpoint(spec, _READERS.get(spec.name, openai.refusal))
-    transport = open_transport(_LIMITS.connect_seconds, _LIMITS.call_seconds)
-    credentials, headers = credentials_of(spec, transport), None
-    try:
-        if credentials is not None:
-            headers = await credentials.headers(key, "GET", f"{base_url.rstrip('/')}/{spec.check}", b"")
-            key = ""
-    except UpstreamFailure as error:
-        raise CommandError(f"{spec.title} {error}") from error
-    finally:
-        await transport.aclose()
-    async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
-        await ProviderClient(client, endpoint, key, base_url=base_url, limits=_LIMITS).get(spec.check)
-
-
 def remove_key(arguments: argparse.Namespace) -> None:
     """Run `provider remove`: delete a stored key; environment variables are not affected."""
     configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
-    if not _secrets(configured).remove(spec.key):
+    if not (stored := _secrets(configured)).remove(spec.key):
         raise CommandError(f"No key for {spec.title} is stored")
+    _publish(configured, spec, stored.removed())
     if arguments.json:
         put_json({"provider": arguments.provider, "removed": True})
     else:
         TerminalStyle().line(f"  The key for {spec.title} is removed")
+
+
+def _publish(configured: Settings, spec: ProviderSpec, document: str) -> None:
+    """Store the sealed key in the database, from which other servers take it; there may be none yet."""
+    with contextlib.suppress(CommandError):
+        database_access.write(configured, entries.store(ConfigEntry(entries.KEYS, spec.key, document)))
 
 
 def _secrets(configured: Settings) -> Secrets:

@@ -3,6 +3,9 @@
 Each key has a file of its own in `DATA/providers`, readable only by the server's user. It is encrypted by
 ChaCha20-Poly1305 with a key derived by HKDF-SHA256 from `DATA/server.key`, and bound to its name: a copied
 file cannot be decrypted under another name or in another data folder. Backups contain neither.
+
+Servers that share a database have the same `server.key`, so a sealed key of one is valid on the others
+(`adopt`).
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ FOLDER = "providers"
 MASTER = "server.key"
 _INFO = b"sixfold providers' keys, version 1"
 _NONCE_BYTES = 12
+MIN_KEY, MAX_KEY = 8, 4096
+KEY_FORMAT = f"The key must have {MIN_KEY} to {MAX_KEY} ASCII characters without spaces"
 _LOG = logging.getLogger("sixfold.secrets")
 
 
@@ -54,11 +59,29 @@ class Secrets:
         derived = HKDF(SHA256(), length=64, salt=None, info=_INFO).derive(master)
         self._seal, self._marks = ChaCha20Poly1305(derived[:32]), derived[32:]
 
-    def put(self, name: str, key: str) -> None:
-        """Store a key; it is on the disk when this returns."""
+    def put(self, name: str, key: str) -> str:
+        """Store a key, which is on the disk when this returns; return it sealed, for other servers."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + self._seal.encrypt(nonce, key.encode(), name.encode())
-        self._write(self._path(name), {"sealed": _text(sealed), "set_at": _now()})
+        document = {"sealed": _text(sealed), "set_at": _now()}
+        self._write(self._path(name), document)
+        return json.dumps(document)
+
+    def removed(self) -> str:
+        """Return the document that removes a key from other servers."""
+        return json.dumps({"sealed": "", "set_at": _now()})
+
+    def adopt(self, name: str, text: str) -> bool:
+        """Take a key, or its removal, over from another server; returns False if this one's is newer."""
+        if name not in PROVIDER_KEYS:
+            return False
+        document, own = json.loads(text), self._read(self._path(name)) or {}
+        if own.get("sealed", "") == document["sealed"] or str(own.get("set_at", "")) > document["set_at"]:
+            return False
+        if document["sealed"]:
+            self._write(self._path(name), document)
+            return True
+        return self.remove(name)
 
     def get(self, name: str) -> str | None:
         """Return a key or None; raises `SecretUnreadable` if it cannot be decrypted."""
@@ -165,6 +188,11 @@ def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
     except (OSError, SecretUnreadable) as error:
         _LOG.warning("a provider's key is not used: %s", error)
         return ""
+
+
+def is_valid_key(key: str) -> bool:
+    """Return whether a text may be a key: `KEY_FORMAT`."""
+    return MIN_KEY <= len(key) <= MAX_KEY and key.isascii() and key.isprintable() and " " not in key
 
 
 def hint(key: str) -> str:

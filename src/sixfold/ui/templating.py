@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import jinja2
@@ -73,6 +74,7 @@ class PageTemplates:
             "workflow_title": _workflow_title,
             "stored_calculation": _stored_calculation,
             "calculation": charges.in_words,
+            "recorded": _recorded,
             **filters,
         }
         self._environment.globals |= {
@@ -127,6 +129,27 @@ def _workflow_title(name: str) -> str:
         return name
     words = _FILE_ENDING.sub("", name).replace("__", ", ").replace("_", " ").strip(" ,")
     return " ".join(words.split()) or name
+
+
+def _recorded(text: str) -> str:
+    """Return the value in a record of an operator's action as text: its fields, or its items in order."""
+    try:
+        value: Any = json.loads(text)
+    except ValueError:
+        # A long value is cut.
+        return text
+    return _in_words(value)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return ", ".join(f"{name} {_in_words(each)}" for name, each in fields.items())
+    if isinstance(value, list):
+        return ", then ".join(_in_words(each) for each in cast("list[Any]", value))
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return str(value)
 
 
 def _moment(epoch_us: int | None) -> str:

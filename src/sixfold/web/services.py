@@ -18,6 +18,7 @@ from sixfold.core.catalog.custom_models import ImageInspector
 from sixfold.core.catalog.gradio_spaces import GradioSpacePort, LocalSpaces
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
+from sixfold.core.configuration.ports import ConfigurationService, ProviderKeyService
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
@@ -101,6 +102,8 @@ class WebServices:
     connections: Connections
     gpu: GpuReports
     web_search: WebSearch
+    configuration: ConfigurationService
+    provider_keys: ProviderKeyService
 
     @property
     def content_log(self) -> ContentLog | None:

@@ -24,6 +24,7 @@ from tests.unit.store import plans
 
 # Every statement that a timer, a start, a heartbeat, the outbox or a scrape of /metrics runs.
 UNATTENDED = {
+    "the configuration reloader, once a second": ("configuration_entries",),
     "assembly: media": ("media_expired", "media_delete", "media_blob_names", "graph_files_of_media"),
     "assembly: accounts": (
         "idempotency_sweep",
@@ -167,6 +168,8 @@ UNATTENDED = {
 WHOLE = {
     "archive_head": "reads one row, the last one of the key",
     "webhook_secrets_open": "an index of what the version before left open, which is soon empty",
+    "configuration_count": "when an operator adds an entry, of which there are at most 1,000",
+    "configuration_entries": "every server reads all entries, at most 1,000, once a second",
     "deposit_addresses": "every address is sent to the chain's node, and only where [deposits] is set",
     "key_rate_sweep": "a row for each key that asked within the hour; an index would be written by each call",
     "memory_in_use": "reads one row",

@@ -14,6 +14,7 @@ from sixfold.api.platform import (
     shares,
     uploads,
 )
+from sixfold.api.platform.operator import configuration_schemas
 from sixfold.api.platform.operator import schemas as operator
 from sixfold.api.platform.organization import openapi as organization
 from sixfold.core.accounts import usage_report
@@ -42,6 +43,7 @@ def document() -> OpenApiDocument:
             **_policy(),
             **organization.operations(),
             **operator.operations(),
+            **configuration_schemas.operations(),
             **_server(),
         },
     )

@@ -378,7 +378,7 @@ class Shutdown:
         if self._had_terminal and not _has_terminal():
             self._handle_stop(signal.SIGTERM)
         else:
-            self._product.config_reloader.request()
+            self._product.operator.reloader.request()
             if self._others is not None:
                 self._others.signal(signal.SIGHUP)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 
 class Acceptance(TypedDict):
@@ -50,6 +50,22 @@ class Alerts(TypedDict):
     alerts: list[Alert]
 
 
+class Alias(TypedDict):
+    """An alias with its targets in the order in which they are tried."""
+
+    name: str
+    problem: str | None
+    source: Literal["bundled", "file", "found", "page", "provider"]
+    targets: list[AliasTarget]
+
+
+class AliasTarget(TypedDict):
+    """A target of an alias; `served` is whether a server has the model now."""
+
+    served: bool
+    target: str
+
+
 class Budget(TypedDict):
     """Budgets, null without a limit, and what has been spent of this day and month (UTC)."""
 
@@ -89,6 +105,13 @@ class ClosedAccount(TypedDict):
 
     account_id: str
     erased_at: str
+
+
+class ConfigurationEntry(TypedDict):
+    """The object ConfigurationEntry."""
+
+    name: str
+    value: Any
 
 
 class Confirmation(TypedDict):
@@ -301,6 +324,13 @@ class Invited(TypedDict):
     used_at: NotRequired[str | None]
 
 
+class KeyCheck(TypedDict):
+    """What a provider says of a key."""
+
+    message: str
+    state: Literal["accepted", "refused", "unknown"]
+
+
 class Ledger(TypedDict):
     """The object Ledger."""
 
@@ -357,6 +387,18 @@ class LoggingDays(TypedDict):
     days: int
 
 
+class MediaPrice(TypedDict):
+    """A row of `[prices]`: USD by variant, with "" for the only one, and the bundled values."""
+
+    bundled_usd: dict[str, str]
+    models: list[str]
+    name: str
+    per: str
+    problem: str | None
+    source: Literal["bundled", "file", "found", "page", "provider"]
+    usd: dict[str, str]
+
+
 class Member(TypedDict):
     """A member; `budget` is null for other members than oneself unless one is an admin."""
 
@@ -377,6 +419,19 @@ class MemberChanges(TypedDict):
     team_id: NotRequired[str | None]
     budget_day_usd: NotRequired[str | float | None]
     budget_month_usd: NotRequired[str | float | None]
+
+
+class ModelServer(TypedDict):
+    """A model server; `problem` is why its entry is not applied, null otherwise."""
+
+    has_key: bool
+    kind: str
+    models: list[str]
+    name: str
+    problem: str | None
+    source: Literal["bundled", "file", "found", "page", "provider"]
+    state: str
+    url: str
 
 
 class NewAlert(TypedDict):
@@ -443,6 +498,15 @@ class OperatorActions(TypedDict):
 
     actions: list[OperatorAction]
     next_cursor: str | None
+
+
+class OperatorConfiguration(TypedDict):
+    """What operators may change, from all sources."""
+
+    aliases: list[Alias]
+    prices: list[MediaPrice]
+    servers: list[ModelServer]
+    token_prices: list[TokenPrice]
 
 
 class OperatorReason(TypedDict):
@@ -543,6 +607,33 @@ class PlanChoice(TypedDict):
     plan: Literal["monthly", "yearly"]
 
 
+class Provider(TypedDict):
+    """A provider; `source` is null without a key, and `hint` the end of the key."""
+
+    checked_at: str | None
+    hint: str | None
+    missing: list[str]
+    models: list[str]
+    name: str
+    problem: str | None
+    source: Literal["file", "page"] | None
+    title: str
+    unlocks: str
+    variable: str
+
+
+class ProviderKey(TypedDict):
+    """The object ProviderKey."""
+
+    key: str
+
+
+class Providers(TypedDict):
+    """The object Providers."""
+
+    providers: list[Provider]
+
+
 class Received(TypedDict):
     """The object Received."""
 
@@ -573,6 +664,21 @@ class ServedModel(TypedDict):
     quality: Literal["full", "preview"] | None
     title: str
     unlock: str
+
+
+class ServerTest(TypedDict):
+    """The object ServerTest."""
+
+    ok: bool
+    models: list[str]
+    problem: str | None
+
+
+class ServerTestRequest(TypedDict):
+    """The object ServerTestRequest."""
+
+    value: dict[str, Any]
+    name: NotRequired[str]
 
 
 class Share(TypedDict):
@@ -618,6 +724,15 @@ class TeamChanges(TypedDict):
     name: NotRequired[str]
     budget_day_usd: NotRequired[str | float | None]
     budget_month_usd: NotRequired[str | float | None]
+
+
+class TokenPrice(TypedDict):
+    """The price of a model of the gateway: fields of `[gateway.prices]`, or a note."""
+
+    fields: dict[str, str]
+    name: str
+    note: str | None
+    source: Literal["bundled", "file", "found", "page", "provider"]
 
 
 class TopUp(TypedDict):

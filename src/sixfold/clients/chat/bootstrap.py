@@ -8,12 +8,13 @@ import importlib
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sixfold import errors
 from sixfold.clients.chat.llama import building as llama
-from sixfold.clients.chat.servers import PROBE_SECONDS, ModelServers, ServerStatus
+from sixfold.clients.chat.servers import PROBE_SECONDS, ModelServer, ModelServers, ServerStatus
 from sixfold.clients.chat.transport import open_transport
 from sixfold.clients.hosts import ProbeHosts
 from sixfold.core.accounts import limits
@@ -34,7 +35,7 @@ from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
 from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.health import HealthTracker
-from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.core.gateway.policy import GatewayPolicy, UpstreamRow
 from sixfold.core.gateway.ports import Upstream
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.gateway.usage import PriceBook
@@ -110,7 +111,9 @@ class GatewayRuntime:
         changed = [name for name in old_rows | new_rows if old_rows.get(name) != new_rows.get(name)]
         if changed:
             servers = self._open_servers(policy)
-            await servers.refresh()
+            # Before the start, nobody waits for them yet.
+            if self._tasks:
+                await servers.refresh()
             self._servers = servers
         for name in changed:
             self.gateway.health.forget(name)
@@ -120,6 +123,13 @@ class GatewayRuntime:
             self.tracing.kinds = {row.name: row.kind for row in policy.servers}
         self.responses.reconfigure(policy)
         self.conversations.reconfigure(policy)
+
+    async def probe(self, row: UpstreamRow) -> tuple[tuple[str, ...], str]:
+        """Return the models that a server lists, or why it does not respond, in one sentence."""
+        servers = self._open_servers(replace(GatewayPolicy(), servers=(row,)))
+        server = next(each for each in servers() if each.name == row.name)
+        assert isinstance(server, ModelServer)  # noqa: S101 - rows of model files are not probed
+        return await server.probe(PROBE_SECONDS)
 
     def standing(self) -> EngineStatus:
         """Return whether a chat model is available."""

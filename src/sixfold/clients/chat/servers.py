@@ -178,6 +178,21 @@ class ModelServer:
             if models is not None:
                 self._set_models(models)
 
+    async def probe(self, seconds: float) -> tuple[tuple[str, ...], str]:
+        """Return the models that the server lists now, or why there are none, in one sentence."""
+        if not self.ready:
+            return (), "A server of this kind needs a key"
+        try:
+            async with asyncio.timeout(seconds):
+                models = await self._list(self.queries())
+        except UpstreamFailure as failure:
+            return (), f"The model server {failure}"
+        except TimeoutError:
+            return (), f"The model server did not respond within {seconds:g} s"
+        if models is None:
+            return (), "It responds, but with no list of models: check the kind, the address and the key"
+        return tuple(model.name for model in models), ""
+
     def queries(self) -> listing.ModelQueries:
         """Return an object for requests to the server's own API."""
         return listing.ModelQueries(self._transport, self.base_url, self._authorize)

@@ -12,16 +12,12 @@ import hashlib
 import hmac
 import secrets
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from sixfold import errors
 from sixfold.core.database import Database, many, one
+from sixfold.core.sealing import Seal
 
 _INFO = b"sixfold webhook secrets, version 1"
-_NONCE_BYTES, _SECRET_BYTES = 12, 24
+_SECRET_BYTES = 24
 _BATCH = 500
 
 
@@ -30,7 +26,7 @@ class WebhookSecrets:
 
     def __init__(self, database: Database, master: bytes) -> None:
         self._database = database
-        self._cipher = ChaCha20Poly1305(HKDF(SHA256(), length=32, salt=None, info=_INFO).derive(master))
+        self._seal = Seal(master, _INFO)
 
     async def of(self, account_id: str) -> str:
         """Return an account's secret, `whsec_` and base64; empty if the account is deleted.
@@ -39,7 +35,7 @@ class WebhookSecrets:
         """
         row = await self._database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is not None and row["webhook_sealed"] is None and row["webhook_secret"] is None:
-            sealed = self._encrypt(account_id, new_secret())
+            sealed = self._seal.close(account_id, new_secret())
             await self._database.write(one("webhook_secret_first", id=account_id, sealed=sealed))
             row = await self._database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is None:
@@ -54,24 +50,17 @@ class WebhookSecrets:
         count = 0
         while rows := await self._database.read(many("webhook_secrets_open", limit=_BATCH)):
             for row in rows:
-                sealed = self._encrypt(row["id"], row["webhook_secret"])
+                sealed = self._seal.close(row["id"], row["webhook_secret"])
                 await self._database.write(
                     one("webhook_secret_seal", id=row["id"], opened=row["webhook_secret"], sealed=sealed)
                 )
             count += len(rows)
         return count
 
-    def _encrypt(self, account_id: str, secret: str) -> str:
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = nonce + self._cipher.encrypt(nonce, secret.encode(), account_id.encode())
-        return base64.b64encode(sealed).decode("ascii")
-
     def _decrypt(self, account_id: str, text: str) -> str:
         try:
-            sealed = base64.b64decode(text, validate=True)
-            nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-            return self._cipher.decrypt(nonce, body, account_id.encode()).decode()
-        except (InvalidTag, ValueError) as error:
+            return self._seal.open(account_id, text)
+        except ValueError as error:
             raise errors.NotConfigured(
                 "The webhook secret was encrypted with another server.key: restore that file"
             ) from error

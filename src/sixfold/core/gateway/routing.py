@@ -168,6 +168,10 @@ class ModelRouter:
             return RouteTarget(upstream, model.name).name
         return ""
 
+    def has(self, name: str) -> bool:
+        """Return whether a server that can be called has a model, which is not an alias."""
+        return bool(self._direct_targets(name))
+
     def is_weighted(self, name: str) -> bool:
         """Return whether a name is an alias whose targets are chosen at random by weight."""
         choices = self._aliases.get(name)

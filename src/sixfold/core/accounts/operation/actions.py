@@ -53,7 +53,7 @@ def note(actor: Principal, action: str, target: str, before: Any = None, after: 
 
 
 def page(limit: int, cursor: str | None, target: str = "") -> Transaction[ActionPage]:
-    """Return at most `limit` actions, to one `target` if it is given.
+    """Return at most `limit` actions, to one `target` if it is given, or to all below `prices.`.
 
     `cursor` is the `next_cursor` of the previous page. Raises `BadRequest` for an invalid cursor.
     """

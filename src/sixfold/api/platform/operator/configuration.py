@@ -1,0 +1,127 @@
+"""`/api/operator/configuration` and `/api/operator/providers`: model servers, aliases, prices and keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.platform.operator import configuration_schemas as schemas
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.configuration.entries import MAX_NAME
+from sixfold.core.configuration.ports import KeyCheck
+from sixfold.web import bodies, requests, responses
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+_NO_STORE = {"Cache-Control": "no-store"}
+_BODY_BYTES = 32_768
+_MAX_SECTION = 40
+
+
+class ConfigurationRoutes:
+    """Handlers of the configuration and of provider keys."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._configuration = services.configuration
+        self._keys = services.provider_keys
+
+    async def show(self, request: Request) -> Response:
+        """Return model servers, aliases and prices with the source of each."""
+        await self._services.authenticator.bearer(request)
+        return await self._shown()
+
+    async def put(self, request: Request) -> Response:
+        """Set an entry of a section, and return the configuration."""
+        principal, body = await self._fields(request)
+        if "value" not in body:
+            raise errors.InvalidInput.of("value", "value is required")
+        section = requests.path_value(request, "section")
+        await self._configuration.put(principal, section, _name(body.get("name")), body["value"])
+        return await self._shown()
+
+    async def remove(self, request: Request) -> Response:
+        """Remove an entry of a section, and return the configuration."""
+        principal = await self._services.authenticator.bearer(request)
+        name = requests.query_text(request, "name", MAX_NAME)
+        section = requests.path_value(request, "section")[:_MAX_SECTION]
+        await self._configuration.remove(principal, section, name)
+        return await self._shown()
+
+    async def probe(self, request: Request) -> Response:
+        """Ask a model server for its models, without storing it."""
+        _principal, body = await self._fields(request)
+        result = await self._configuration.probe(_name(body.get("name", "test")), body.get("value"))
+        return responses.json(
+            {"ok": not result.problem, "models": list(result.models), "problem": result.problem or None},
+            headers=_NO_STORE,
+        )
+
+    async def list_providers(self, request: Request) -> Response:
+        """List the providers, those with a key first."""
+        await self._services.authenticator.bearer(request)
+        return await self._providers()
+
+    async def set_key(self, request: Request) -> Response:
+        """Store a key of a provider, unless it refuses the key."""
+        principal, body = await self._fields(request)
+        key = body.get("key")
+        if not isinstance(key, str):
+            raise errors.InvalidInput.of("key", "key must be a string")
+        return _checked(await self._keys.set(principal, requests.path_value(request, "provider"), key))
+
+    async def check_key(self, request: Request) -> Response:
+        """Ask a provider whether it accepts the key in use."""
+        await self._services.authenticator.bearer(request)
+        return _checked(await self._keys.check(requests.path_value(request, "provider")))
+
+    async def remove_key(self, request: Request) -> Response:
+        """Remove a stored key."""
+        principal = await self._services.authenticator.bearer(request)
+        await self._keys.remove(principal, requests.path_value(request, "provider"))
+        return await self._providers()
+
+    async def _shown(self) -> Response:
+        return responses.json(schemas.configuration(await self._configuration.view()), headers=_NO_STORE)
+
+    async def _providers(self) -> Response:
+        rows = [schemas.provider(row) for row in await self._keys.view()]
+        return responses.json({"providers": rows}, headers=_NO_STORE)
+
+    async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
+        principal = await self._services.authenticator.bearer(request)
+        return principal, bodies.parse_object(await request.body() or b"{}")
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise errors.InvalidInput.of("name", "name must be a string")
+    return value
+
+
+def _checked(result: KeyCheck) -> Response:
+    return responses.json({"state": result.state, "message": result.message}, headers=_NO_STORE)
+
+
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
+    """Return the routes."""
+    own, root = ConfigurationRoutes(services), "/api/operator"
+    see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
+    provider = f"{root}/providers/{{provider}}"
+    return (
+        RouteEntry(f"{root}/configuration", {"GET": own.show}, access=see),
+        RouteEntry(
+            f"{root}/configuration/{{section}}",
+            {"PUT": own.put, "DELETE": own.remove},
+            _BODY_BYTES,
+            access=change,
+        ),
+        RouteEntry(f"{root}/model-servers/test", {"POST": own.probe}, _BODY_BYTES, access=change),
+        RouteEntry(f"{root}/providers", {"GET": own.list_providers}, access=see),
+        RouteEntry(provider, {"PUT": own.set_key, "DELETE": own.remove_key}, _BODY_BYTES, access=change),
+        RouteEntry(f"{provider}/test", {"POST": own.check_key}, access=change),
+    )

@@ -1,0 +1,190 @@
+"""The JSON of the configuration and of providers, and their operations in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from sixfold.core.configuration.entries import SECTIONS
+from sixfold.core.configuration.ports import CheckState, ConfigurationView, ProviderView, Source
+from sixfold.web import openapi
+from sixfold.web.openapi import OperationSpec
+
+
+class ModelServerSchema(TypedDict):
+    """A model server; `problem` is why its entry is not applied, null otherwise."""
+
+    name: str
+    kind: str
+    url: str
+    source: Source
+    state: str
+    models: list[str]
+    has_key: bool
+    problem: str | None
+
+
+class AliasTargetSchema(TypedDict):
+    """A target of an alias; `served` is whether a server has the model now."""
+
+    target: str
+    served: bool
+
+
+class AliasSchema(TypedDict):
+    """An alias with its targets in the order in which they are tried."""
+
+    name: str
+    source: Source
+    targets: list[AliasTargetSchema]
+    problem: str | None
+
+
+class TokenPriceSchema(TypedDict):
+    """The price of a model of the gateway: fields of `[gateway.prices]`, or a note."""
+
+    name: str
+    source: Source
+    fields: dict[str, str]
+    note: str | None
+
+
+class MediaPriceSchema(TypedDict):
+    """A row of `[prices]`: USD by variant, with "" for the only one, and the bundled values."""
+
+    name: str
+    per: str
+    source: Source
+    usd: dict[str, str]
+    bundled_usd: dict[str, str]
+    models: list[str]
+    problem: str | None
+
+
+class OperatorConfigurationSchema(TypedDict):
+    """What operators may change, from all sources."""
+
+    servers: list[ModelServerSchema]
+    aliases: list[AliasSchema]
+    token_prices: list[TokenPriceSchema]
+    prices: list[MediaPriceSchema]
+
+
+class ProviderSchema(TypedDict):
+    """A provider; `source` is null without a key, and `hint` the end of the key."""
+
+    name: str
+    title: str
+    variable: str
+    unlocks: str
+    source: Literal["file", "page"] | None
+    hint: str | None
+    checked_at: str | None
+    problem: str | None
+    missing: list[str]
+    models: list[str]
+
+
+class KeyCheckSchema(TypedDict):
+    """What a provider says of a key."""
+
+    state: CheckState
+    message: str
+
+
+def configuration(view: ConfigurationView) -> OperatorConfigurationSchema:
+    """Return the configuration as JSON."""
+    return {
+        "servers": [
+            {
+                "name": row.name,
+                "kind": row.kind,
+                "url": row.url,
+                "source": row.source,
+                "state": row.state,
+                "models": list(row.models),
+                "has_key": row.has_key,
+                "problem": row.problem or None,
+            }
+            for row in view.servers
+        ],
+        "aliases": [
+            {
+                "name": row.name,
+                "source": row.source,
+                "targets": [{"target": target, "served": served} for target, served in row.targets],
+                "problem": row.problem or None,
+            }
+            for row in view.aliases
+        ],
+        "token_prices": [
+            {"name": row.name, "source": row.source, "fields": dict(row.fields), "note": row.note or None}
+            for row in view.token_prices
+        ],
+        "prices": [
+            {
+                "name": row.name,
+                "per": row.per,
+                "source": row.source,
+                "usd": dict(row.usd),
+                "bundled_usd": dict(row.bundled),
+                "models": list(row.models),
+                "problem": row.problem or None,
+            }
+            for row in view.prices
+        ],
+    }
+
+
+def provider(row: ProviderView) -> ProviderSchema:
+    """Return a provider as JSON."""
+    return {
+        "name": row.name,
+        "title": row.title,
+        "variable": row.variable,
+        "unlocks": row.unlocks,
+        "source": row.source or None,
+        "hint": row.hint or None,
+        "checked_at": row.checked_at or None,
+        "problem": row.problem or None,
+        "missing": list(row.missing),
+        "models": [*row.models, *row.chats],
+    }
+
+
+def operations() -> dict[str, OperationSpec]:
+    """Return the operations."""
+    root = "/api/operator"
+    section, one = f"{root}/configuration/{{section}}", f"{root}/providers/{{provider}}"
+    shown = {200: openapi.response("The configuration in force", OperatorConfigurationSchema)}
+    listed = openapi.shape("Providers", providers=list[ProviderSchema])
+    providers = {200: openapi.response("Those with a key first", listed)}
+    probe = openapi.shape("ServerTest", ok=bool, models=list[str], problem=str | None)
+    checked = {200: openapi.response("The provider's answer", KeyCheckSchema)}
+    name = openapi.query("name", {"type": "string"})
+    return {
+        f"GET {root}/configuration": OperationSpec("Model servers, aliases and prices", shown),
+        f"PUT {section}": OperationSpec(
+            f"Set an entry of a section: {', '.join(SECTIONS)}",
+            shown,
+            (400, 404),
+            msgspec.defstruct("ConfigurationEntrySchema", [("name", str), ("value", Any)]),
+        ),
+        f"DELETE {section}": OperationSpec("Remove an entry", shown, (400, 404), parameters=(name,)),
+        f"POST {root}/model-servers/test": OperationSpec(
+            "Ask a model server for its models",
+            {200: openapi.response("Its models, or the problem", probe)},
+            (400,),
+            msgspec.defstruct("ServerTestRequestSchema", [("value", dict[str, Any]), ("name", str, "test")]),
+        ),
+        f"GET {root}/providers": OperationSpec("The providers and their keys", providers),
+        f"PUT {one}": OperationSpec(
+            "Store a key, unless the provider refuses it",
+            checked,
+            (400, 404),
+            msgspec.defstruct("ProviderKeySchema", [("key", str)]),
+        ),
+        f"DELETE {one}": OperationSpec("Remove a stored key", providers, (400, 404)),
+        f"POST {one}/test": OperationSpec("Test the key in use", checked, (404,)),
+    }

@@ -1,0 +1,254 @@
+"""The configuration that operators change on pages or over HTTP: checked, stored, and shown by its source."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from sixfold import errors
+from sixfold.app import catalog as app_catalog
+from sixfold.app import configuration_entries as merging
+from sixfold.app.config_reload import ConfigReloader
+from sixfold.clients.chat.bootstrap import GatewayRuntime
+from sixfold.core import money
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.catalog.models import Catalog
+from sixfold.core.configuration import entries
+from sixfold.core.configuration.entries import ALIASES, PRICES, SERVERS, TOKEN_PRICES, ConfigEntry
+from sixfold.core.configuration.ports import (
+    AliasView,
+    ConfigurationView,
+    PriceView,
+    ServerProbe,
+    ServerView,
+    Source,
+    TokenPriceView,
+)
+from sixfold.core.database import Database
+from sixfold.core.gateway import policy as policies
+from sixfold.core.gateway.routing import RouteTarget
+from sixfold.core.gateway.usage import TokenRates
+from sixfold.providers import CHAT_PROVIDERS
+
+# How long a change waits for slow model servers; it is applied when they have responded.
+_APPLY_SECONDS = 3.0
+_MAX_MODELS = 500
+_RATE_FIELDS: Mapping[str, str] = {
+    "input_per_million_usd": "input",
+    "output_per_million_usd": "output",
+    "cached_input_per_million_usd": "cached_input",
+    "per_image_usd": "per_image",
+    "per_minute_usd": "per_minute",
+}
+
+
+class OperatorConfiguration:
+    """Implements `core.configuration.ports.ConfigurationService`."""
+
+    def __init__(
+        self,
+        database: Database,
+        reloader: ConfigReloader,
+        catalog: Catalog,
+        gateway: GatewayRuntime,
+    ) -> None:
+        self._database = database
+        self._values = reloader.values
+        self._reloader = reloader
+        self._catalog = catalog
+        self._gateway = gateway
+
+    async def view(self) -> ConfigurationView:
+        """Return the configuration that is in force."""
+        tables = self._reloader.settings.tables
+        return ConfigurationView(
+            self._servers(tables), self._aliases(), self._token_prices(tables), self._prices(tables)
+        )
+
+    async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
+        """Set an entry; raises `BadRequest` with one sentence for one that is not valid, and sets nothing."""
+        self._require_editable(section, name)
+        rows = await self._database.read(entries.all_entries(), snapshot=False)
+        old = next((row for row in rows if (row.section, row.name) == (section, name)), None)
+        new = entries.entry(section, name, self._values.sealed(section, name, value, old))
+        await self._check([*(row for row in rows if row is not old), new], new)
+        await self._database.write(entries.put(actor, new, self._default(new)))
+        await self._apply()
+
+    async def remove(self, actor: Principal, section: str, name: str) -> None:
+        """Remove an entry; raises `NotFound`."""
+        self._require_editable(section, name)
+        await self._database.write(entries.remove(actor, section, name))
+        await self._apply()
+
+    async def probe(self, name: str, value: Any) -> ServerProbe:
+        """Ask a model server for its models without storing it; raises `BadRequest` for a wrong value."""
+        rows = await self._database.read(entries.all_entries(), snapshot=False)
+        old = next((row for row in rows if (row.section, row.name) == (SERVERS, name)), None)
+        new = entries.entry(SERVERS, name, self._values.sealed(SERVERS, name, value, old))
+        document = self._values.opened(new)
+        try:
+            policy = policies.parse({policies.SERVERS: {name: document}})
+        except ValueError as error:
+            raise errors.InvalidInput.of("value", _sentence(error)) from None
+        if not policy.servers:
+            raise errors.InvalidInput.of("kind", f"A server of the kind {document.get('kind')} has no chats")
+        models, problem = await self._gateway.probe(policy.servers[0])
+        return ServerProbe(models[:_MAX_MODELS], problem)
+
+    def _default(self, new: ConfigEntry) -> Any:
+        """Return the bundled price that a first own price replaces."""
+        if new.section != PRICES:
+            return None
+        amounts = _usd(PriceTable(app_catalog.read_toml("prices.toml")), new.name)
+        return {"usd": amounts.get("", {variant: usd for variant, usd in amounts.items() if variant})}
+
+    async def _check(self, rows: Iterable[ConfigEntry], new: ConfigEntry) -> None:
+        if new.section == ALIASES:
+            self._check_targets(new)
+        try:
+            await asyncio.to_thread(self._reloader.check, tuple(rows))
+        except merging.FILE_ERRORS as error:
+            raise errors.InvalidInput.of("value", _sentence(error)) from None
+
+    def _check_targets(self, new: ConfigEntry) -> None:
+        """Raise `InvalidInput` for a target whose server is not known, or a model that no server lists."""
+        servers = {server.name.partition("@")[0] for server in self._gateway.model_servers()}
+        models = {name for name, _owner in self._gateway.gateway.router.models()}
+        targets: list[Any] = new.document if isinstance(new.document, list) else [new.document]
+        for target in targets:
+            name = str(cast("Any", target).get("target") if isinstance(target, dict) else target)
+            prefix, slash, _ = name.partition("/")
+            if name == new.name:
+                raise errors.InvalidInput.of("value", "An alias cannot lead to itself")
+            if name not in models and not (slash and prefix in servers):
+                hint = "write SERVER/MODEL, or a model that is listed"
+                raise errors.InvalidInput.of("value", f"No model server has {name[:80]!r}: {hint}")
+
+    async def _apply(self) -> None:
+        """Apply the change here; the other servers see it within a second."""
+        applying = asyncio.ensure_future(self._reloader.refresh())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(applying), _APPLY_SECONDS)
+
+    def _require_editable(self, section: str, name: str) -> None:
+        if name in merging.table(self._reloader.file_settings.tables, section):
+            raise errors.InvalidInput.of("name", f"{name[:80]} is set in sixfold.toml: change it there")
+
+    # -- views -----------------------------------------------------------------------------------
+
+    def _source(self, section: str, name: str) -> Source:
+        return "file" if name in merging.table(self._reloader.file_settings.tables, section) else "page"
+
+    def _problem(self, section: str, name: str) -> str:
+        return self._reloader.faults.get((section, name), "")
+
+    def _servers(self, tables: Mapping[str, Any]) -> tuple[ServerView, ...]:
+        rows = merging.table(tables, SERVERS)
+        views = [
+            ServerView(
+                status.name,
+                status.kind,
+                str(rows.get(status.name, {}).get("base_url", "")) or status.url,
+                self._server_source(status.name, rows, discovered=status.discovered),
+                status.state,
+                status.models[:_MAX_MODELS],
+                tuple(rows.get(status.name, {}).get("models", ())),
+                bool(rows.get(status.name, {}).get("api_key")),
+            )
+            for status in self._gateway.statuses()
+            if status.state != "absent" or status.name in rows
+        ]
+        broken = [
+            ServerView(name, "", "", "page", "absent", problem=problem)
+            for (section, name), problem in self._reloader.faults.items()
+            if section == SERVERS
+        ]
+        return (*views, *broken)
+
+    def _server_source(self, name: str, rows: Mapping[str, Any], *, discovered: bool) -> Source:
+        if name in rows:
+            return self._source(SERVERS, name)
+        return "found" if discovered else "provider" if name in CHAT_PROVIDERS else "file"
+
+    def _aliases(self) -> tuple[AliasView, ...]:
+        policy, router = self._gateway.gateway.policy, self._gateway.gateway.router
+        views = [
+            AliasView(
+                name,
+                tuple((each.target, router.has(each.target)) for each in targets),
+                self._source(ALIASES, name),
+                tuple(each.weight for each in targets if each.weight is not None),
+            )
+            for name, targets in policy.aliases.items()
+        ]
+        broken = [
+            AliasView(name, (), "page", problem=problem)
+            for (section, name), problem in self._reloader.faults.items()
+            if section == ALIASES
+        ]
+        return (*views, *broken)
+
+    def _token_prices(self, tables: Mapping[str, Any]) -> tuple[TokenPriceView, ...]:
+        """Return the operator's prices, and those of the models that servers list now."""
+        own = merging.table(tables, TOKEN_PRICES)
+        views = [
+            TokenPriceView(
+                name,
+                {field: str(amount) for field, amount in row.items()},
+                self._source(TOKEN_PRICES, name),
+            )
+            for name, row in own.items()
+        ]
+        gateway = self._gateway.gateway
+        for upstream in gateway.router.servers():
+            for model in upstream.listing()[:_MAX_MODELS]:
+                name = f"{upstream.name}/{model.name}"
+                if name not in own and model.name not in own:
+                    rates = gateway.rates(RouteTarget(upstream, model.name))
+                    views.append(TokenPriceView(name, *_rates_shown(rates)))
+        return tuple(sorted(views[:_MAX_MODELS], key=lambda view: view.name))
+
+    def _prices(self, tables: Mapping[str, Any]) -> tuple[PriceView, ...]:
+        bundled = PriceTable(app_catalog.read_toml("prices.toml"))
+        own, current = merging.table(tables, PRICES), self._catalog.prices
+        models: dict[str, list[str]] = {}
+        for model in self._catalog.models():
+            models.setdefault(model.price, []).append(model.name)
+        return tuple(
+            PriceView(
+                name,
+                current[name].per,
+                _usd(current, name),
+                _usd(bundled, name),
+                self._source(PRICES, name) if name in own else "bundled",
+                tuple(models.get(name, ())),
+                self._problem(PRICES, name),
+            )
+            for name in bundled.names()
+        )
+
+
+def _usd(table: PriceTable, name: str) -> Mapping[str, str]:
+    rate = table[name]
+    amounts = dict(rate.variants) or {"": rate.unit}
+    if rate.request:
+        amounts["per request"] = rate.request
+    return {variant: money.format_usd(micros) for variant, micros in amounts.items()}
+
+
+def _rates_shown(rates: TokenRates | None) -> tuple[Mapping[str, str], Source, str]:
+    """Return the fields of bundled rates, or a note instead."""
+    if rates is None:
+        return {}, "bundled", "no price: calls are refused"
+    amounts = {field: getattr(rates, name) for field, name in _RATE_FIELDS.items()}
+    shown = {field: money.format_usd(micros) for field, micros in amounts.items() if micros}
+    return shown, "bundled", "" if shown else "free"
+
+
+def _sentence(error: BaseException) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:]

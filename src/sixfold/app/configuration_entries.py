@@ -1,0 +1,72 @@
+"""Merges the entries that operators set with `sixfold.toml`, whose values take precedence."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from sixfold import errors
+from sixfold.core.configuration import entries
+from sixfold.core.configuration.entries import SEALED, SERVERS, ConfigEntry
+from sixfold.core.sealing import Seal
+from sixfold.settings import InvalidSetting, Settings
+
+# Errors that an invalid file or entry can cause.
+FILE_ERRORS = (InvalidSetting, OSError, ValueError, TypeError, LookupError, AttributeError)
+_SECRET_FIELDS = frozenset({"api_key", "api_key_env", SEALED})
+_INFO = b"sixfold model servers' keys, version 1"
+
+
+def table(tables: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Return the table of a section such as `gateway.aliases`; an empty one if there is none."""
+    value: Any = tables
+    for part in section.split("."):
+        value = value.get(part, {}) if isinstance(value, Mapping) else {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+class EntryValues:
+    """Seals the keys of model servers in entries, and merges entries into settings."""
+
+    def __init__(self, master: bytes) -> None:
+        self._seal = Seal(master, _INFO)
+
+    def sealed(self, section: str, name: str, value: Any, old: ConfigEntry | None) -> Any:
+        """Return a value to store: `api_key` is sealed, and an omitted one stays that of the old entry."""
+        if section != SERVERS:
+            return value
+        if not isinstance(value, dict):
+            raise errors.InvalidInput.of("value", "A model server is an object with kind and base_url")
+        row = cast("dict[str, Any]", value)
+        stored = {field: each for field, each in row.items() if field not in _SECRET_FIELDS}
+        key = row.get("api_key")
+        if isinstance(key, str) and key:
+            return {**stored, SEALED: self._seal.close(name, key)}
+        before: Any = {} if old is None else old.document
+        # A key is for the address at which it was entered.
+        keeps = key is None and SEALED in before and before.get("base_url") == stored.get("base_url")
+        return {**stored, SEALED: before[SEALED]} if keeps else stored
+
+    def opened(self, row: ConfigEntry) -> Any:
+        """Return the value of an entry as in `sixfold.toml`; raises `ValueError` for an unreadable key."""
+        value = row.document
+        if row.section != SERVERS or SEALED not in value:
+            return value
+        try:
+            key = self._seal.open(row.name, value[SEALED])
+        except ValueError as error:
+            raise ValueError(f"the key of {row.name} cannot be decrypted: {error}") from None
+        return {**{field: each for field, each in value.items() if field != SEALED}, "api_key": key}
+
+    def merge(self, settings: Settings, rows: Iterable[ConfigEntry]) -> Settings:
+        """Return the settings with the entries that `sixfold.toml` does not set."""
+        tables: dict[str, Any] = copy.deepcopy(dict(settings.tables))
+        for row in rows:
+            if row.section in entries.SECTIONS:
+                place = tables
+                for part in row.section.split("."):
+                    place = place.setdefault(part, {})
+                if row.name not in place:
+                    place[row.name] = self.opened(row)
+        return settings.replace(tables=tables)

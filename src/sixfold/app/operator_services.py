@@ -1,0 +1,42 @@
+"""The services behind the operator's pages: the reloaded configuration, its entries, and provider keys."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sixfold.app import storage
+from sixfold.app.config_reload import ConfigReloader, WatchedFile
+from sixfold.app.configuration import OperatorConfiguration
+from sixfold.app.configuration_entries import EntryValues
+from sixfold.app.provider_keys import ProviderKeys
+from sixfold.clients.chat.bootstrap import GatewayRuntime
+from sixfold.core.catalog.models import Catalog
+from sixfold.core.database import Database
+from sixfold.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorServices:
+    """The services of one server."""
+
+    reloader: ConfigReloader
+    configuration: OperatorConfiguration
+    provider_keys: ProviderKeys
+
+
+def build(
+    settings: Settings,
+    source: WatchedFile | None,
+    database: Database,
+    models: Catalog,
+    gateway: GatewayRuntime,
+    refresh: Callable[[], Awaitable[None]],
+) -> OperatorServices:
+    """Return the services; `refresh` makes the server ask providers and model servers again."""
+    values = EntryValues(storage.server_secret(settings.data_dir, "server.key"))
+    watched = source or WatchedFile(lambda: settings, settings, is_file=False)
+    reloader = ConfigReloader(watched, models, gateway, database, values)
+    keys = ProviderKeys(settings, database, models, gateway.statuses, refresh)
+    reloader.on_entries = keys.adopt
+    return OperatorServices(reloader, OperatorConfiguration(database, reloader, models, gateway), keys)

@@ -1,0 +1,1 @@
+DROP TABLE configuration_entry;

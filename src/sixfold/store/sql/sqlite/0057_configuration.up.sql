@@ -1,0 +1,8 @@
+-- Adds the entries of the configuration that operators set on pages or over HTTP.
+-- `section` is a table of sixfold.toml and `value` JSON; `providers` has sealed keys.
+CREATE TABLE configuration_entry (
+    section TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    value   TEXT NOT NULL,
+    PRIMARY KEY (section, name)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,142 @@
+"""`/admin/models`: model servers, and aliases with the order in which their targets are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.operation import actions
+from sixfold.core.configuration.entries import ALIASES, SERVERS
+from sixfold.core.configuration.ports import ServerProbe
+from sixfold.core.gateway.policy import CHAT_KINDS
+from sixfold.providers import PROVIDERS
+from sixfold.ui.admin.entry_forms import EntryForms, FormState, Parsed
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.templating import PageTemplates
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+PATH = "/admin/models"
+_ACTIONS, _TARGETS, _MAX_LISTED = 8, 6, 500
+_LOCAL_TITLES = {
+    "openai": "OpenAI-compatible (vLLM, LocalAI, a proxy …)",
+    "ollama": "Ollama",
+    "lmstudio": "LM Studio",
+    "llamacpp": "llama.cpp",
+    "llamaswap": "llama-swap",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tei": "Text Embeddings Inference",
+}
+# Model files need options that the page does not have.
+KINDS: Mapping[str, str] = {
+    **_LOCAL_TITLES,
+    **{
+        kind: PROVIDERS[kind].title
+        for kind in sorted(CHAT_KINDS)
+        if kind in PROVIDERS and kind not in _LOCAL_TITLES
+    },
+}
+
+
+class ModelsPage:
+    """The page of model servers and aliases."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, _request: Request, user: PageUser) -> Response:
+        """Show the model servers and aliases."""
+        return await self.render(user)
+
+    async def render(
+        self, user: PageUser, state: FormState | None = None, probe: ServerProbe | None = None
+    ) -> Response:
+        """Show the page with a refused form, or the result of a test."""
+        view = await self._services.configuration.view()
+        log = await self._services.database.read(actions.page(_ACTIONS, None, "gateway."))
+        return self._pages.render(
+            "admin/models.html",
+            user.session,
+            status=400 if state is not None and state.problem else 200,
+            view=view,
+            kinds=KINDS,
+            listed=[name for name, _ in self._services.gateway.router.models()][:_MAX_LISTED],
+            state=state or FormState(),
+            probe=probe,
+            targets=range(_TARGETS),
+            log=log.actions,
+        )
+
+
+def server(form: Mapping[str, str]) -> Parsed:
+    """Return the section, name and value of the form of a model server; raises `InvalidInput`."""
+    name, kind = form.get("name", "").strip(), form.get("kind", "")
+    if not name or "/" in name:
+        raise errors.InvalidInput.of("name", "Give the server a name without /, such as gpu-box")
+    if kind not in KINDS:
+        raise errors.InvalidInput.of("kind", "Choose the kind of server")
+    value: dict[str, Any] = {"kind": kind}
+    address = form.get("base_url", "").strip().rstrip("/")
+    if address and not address.startswith(("http://", "https://")):
+        raise errors.InvalidInput.of("base_url", "The address begins with http:// or https://")
+    if not address and kind == "openai":
+        raise errors.InvalidInput.of("base_url", "Give the address, which usually ends in /v1")
+    if address:
+        value["base_url"] = address
+    if form.get("api_key", "").strip():
+        value["api_key"] = form["api_key"].strip()
+    if models := form.get("models", "").replace(",", " ").split():
+        value["models"] = models
+    return Parsed(SERVERS, name, value)
+
+
+def alias(form: Mapping[str, str]) -> Parsed:
+    """Return the section, name and value of the form of an alias; raises `InvalidInput`."""
+    name = form.get("name", "").strip()
+    if not name:
+        raise errors.InvalidInput.of("name", "Give the alias a name, such as fast")
+    targets = [text for at in range(_TARGETS) if (text := form.get(f"target{at}", "").strip())]
+    if not targets:
+        raise errors.InvalidInput.of("target0", "Choose at least one model")
+    return Parsed(ALIASES, name, targets)
+
+
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
+    """Return the routes of the page and its forms."""
+    own = ModelsPage(services, pages)
+    forms = EntryForms(services, auth, PATH, own.render)
+
+    async def test(request: Request, user: PageUser) -> Response:
+        form = await auth.read_form(request, user)
+        state = FormState("server", form.get("original", ""), form)
+        try:
+            parsed = server(form)
+            probe = await services.configuration.probe(parsed.name, parsed.value)
+        except errors.InvalidInput as error:
+            return await own.render(user, state.refused(error, "base_url"))
+        return await own.render(user, state, probe)
+
+    async def save_server(request: Request, user: PageUser) -> Response:
+        form = await auth.read_form(request, user)
+        if form.get("do") == "test":
+            return await test(request, user)
+        return await forms.save(user, form, "server", server, "base_url")
+
+    async def save_alias(request: Request, user: PageUser) -> Response:
+        form = await auth.read_form(request, user)
+        return await forms.save(user, form, "alias", alias, "target0")
+
+    return (
+        RouteEntry(PATH, {"GET": auth.page(own.show)}, access=rights.OPERATE),
+        forms.route("servers", save_server),
+        forms.route("aliases", save_alias),
+        forms.removal("servers", SERVERS, "server"),
+        forms.removal("aliases", ALIASES, "alias"),
+    )

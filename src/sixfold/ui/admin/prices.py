@@ -1,0 +1,114 @@
+"""`/admin/prices`: what models of the gateway and media models cost, with the history of each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.operation import actions
+from sixfold.core.configuration.entries import PRICES, TOKEN_PRICES
+from sixfold.core.configuration.ports import ConfigurationView
+from sixfold.ui.admin.entry_forms import EntryForms, FormState, Parsed
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.templating import PageTemplates
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+PATH = "/admin/prices"
+_ACTIONS = 12
+# The fields of the page's form; others of a row stay as they are.
+TOKEN_FIELDS: Mapping[str, str] = {
+    "input_per_million_usd": "Input, 1M tokens",
+    "output_per_million_usd": "Output, 1M tokens",
+    "cached_input_per_million_usd": "Cached input, 1M",
+    "per_image_usd": "Image",
+    "per_minute_usd": "Minute of audio",
+}
+_REQUEST = "per request"
+
+
+class PricesPage:
+    """The page of prices."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, _request: Request, user: PageUser) -> Response:
+        """Show the prices in force."""
+        return await self.render(user)
+
+    async def render(self, user: PageUser, state: FormState | None = None) -> Response:
+        """Show the page, perhaps with a refused form."""
+        view = await self._services.configuration.view()
+        read = self._services.database.read
+        logs = [await read(actions.page(_ACTIONS, None, f"{name}.")) for name in (PRICES, TOKEN_PRICES)]
+        log = sorted((each for page in logs for each in page.actions), key=lambda one: one.id, reverse=True)
+        return self._pages.render(
+            "admin/prices.html",
+            user.session,
+            status=400 if state is not None and state.problem else 200,
+            view=view,
+            fields=TOKEN_FIELDS,
+            listed=[price.name for price in view.token_prices],
+            own_hardware_free=self._services.settings.own_hardware_free,
+            state=state or FormState(),
+            log=log[:_ACTIONS],
+        )
+
+
+def token_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
+    """Return the section, name and value of the form of a model's price; raises `InvalidInput`."""
+    name = form.get("name", "").strip()
+    if not name:
+        raise errors.InvalidInput.of("name", "Name a model, such as gpu-box/qwen3 or gpt-5.4")
+    old = next((row.fields for row in view.token_prices if row.name == name and row.source == "page"), {})
+    value: dict[str, Any] = {field: amount for field, amount in old.items() if field not in TOKEN_FIELDS}
+    value |= {field: text for field in TOKEN_FIELDS if (text := form.get(field, "").strip())}
+    if not value:
+        raise errors.InvalidInput.of(next(iter(TOKEN_FIELDS)), "Give at least one price in USD")
+    return Parsed(TOKEN_PRICES, name, value)
+
+
+def model_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
+    """Return the section, name and value of the form of a media model's price; raises `InvalidInput`."""
+    name = form.get("name", "")
+    row = next((row for row in view.prices if row.name == name), None)
+    if row is None:
+        raise errors.InvalidInput.of("name", "There is no such price")
+    amounts = {variant: form.get(f"usd.{variant}", "").strip() for variant in row.usd}
+    for variant, text in amounts.items():
+        if not text:
+            raise errors.InvalidInput.of(f"usd.{variant}", "Give a price in USD, such as 0.05")
+    request = amounts.pop(_REQUEST, None)
+    value: dict[str, Any] = {"usd": amounts.get("", amounts)}
+    return Parsed(PRICES, name, value if request is None else {**value, "request_usd": request})
+
+
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
+    """Return the routes of the page and its forms."""
+    own = PricesPage(services, pages)
+    forms = EntryForms(services, auth, PATH, own.render)
+
+    async def save_token_price(request: Request, user: PageUser) -> Response:
+        form, view = await auth.read_form(request, user), await services.configuration.view()
+        first = next(iter(TOKEN_FIELDS))
+        return await forms.save(user, form, "token", lambda fields: token_price(fields, view), first)
+
+    async def save_price(request: Request, user: PageUser) -> Response:
+        form, view = await auth.read_form(request, user), await services.configuration.view()
+        first = next((name for name in form if name.startswith("usd.")), "name")
+        return await forms.save(user, form, "price", lambda fields: model_price(fields, view), first)
+
+    return (
+        RouteEntry(PATH, {"GET": auth.page(own.show)}, access=rights.OPERATE),
+        forms.route("tokens", save_token_price),
+        forms.route("models", save_price),
+        forms.removal("tokens", TOKEN_PRICES, "token"),
+        forms.removal("models", PRICES, "price"),
+    )

@@ -1,0 +1,250 @@
+"""What an operator changes of the configuration and of provider keys: in force at once, on every server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import settings
+from sixfold.app import bootstrap
+from sixfold.app.config_reload import WatchedFile
+from sixfold.core.accounts.operation import actions
+from sixfold.core.configuration import entries
+from sixfold.core.configuration.entries import ConfigEntry
+from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
+from tests.api.gateway import PRICE
+from tests.api.test_pages import signed_in
+from tests.fakes.chat_servers import ModelServer, model_server
+from tests.fakes.hosted_providers import KEY, hosted_provider
+from tests.harness import backends
+
+ROOT = "/api/operator"
+CHAT = {"messages": [{"role": "user", "content": "say 3 words"}]}
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what another server takes up."""
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110 - the entries are polled, too
+            await asyncio.sleep(0.02)
+
+
+async def put(app: AppFixture, section: str, name: str, value: Any) -> int:
+    """Set an entry over HTTP, and return the status."""
+    headers = bearer(await app.operator_key())
+    body = {"name": name, "value": value}
+    url = f"{ROOT}/configuration/{section}"
+    return (await app.client.put(url, json=body, headers=headers)).status_code
+
+
+async def chat(app: AppFixture, model: str) -> int:
+    body = {**CHAT, "model": model}
+    answer = await app.client.post("/v1/chat/completions", json=body, headers=app.bearer)
+    return answer.status_code
+
+
+async def log(app: AppFixture) -> list[tuple[str, str, str, str]]:
+    """Action, target, before and after of every record, newest first."""
+    page = await app.product.database.read(actions.page(50, None))
+    return [(each.action, each.target, each.before, each.after) for each in page.actions]
+
+
+@asynccontextmanager
+async def served(folder: Path, text: str = "") -> AsyncIterator[tuple[AppFixture, ModelServer]]:
+    """A server with a configuration file, and a model server that it does not know."""
+    (folder / "sixfold.toml").write_text(text)
+    environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_DRIVER": "inline", "SIXFOLD_PROBE": "0"}
+    environ |= backends.environ(folder)
+
+    def load() -> settings.Settings:
+        return settings.load(environ, data_dir=folder)
+
+    async with model_server() as acme, running_app(folder, source=WatchedFile(load, load())) as app:
+        yield app, acme
+
+
+async def test_forms_add_a_server_a_price_and_an_alias(either: Path) -> None:
+    async with served(either) as (app, acme):
+        csrf = await signed_in(app, app.operator)
+        server = {"csrf": csrf, "name": "box", "kind": "openai", "base_url": acme.url, "api_key": "sk-secret"}
+        tested = await app.client.post("/admin/models/servers", data={**server, "do": "test"})
+        assert (tested.status_code, "It responds with 2 models" in tested.text) == (200, True)
+        assert await log(app) == []
+        saved = await app.client.post("/admin/models/servers", data={**server, "do": "save"})
+        assert (saved.status_code, saved.headers["location"]) == (303, "/admin/models")
+        price = {"csrf": csrf, "name": "box/small", **PRICE}
+        assert (await app.client.post("/admin/prices/tokens", data=price)).status_code == 303
+        alias = {"csrf": csrf, "name": "fast", "target0": "box/small", "target1": "box/large"}
+        assert (await app.client.post("/admin/models/aliases", data=alias)).status_code == 303
+        assert await chat(app, "fast") == 200
+        assert acme.seen[-1].headers["authorization"] == "Bearer sk-secret"
+        stored = await app.product.database.read(entries.all_entries())
+        assert "sk-secret" not in str(stored)
+        assert "sk-secret" not in str(await log(app))
+        assert [target for _, target, _, _ in await log(app)] == [
+            "gateway.aliases.fast",
+            "gateway.prices.box/small",
+            "gateway.upstreams.box",
+        ]
+        page = (await app.client.get("/admin/models")).text
+        assert "sk-secret" not in page
+        removed = await app.client.post("/admin/models/aliases/remove", data={"csrf": csrf, "name": "fast"})
+        assert removed.status_code == 303
+        assert await chat(app, "fast") == 404
+        assert (await log(app))[0] == (
+            "configuration.remove",
+            "gateway.aliases.fast",
+            '["box/small","box/large"]',
+            "",
+        )
+
+
+async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    other = bootstrap.build(app.product.settings, small_models())
+    watching = asyncio.create_task(other.operator.reloader.run())
+    try:
+        async with model_server() as acme:
+            row = {"kind": "openai", "base_url": acme.url, "api_key": "sk-acme"}
+            assert await put(app, "gateway.upstreams", "box", row) == 200
+            assert await put(app, "prices", "ra1", {"usd": "0.07"}) == 200
+
+            async def known() -> bool:
+                names = {server.name for server in other.gateway_runtime.model_servers()}
+                return "box" in names and other.catalog.prices["ra1"].unit == 70_000
+
+            await until(known)
+            rows = other.gateway_runtime.gateway.policy.servers
+            assert [(row.name, row.api_key) for row in rows] == [("box", "sk-acme")]
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        await other.gateway_runtime.stop()
+        await other.clients.aclose()
+        await other.database.close()
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "sentence"),
+    [
+        ("models/servers", {"name": "box", "kind": "openai", "base_url": "gpu:8000"}, "begins with http://"),
+        ("models/servers", {"name": "a b", "kind": "ollama"}, "without spaces"),
+        ("models/aliases", {"name": "fast", "target0": "nowhere/m"}, "No model server has"),
+        ("prices/tokens", {"name": "box/m", "input_per_million_usd": "cheap"}, "must be an amount in USD"),
+        ("prices/models", {"name": "ra1", "usd.": "-1"}, "must be USD with at most six decimals"),
+    ],
+)
+async def test_bad_input_is_one_sentence_and_changes_nothing(
+    app: AppFixture, form: str, fields: dict[str, str], sentence: str
+) -> None:
+    csrf = await signed_in(app, app.operator)
+    data = {
+        "csrf": csrf,
+        "do": "save",
+        "original": fields["name"] if form == "prices/models" else "",
+        **fields,
+    }
+    answer = await app.client.post(f"/admin/{form}", data=data)
+    assert answer.status_code == 400
+    assert len(re.findall(r'role="alert"', answer.text)) == 1
+    problem = re.search(r'aria-invalid="true".*?role="alert">([^<]+)<', answer.text, re.DOTALL)
+    assert problem is not None, "beside a field"
+    assert sentence in problem[1]
+    assert await log(app) == []
+    assert await app.product.database.read(entries.all_entries()) == ()
+
+
+async def test_values_of_the_file_win_and_are_marked(tmp_path: Path) -> None:
+    text = '[prices.ra1]\nusd = "0.03"\n'
+    async with served(tmp_path, text) as (app, _):
+        assert await put(app, "prices", "ra1", {"usd": "0.05"}) == 400
+        assert await put(app, "prices", "ra2", {"usd": "0.05"}) == 200
+        headers = bearer(await app.operator_key())
+        view = (await app.client.get(f"{ROOT}/configuration", headers=headers)).json()
+        rows = {row["name"]: (row["usd"][""], row["source"]) for row in view["prices"] if "" in row["usd"]}
+        assert (rows["ra1"], rows["ra2"]) == (("0.03", "file"), ("0.05", "page"))
+        assert rows["anime"][1] == "bundled"
+        # A later entry of the file replaces that of the page.
+        (tmp_path / "sixfold.toml").write_text(text + '[prices.ra2]\nusd = "0.06"\n')
+        app.product.operator.reloader.request()
+
+        async def replaced() -> bool:
+            return app.product.catalog.prices["ra2"].unit == 60_000
+
+        await until(replaced)
+        assert (await log(app))[0][2:] == ('{"usd":"0.04"}', '{"usd":"0.05"}')
+
+
+async def test_an_entry_that_became_invalid_leaves_the_others(app: AppFixture) -> None:
+    await app.product.database.write(entries.store(ConfigEntry("prices", "gone", '{"usd":"1"}')))
+    assert await put(app, "prices", "ra1", {"usd": "0.05"}) == 400
+    await app.product.database.write(entries.store(ConfigEntry("prices", "ra1", '{"usd":"0.05"}')))
+    await app.product.operator.reloader.refresh()
+    assert app.product.catalog.prices["ra1"].unit == 50_000
+    assert "no row 'gone'" in app.product.operator.reloader.faults["prices", "gone"]
+
+
+async def test_a_pasted_key_is_tested_sealed_and_used_at_once(either: Path) -> None:
+    async with hosted_provider("azure") as fake:
+        endpoint = fake.url.removesuffix("/v1")
+        async with running_app(either, azure_openai_endpoint=endpoint, fal_key="fal-0123456789abcdef") as app:
+            csrf = await signed_in(app, app.operator)
+            url = "/admin/providers/azure"
+            fake.mode = "key"
+            refused = await app.client.post(f"{url}/set", data={"csrf": csrf, "key": "sk-wrong-0123456789"})
+            assert (refused.status_code, "refused this key" in refused.text) == (400, True)
+            fake.mode = "well"
+            saved = await app.client.post(f"{url}/set", data={"csrf": csrf, "key": f" {KEY} "})
+            assert saved.headers["location"] == "/admin/providers#azure"
+
+            async def ready() -> bool:
+                servers = app.product.gateway_runtime.gateway.router.servers()
+                return "azure" in [server.name for server in servers]
+
+            # A model server reads its key again after a second.
+            await until(ready)
+            page = (await app.client.get("/admin/providers")).text
+            assert KEY not in page
+            assert KEY[-4:] in page
+            stored = await app.product.database.read(entries.all_entries())
+            files = [path.read_text() for path in (either / "providers").iterdir()]
+            assert KEY not in f"{stored}{files}{await log(app)}"
+            tested = await app.client.post(f"{url}/check", data={"csrf": csrf})
+            assert "Azure OpenAI accepts the key" in tested.text
+            removed = await app.client.post(f"{url}/remove", data={"csrf": csrf})
+            assert removed.status_code == 303
+            assert not list((either / "providers").glob("azure_openai_api_key.json"))
+            assert [action for action, *_ in await log(app)] == ["provider.remove", "provider.key"]
+            fixed = await app.client.post("/admin/providers/fal/set", data={"csrf": csrf, "key": KEY})
+            assert (fixed.status_code, "FAL_KEY is set in the environment" in fixed.text) == (400, True)
+
+
+async def test_another_server_takes_a_key_over(any_database_app: AppFixture, tmp_path: Path) -> None:
+    app = any_database_app
+    away = tmp_path / "other"
+    away.mkdir()
+    (away / "server.key").write_bytes((app.product.settings.data_dir / "server.key").read_bytes())
+    headers = bearer(await app.operator_key())
+    body = {"key": "r8_0123456789abcdef"}
+    answer = await app.client.put(f"{ROOT}/providers/vertex", json=body, headers=headers)
+    assert answer.json()["state"] == "unknown", "it needs a project"
+    other = bootstrap.build(app.product.settings.replace(data_dir=away), small_models())
+    try:
+        await other.operator.provider_keys.adopt(await app.product.database.read(entries.all_entries()))
+        views = {row.name: row for row in await other.operator.provider_keys.view()}
+        assert (views["vertex"].source, views["vertex"].hint) == ("page", "…cdef")
+        await app.client.delete(f"{ROOT}/providers/vertex", headers=headers)
+        await other.operator.provider_keys.adopt(await app.product.database.read(entries.all_entries()))
+        views = {row.name: row for row in await other.operator.provider_keys.view()}
+        assert views["vertex"].source == ""
+    finally:
+        await other.gateway_runtime.stop()
+        await other.clients.aclose()
+        await other.database.close()
