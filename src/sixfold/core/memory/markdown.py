@@ -99,7 +99,12 @@ def split(text: str) -> MarkdownText:
 def first_heading(body: str) -> str:
     """Return the first heading without the marks of links, code and emphasis, or ""."""
     first = next(headings(body), None)
-    return plain_text(_WIKI.sub(_label_of, first.text)) if first is not None else ""
+    return label(first.text) if first is not None else ""
+
+
+def label(text: str) -> str:
+    """Return a line without the marks of links, code and emphasis."""
+    return plain_text(_WIKI.sub(_label_of, text))
 
 
 def _label_of(match: re.Match[str]) -> str:

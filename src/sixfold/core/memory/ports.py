@@ -32,6 +32,8 @@ class SearchRequest:
     # Whether snippets mark the matched words.
     marked: bool = True
     explain: bool = False
+    # Whether the last word is still being typed, so that words that begin with it are found.
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

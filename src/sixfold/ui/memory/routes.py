@@ -8,6 +8,7 @@ from sixfold.core.accounts import rights
 from sixfold.ui.auth import PageAuth
 from sixfold.ui.memory import formatting
 from sixfold.ui.memory.browsing import BrowsePages
+from sixfold.ui.memory.completion import Completions
 from sixfold.ui.memory.editing import WritePages
 from sixfold.ui.memory.files import MemoryFilePages
 from sixfold.ui.memory.reading import ReadPages
@@ -39,6 +40,11 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
         (
             RouteEntry("/memory", {"GET": page(browsing.show)}, access=rights.MEMORY_READ),
             RouteEntry("/memory/~results", {"GET": signed_in(browsing.results)}, access=rights.MEMORY_READ),
+            RouteEntry(
+                "/memory/~complete",
+                {"GET": auth.script(Completions(services).show)},
+                access=rights.MEMORY_READ,
+            ),
             RouteEntry(
                 "/memory/~new",
                 {"GET": page(writing.new), "POST": signed_in(writing.create)},

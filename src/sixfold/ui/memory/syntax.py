@@ -114,7 +114,7 @@ def _highlight(state: StateInline, silent: bool) -> bool:
 
 def _label(text: str) -> str:
     """Return the first line of a task without marks."""
-    return markdown.plain_text(text.partition("\n")[0][:_MAX_LABEL])
+    return markdown.label(text.partition("\n")[0][:_MAX_LABEL])
 
 
 def _tag(state: StateInline, silent: bool) -> bool:

@@ -113,7 +113,8 @@ function initEditor(form) {
   form.addEventListener("submit", () => { leaving = true; });
   addEventListener("beforeunload", (event) => {
     const dirty = merging || new URLSearchParams(new FormData(form)).toString() !== initial;
-    if (dirty && !leaving) event.preventDefault();
+    const kept = form.dataset.drafts && !merging;
+    if (dirty && !leaving && !kept) event.preventDefault();
   });
   addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "s") {
@@ -148,6 +149,12 @@ function initConflict(conflict, text, changed) {
     });
   }
 }
+
+// The page that follows a saved form has no editor.
+try {
+  const saved = sessionStorage.getItem("memory-saved");
+  if (saved && !one("#editor")) { localStorage.removeItem(saved); sessionStorage.removeItem("memory-saved"); }
+} catch { /* without storage there are no drafts */ }
 
 const search = one("#search"), editor = one("#editor"), tasks = one("#tasks");
 if (tasks) initTasks(tasks);

@@ -41,6 +41,8 @@ _MOST_WORDS = 48
 _LETTERS, _MANY_LETTERS = 5, 8
 # The limit on words of a query that no page has, and on the candidates for each.
 _MOST_GUESSED, _CANDIDATES = 4, 3
+# The letters of a word that is being typed, the words with them that are read, and those that are used.
+_MIN_TYPED, _MOST_SEEN, _MOST_COMPLETED = 2, 48, 8
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 # Words that have no meaning next to a time expression.
 _SAYS_NOTHING = tokens.terms("happened changed wrote written new")
@@ -215,6 +217,8 @@ def _best_pages(
         mode = "hybrid" if known.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)
     worded = parse_query(view, request.query, span=known.span)
+    if request.partial:
+        worded = _completed(view, request.query, worded)
     if mode == "semantic":
         question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
@@ -263,6 +267,15 @@ def parse_query(
         expected_kind=answer_kinds.expected_kind(text),
         timed=span is not None and not rest,
     )
+
+
+def _completed(view: IndexView, text: str, question: RankedQuery) -> RankedQuery:
+    """Return a question with the words that begin with its last one, which is still being typed."""
+    last = "".join(tokens.fold(text).split()[-1:]) if not text[-1:].isspace() else ""
+    if len(last) < _MIN_TYPED:
+        return question
+    begun = [word for word in view.containing(last, _MOST_SEEN) if word.startswith(last)][:_MOST_COMPLETED]
+    return replace(question, words={**dict.fromkeys(begun, 1.0), **question.words})
 
 
 def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:

@@ -49,6 +49,13 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
+-- name: pages_named | Return an account's pages whose last segment of the slug begins with a text, ordered by it.
+SELECT p.slug, p.title FROM page p
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.name >= :prefix AND p.name < :prefix_end
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.name, p.slug LIMIT :limit;
+
 -- name: pages_recent | Return an account's pages, most recently updated first.
 SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
@@ -83,6 +90,13 @@ GROUP BY p.type ORDER BY p.type LIMIT :limit;
 -- name: tags_counted | Count an account's pages by tag.
 SELECT t.tag AS name, COUNT(*) AS count FROM page_tag t
 WHERE t.account_id = :account_id AND t.tag > :after
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = t.page_id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+GROUP BY t.tag ORDER BY t.tag LIMIT :limit;
+
+-- name: tags_beginning | Count an account's pages by the tags that begin with a text.
+SELECT t.tag AS name, COUNT(*) AS count FROM page_tag t
+WHERE t.account_id = :account_id AND t.tag >= :prefix AND t.tag < :prefix_end
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = t.page_id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 GROUP BY t.tag ORDER BY t.tag LIMIT :limit;

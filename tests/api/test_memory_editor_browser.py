@@ -1,0 +1,144 @@
+"""The editor and the notes of the memory in a real browser: completion, drafts, tasks and graph."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api import browser
+from tests.api.app_fixture import AppFixture, running_app
+from tests.api.browser import Look
+from tests.api.test_memory_browser import RULES, axe
+from tests.api.test_memory_pages import put, read
+from tests.mcp.loopback import served
+
+pytestmark = [pytest.mark.browser, browser.needed]
+
+NOTE = """# Ann
+
+#team ==important== $x^2$
+
+- [ ] call [[companies/acme]]
+- [x] write
+- leads [[projects/zeppelin]]
+"""
+# The layout shifts of a page that no input caused.
+SHIFTS = """() => new Promise((resolve) => {
+  let sum = 0;
+  const observer = new PerformanceObserver((list) => {
+    for (const each of list.getEntries()) if (!each.hadRecentInput) sum += each.value;
+  });
+  observer.observe({ type: 'layout-shift', buffered: true });
+  requestAnimationFrame(() => requestAnimationFrame(() => resolve(sum)));
+})"""
+
+
+@pytest.fixture
+async def notes(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+    """A server with some notes, its address, a browser."""
+    async with running_app(tmp_path) as app, served(app.asgi) as url, browser.browser() as chromium:
+        await put(app, "companies/acme", "# Acme Airships\n", tags=["tea"])
+        await put(app, "projects/zeppelin", "# Zeppelin\n\n- built_by [[companies/acme]]\n")
+        await put(app, "people/ann", NOTE)
+        yield app, url, chromium
+
+
+@pytest.mark.parametrize("width", [1440, 834, 390])
+async def test_notes_fit_and_are_accessible(notes: tuple[AppFixture, str, Any], width: int) -> None:
+    app, url, chromium = notes
+    async with browser.tab(chromium, app, url, Look(width)) as tab:
+        for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/~import"):
+            await tab.open(path)
+            if path.endswith("~edit"):
+                await tab.page.wait_for_selector("#preview math")
+                await tab.page.focus("#body")
+                await tab.page.keyboard.press("Control+End")
+                await tab.page.keyboard.type("[[zep")
+                await tab.page.wait_for_selector("#completions [aria-selected=true]")
+            assert await tab.page.evaluate(SHIFTS) < 0.05, path
+            assert await tab.page.evaluate("document.documentElement.scrollWidth") <= width, path
+            result = await axe.Axe().run(tab.page, options=RULES)
+            messages = [
+                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
+                for rule in result.response["violations"]
+            ]
+            assert messages == [], (path, json.dumps(messages, indent=1))
+        await tab.open("/memory/people/ann")
+        await tab.page.click("#graph svg:visible a:has-text('Zeppelin')")
+        await tab.page.wait_for_url("**/memory/projects/zeppelin")
+
+
+async def test_tasks_are_checked_with_and_without_scripts(notes: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = notes
+    async with browser.tab(chromium, app, url) as tab:
+        await tab.open("/memory/people/ann")
+        await tab.page.click("role=checkbox[name='call companies/acme']")
+        await tab.page.wait_for_selector("role=checkbox[name='call companies/acme'][checked]")
+        assert await tab.page.evaluate("document.activeElement.className") == "task"
+        await tab.page.keyboard.press("Space")
+        await tab.page.wait_for_selector("role=checkbox[name='call companies/acme'][checked=false]")
+    assert (await read(app, "people/ann"))["version"] == 3
+    async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
+        await tab.open("/memory/people/ann")
+        await tab.page.click("role=checkbox[name='write']")
+        await tab.page.wait_for_selector("role=checkbox[name='write'][checked=false]")
+    assert "- [ ] write" in (await read(app, "people/ann"))["body"]
+
+
+async def test_links_and_tags_are_completed(notes: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = notes
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/memory/~new")
+        await page.focus("#body")
+        await page.keyboard.type("By [[airsh")
+        await page.wait_for_selector("#completions:not([hidden]) >> text=Acme Airships")
+        await page.keyboard.press("Enter")
+        assert await page.input_value("#body") == "By [[companies/acme]]"
+        await page.keyboard.type(" for #te")
+        await page.wait_for_selector("#completions li:nth-child(2)")
+        await page.keyboard.press("ArrowUp")
+        await page.keyboard.press("Tab")
+        assert await page.input_value("#body") == "By [[companies/acme]] for #team "
+        await page.keyboard.type("[[zep")
+        await page.wait_for_selector("#completions:not([hidden]) >> text=Zeppelin")
+        await page.keyboard.press("Escape")
+        assert await page.locator("#completions").is_hidden()
+        await page.keyboard.press("Control+z")
+        assert "[[companies/acme]]" in await page.input_value("#body")
+
+
+async def test_a_draft_survives_a_crash_and_ends_when_saved(notes: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = notes
+    edit = "/memory/projects/zeppelin/~edit"
+    drafts = "Object.keys(localStorage).filter((key) => key.startsWith('memory-draft:')).length"
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open(edit)
+        await page.fill("#body", "# Zeppelin\n\n- built_by [[companies/acme]]\n\nMy lost paragraph.\n")
+        await page.wait_for_function(f"() => {drafts} === 1")
+        await put(app, "projects/zeppelin", "# Zeppelin\n\nNew.\n\n- built_by [[companies/acme]]\n")
+        await tab.open(edit)
+        assert "lost" not in await page.input_value("#body")
+        await page.click("#draft >> text=Restore")
+        assert "My lost paragraph." in await page.input_value("#body")
+        await page.click("[value=save]")
+        await page.wait_for_selector(".merged")
+        assert "New." in await page.input_value("#body")
+        assert await page.locator("#draft").is_hidden()
+        await page.click("[value=save]")
+        await page.wait_for_url("**/memory/projects/zeppelin")
+        assert await page.evaluate(drafts) == 0
+        await tab.open(edit)
+        await page.fill("#body", "Nothing.\n")
+        await page.wait_for_function(f"() => {drafts} === 1")
+        await page.reload()
+        await page.click("#draft >> text=Discard")
+        assert await page.evaluate(drafts) == 0
+    body = (await read(app, "projects/zeppelin"))["body"]
+    assert "New." in body
+    assert "My lost paragraph." in body
