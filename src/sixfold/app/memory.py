@@ -10,6 +10,7 @@ from sixfold.core.database import Database
 from sixfold.core.documents import DocumentReader
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
 from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.facts.ports import ModelPrompt, ModelReply, SpendingLimits
 from sixfold.core.memory.facts.service import FactService
 from sixfold.core.memory.import_export.documents import DocumentImports
@@ -60,6 +61,7 @@ def pages(
     searcher: SearchService,
     reader: DocumentReader,
     fetcher: Fetcher,
+    blobs: BlobStore,
 ) -> MemoryService:
     """Return the service of pages."""
     allowed = MemoryLimits(
@@ -71,8 +73,9 @@ def pages(
         plans_enforced=settings.memory_plans == "enforced",
     )
     fetch = app_media.document_fetcher(settings, fetcher)
-    documents = DocumentImports(database, allowed, reader, settings.data_dir / "tmp", fetch)
-    return MemoryService(database, allowed, settings.base_url, searcher, documents)
+    files = app_media.open_files(settings, database, blobs)
+    documents = DocumentImports(database, allowed, reader, settings.data_dir / "tmp", fetch, files)
+    return MemoryService(database, allowed, settings.base_url, searcher, documents, files)
 
 
 def search(settings: Settings, database: Database) -> SearchService:

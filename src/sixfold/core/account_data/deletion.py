@@ -66,6 +66,7 @@ ERASURES = (
     "erase_collections",
     "erase_tags",
     "erase_redirects",
+    "erase_page_files",
     "erase_versions",
     "erase_pages",
     "erase_folders",

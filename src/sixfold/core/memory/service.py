@@ -11,9 +11,11 @@ from pathlib import Path
 from sixfold import errors
 from sixfold.core import pagination
 from sixfold.core.database import Database, Row
+from sixfold.core.files.files import AccountFile, AccountFiles
 from sixfold.core.memory import commands, links, pages, queries, slugs, timeline, usage
 from sixfold.core.memory.commands import PageWriter, SavedPage, WriteTerms
 from sixfold.core.memory.import_export import archive_stream as exchange
+from sixfold.core.memory.import_export import attachments
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.import_export.documents import DocumentImports, DocumentOptions
@@ -61,12 +63,14 @@ class MemoryService:
         base_url: str,
         searcher: Searcher,
         documents: DocumentImports | None = None,
+        files: AccountFiles | None = None,
     ) -> None:
         self.database = database
         self.limits = limits
         self.base_url = base_url
         self._searcher = searcher
         self._documents = documents
+        self._files = files
 
     async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages for a query."""
@@ -266,7 +270,11 @@ class MemoryService:
 
     def take_out(self, caller: Caller, *, logseq: bool = False) -> AsyncIterator[bytes]:
         """Yield a zip of all pages in chunks, in the folders of Logseq if `logseq`."""
-        return exchange.take_out(self.database, caller, logseq=logseq)
+        return exchange.take_out(self.database, caller, self._files, logseq=logseq)
+
+    async def attachment(self, caller: Caller, slug: str) -> AccountFile:
+        """Return the file of a page; raise `NotFound` if it has none."""
+        return await self.database.read(attachments.find(caller, slugs.normalize(slug)))
 
     async def file(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[PageGraphView, str]:
         """Return a page as the file that an export contains."""

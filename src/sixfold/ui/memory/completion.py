@@ -21,7 +21,7 @@ _MAX_CHARS = 100
 _LAST = "\U0010ffff"
 
 
-class Completions:
+class EditorCompletion:
     """Lists pages and tags for a beginning."""
 
     def __init__(self, services: WebServices) -> None:

@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.core.database import now
 from sixfold.core.memory import limits, mentions, merge, slugs
 from sixfold.core.memory.commands import FREELY, WriteTerms
+from sixfold.core.memory.import_export import attachments
 from sixfold.core.memory.models import Caller, Link, MemoryPage
 from sixfold.errors import SixfoldError
 from sixfold.ui.auth import PageAuth, PageUser
@@ -184,9 +185,10 @@ class WritePages:
         path = slugs.loosely(slug) or "new"
         names = await asyncio.to_thread(mentions.names_in, body, path)
         page_mentions = await self._services.database.read(mentions.of_names(caller, names, path))
-        return await render_page(
-            merge.readable(body), RenderContext(path, title, page_mentions, True, caller.account_id)
-        )
+        embedded = await asyncio.to_thread(attachments.embedded, body, path)
+        files = await self._services.database.read(attachments.of_names(caller, embedded, path))
+        context = RenderContext(path, title, page_mentions, True, caller.account_id, files=files)
+        return await render_page(merge.readable(body), context)
 
     async def _editor(self, user: PageUser, editor: EditorState) -> Response:
         return self._pages.render(

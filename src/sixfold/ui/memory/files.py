@@ -14,16 +14,19 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core import documents
+from sixfold.core.media.media import digest_of
 from sixfold.core.memory import slugs
 from sixfold.core.memory.commands import WriteTerms
+from sixfold.core.memory.import_export import archives
 from sixfold.core.memory.import_export.archives import ImportReport
-from sixfold.core.memory.import_export.documents import DocumentOptions
+from sixfold.core.memory.import_export.documents import ARCHIVES, DocumentOptions
 from sixfold.core.memory.import_export.paths import ENDINGS
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.memory.markdown import page_path
 from sixfold.ui.templating import PageTemplates
-from sixfold.web import bodies, multipart
+from sixfold.web import bodies, multipart, requests
+from sixfold.web.files import ServedFile, serve
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER
 
@@ -35,6 +38,8 @@ _FORM_ERRORS = (
     errors.InsufficientCredits,
     errors.TooLarge,
 )
+# The page may be deleted, or a key may end.
+_CACHING = "private, no-cache"
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
 
 
@@ -90,13 +95,22 @@ class MemoryFilePages:
         try:
             await asyncio.to_thread(_save, file.file, path)
             name = file.filename or ""
-            if documents.kind_of(name):
+            if documents.kind_of(name) or archives.is_attachment(name) or name.lower().endswith(ARCHIVES):
                 return await self._memory.import_document(user.caller, path, name, DocumentOptions())
             return await self._memory.take_in(user.caller, path)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def show_file(self, request: Request, user: PageUser) -> Response:
+        """Return the file of a page."""
+        file = await self._memory.attachment(user.caller, requests.path_value(request, "slug"))
+        tag = digest_of(file.blob)
+        return await serve(
+            request,
+            ServedFile(self._services.files.blobs, file.blob, file.size, file.content_type, tag, _CACHING),
+        )
 
     async def export(self, request: Request, user: PageUser) -> Response:
         """Stream all pages as a zip of Markdown files."""

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US, rfc3339
 from sixfold.core.memory import slugs
+from sixfold.core.memory.import_export import attachments
 from sixfold.core.memory.search import snippets
 from sixfold.ui.memory.markdown import page_path
 
@@ -110,6 +111,7 @@ def author(name: str) -> str:
 FILTERS: Mapping[str, Any] = {
     "ago": ago,
     "browse": browse,
+    "why_left_out": attachments.why_left_out,
     "snippet": snippet,
     "why": why,
     "words": words,

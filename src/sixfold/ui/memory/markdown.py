@@ -17,6 +17,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from sixfold.core.memory import markdown, slugs
+from sixfold.core.memory.import_export import attachments
+from sixfold.core.memory.import_export.attachments import PageFile
 from sixfold.core.memory.mentions import PageMention
 from sixfold.ui.memory import formulas, render_limits, syntax
 
@@ -44,6 +46,7 @@ class RenderContext:
     may_write: bool = False
     account_id: str = ""
     has_tasks: bool = False
+    files: Mapping[str, PageFile] | None = None
 
 
 class PageHeading(NamedTuple):
@@ -182,8 +185,7 @@ class PageRenderer(render_limits.BoundedRenderer):
     def wiki(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         meta, context = tokens[idx].meta, env["context"]
         if meta["file"]:
-            name = html.escape(meta["name"])
-            return f'<span class="attachment" title="Attachments are not imported">{name}</span>'
+            return _file(meta["name"], meta["target"], meta["text"], context)
         if not meta["target"]:
             return f'<a href="{html.escape(meta["anchor"])}">{html.escape(meta["text"])}</a>'
         mention = (context.mentions or {}).get(meta["target"])
@@ -212,6 +214,9 @@ class PageRenderer(render_limits.BoundedRenderer):
         src, alt = str(token.attrs.get("src", "")), html.escape(_words(token) or token.content)
         if _is_own_image(src):
             return f'<img src="{html.escape(src)}" alt="{alt}" loading="lazy">'
+        target = attachments.target(src, env["context"].slug)
+        if target is not None and target in (env["context"].files or {}):
+            return _file(html.unescape(alt), target, "", env["context"])
         if src.lower().startswith(("http://", "https://")):
             host = html.escape(urlsplit(src).netloc)
             label = f"{alt}, image at {host}" if alt else f"Image at {host}"
@@ -303,6 +308,23 @@ def _page_link(
         path = html.escape(page_path(mention.slug) + meta["anchor"])
         return f'<a class="wiki" href="{path}">{html.escape(text)}</a>'
     return f"{_missing_page_link(meta['target'], context)}{html.escape(text)}</a>"
+
+
+def _file(name: str, target: str, size: str, context: RenderContext) -> str:
+    """Return an embedded file: an image with `size` as its width, a player, or a link to a document."""
+    file = (context.files or {}).get(target)
+    name = html.escape(name)
+    if file is None:
+        return f'<span class="attachment" title="This file is not in the memory">{name}</span>'
+    name = name or html.escape(file.title)
+    page, source = html.escape(page_path(file.slug)), html.escape(page_path(file.slug, "file"))
+    kind = file.media_type.partition("/")[0]
+    if kind == "image":
+        width = f' width="{int(size)}"' if size.isascii() and size.isdigit() and len(size) < 5 else ""
+        return f'<a href="{page}"><img src="{source}" alt="{name}"{width} loading="lazy"></a>'
+    if kind in {"audio", "video"}:
+        return f'<{kind} controls preload="metadata" src="{source}" aria-label="{name}"></{kind}>'
+    return f'<a class="attachment" href="{source}">{name}</a> <a class="note" href="{page}">text</a>'
 
 
 def _missing_page_link(target: str, context: RenderContext) -> str:

@@ -15,6 +15,8 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.database import Transaction, now
 from sixfold.core.memory import diff, limits, links, mentions, pages, queries, slugs
+from sixfold.core.memory.import_export import attachments
+from sixfold.core.memory.import_export.attachments import PageFile
 from sixfold.core.memory.links import Backlink, GraphWalk
 from sixfold.core.memory.mentions import PageMention
 from sixfold.core.memory.models import LINK_TYPE, Caller, Link, MemoryPage
@@ -44,6 +46,7 @@ class PageData:
 
     view: PageGraphView
     mentions: dict[str, PageMention]
+    files: dict[str, PageFile]
     now: int
     walk: GraphWalk | None = None
 
@@ -56,8 +59,11 @@ class PageData:
 def _load_page(caller: Caller, slug: str, as_of: int | None) -> Transaction[PageData]:
     view = yield from queries.get_with_relations(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
+    names = attachments.embedded(view.page.body, view.page.slug)
+    files = yield from attachments.of_names(caller, names, view.page.slug)
     walk = (yield from links.walk(caller, view.page, graph.ROUTE)) if as_of is None else None
-    return PageData(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()), walk)
+    known = yield from mentions.of_page(caller, view.page, moment)
+    return PageData(view, known, files, (yield from now()), walk)
 
 
 def _of_version(
@@ -82,16 +88,19 @@ async def render_page(body: str, context: RenderContext) -> RenderedPage:
 
 
 def _from_cache(body: str, context: RenderContext) -> RenderedPage:
-    known = tuple((context.mentions or {}).items())
-    return _render_cached(body, replace(context, mentions=None), known)
+    known, files = tuple((context.mentions or {}).items()), tuple((context.files or {}).items())
+    return _render_cached(body, replace(context, mentions=None, files=None), known, files)
 
 
 @lru_cache(maxsize=256)
 def _render_cached(
-    body: str, context: RenderContext, known: tuple[tuple[str, PageMention], ...]
+    body: str,
+    context: RenderContext,
+    known: tuple[tuple[str, PageMention], ...],
+    files: tuple[tuple[str, PageFile], ...],
 ) -> RenderedPage:
     """Cache `render`, the slowest part of a page; the account in the key prevents timing attacks."""
-    return render(body, replace(context, mentions=dict(known)))
+    return render(body, replace(context, mentions=dict(known), files=dict(files)))
 
 
 def slug_of(request: Request) -> str:
@@ -127,7 +136,13 @@ class ReadPages:
         page, caller = data.view.page, user.caller
         may_write = caller.may_change(page.collections) and data.view.at is None
         context = RenderContext(
-            page.slug, page.title, data.mentions, may_write, caller.account_id, has_tasks=may_write
+            page.slug,
+            page.title,
+            data.mentions,
+            may_write,
+            caller.account_id,
+            has_tasks=may_write,
+            files=data.files,
         )
         written = [link for link in data.view.links if link.origin != "inferred"]
         response = self._pages.render(

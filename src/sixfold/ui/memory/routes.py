@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from sixfold.core.accounts import rights
 from sixfold.ui.auth import PageAuth
 from sixfold.ui.memory import formatting
 from sixfold.ui.memory.browsing import BrowsePages
-from sixfold.ui.memory.completion import Completions
+from sixfold.ui.memory.completion import EditorCompletion
 from sixfold.ui.memory.editing import WritePages
 from sixfold.ui.memory.files import MemoryFilePages
 from sixfold.ui.memory.reading import ReadPages
@@ -28,12 +28,6 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
     writing, files = WritePages(services, pages, auth), MemoryFilePages(services, pages, auth)
     page_bytes = services.settings.memory_page_bytes * _MAX_ENCODED_BYTES + _SMALL_FORM_BYTES
     page, signed_in = auth.page, auth.signed_in
-    actions = {
-        "restore": writing.restore,
-        "delete": writing.delete,
-        "link": writing.review_link,
-        "task": writing.set_task,
-    }
     return ApiGroup(
         "memory-pages",
         pages.error_page,
@@ -42,7 +36,7 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
             RouteEntry("/memory/~results", {"GET": signed_in(browsing.results)}, access=rights.MEMORY_READ),
             RouteEntry(
                 "/memory/~complete",
-                {"GET": auth.script(Completions(services).show)},
+                {"GET": auth.script(EditorCompletion(services).show)},
                 access=rights.MEMORY_READ,
             ),
             RouteEntry(
@@ -71,6 +65,9 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
+                "/memory/{slug:path}/~file", {"GET": auth.script(files.show_file)}, access=rights.MEMORY_READ
+            ),
+            RouteEntry(
                 "/memory/{slug:path}/~history", {"GET": page(reading.history)}, access=rights.MEMORY_READ
             ),
             RouteEntry(
@@ -79,16 +76,22 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
                 _SMALL_FORM_BYTES,
                 access=rights.MEMORY_WRITE,
             ),
-            *(
-                RouteEntry(
-                    f"/memory/{{slug:path}}/~{action}",
-                    {"POST": signed_in(handler)},
-                    _SMALL_FORM_BYTES,
-                    access=rights.MEMORY_WRITE,
-                )
-                for action, handler in actions.items()
-            ),
+            *_actions(writing, auth),
             RouteEntry("/memory/{slug:path}", {"GET": page(reading.show)}, access=rights.MEMORY_READ),
         ),
         prefixes=("/memory/",),
     )
+
+
+def _actions(writing: WritePages, auth: PageAuth) -> Iterator[RouteEntry]:
+    """Yield the routes of the small forms that change a page."""
+    for action, handler in (
+        ("restore", writing.restore),
+        ("delete", writing.delete),
+        ("link", writing.review_link),
+        ("task", writing.set_task),
+    ):
+        methods = {"POST": auth.signed_in(handler)}
+        yield RouteEntry(
+            f"/memory/{{slug:path}}/~{action}", methods, _SMALL_FORM_BYTES, access=rights.MEMORY_WRITE
+        )

@@ -13,11 +13,12 @@ from typing import IO, cast
 
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
+from sixfold.core.files.files import AccountFiles, FileNotFound
 from sixfold.core.memory.commands import PageWriter
-from sixfold.core.memory.import_export import archives, paths
+from sixfold.core.memory.import_export import archives, attachments, paths
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ArchiveMember, DocumentFolder, ImportReport
-from sixfold.core.memory.models import Caller
+from sixfold.core.memory.models import Caller, MemoryPage
 
 # The earliest time that a zip can store.
 _OLDEST = (1980, 1, 1, 0, 0, 0)
@@ -94,8 +95,10 @@ class ArchiveSink:
         return data
 
 
-async def take_out(database: Database, caller: Caller, *, logseq: bool = False) -> AsyncIterator[bytes]:
-    """Yield a zip of all pages that the caller can see, piece by piece.
+async def take_out(
+    database: Database, caller: Caller, stored: AccountFiles | None = None, *, logseq: bool = False
+) -> AsyncIterator[bytes]:
+    """Yield a zip of all pages that the caller can see, with their files, piece by piece.
 
     With `logseq`, files are in the folders of Logseq, with its settings and the slugs as aliases.
     """
@@ -107,8 +110,43 @@ async def take_out(database: Database, caller: Caller, *, logseq: bool = False) 
         after = batch[-1].page.slug
         await asyncio.to_thread(_write, archive, names, batch)
         yield sink.drain()
+        for exported in batch:
+            async for piece in _file_pieces(caller, stored, exported, (archive, names, sink)):
+                yield piece
     await asyncio.to_thread(archive.close)
     yield sink.drain()
+
+
+async def _file_pieces(
+    caller: Caller,
+    stored: AccountFiles | None,
+    exported: import_export_files.ExportedPage,
+    into: tuple[zipfile.ZipFile, import_export_files.ImportPaths, ArchiveSink],
+) -> AsyncIterator[bytes]:
+    """Yield the file of a page as a member of the archive; one that is missing is left out."""
+    archive, names, sink = into
+    if stored is None or not exported.file_id:
+        return
+    try:
+        file = await stored.get(attachments.tenant(caller), exported.file_id)
+        pieces = stored.read(file)
+        piece = await anext(pieces, b"")
+    except (FileNotFound, KeyError):
+        return
+    with archive.open(_info(names.of_file(exported.page), exported.page), "w", force_zip64=True) as member:
+        while piece:
+            await asyncio.to_thread(member.write, piece)
+            yield sink.drain()
+            piece = await anext(pieces, b"")
+    yield sink.drain()
+
+
+def _info(name: str, page: MemoryPage) -> zipfile.ZipInfo:
+    moment = datetime.fromtimestamp(page.updated_at / SECOND_US, UTC).timetuple()[:6]
+    info = zipfile.ZipInfo(name, max(_OLDEST, moment))
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = _PLAIN_FILE
+    return info
 
 
 def _write(
@@ -117,8 +155,6 @@ def _write(
     batch: Sequence[import_export_files.ExportedPage],
 ) -> None:
     for exported in batch:
-        moment = datetime.fromtimestamp(exported.page.updated_at / SECOND_US, UTC).timetuple()[:6]
-        info = zipfile.ZipInfo(names.of(exported.page), max(_OLDEST, moment))
-        info.compress_type = zipfile.ZIP_DEFLATED
-        info.external_attr = _PLAIN_FILE
-        archive.writestr(info, exported.text(alias=names.logseq).encode())
+        if not exported.is_only_file:
+            info = _info(names.of(exported.page), exported.page)
+            archive.writestr(info, exported.text(alias=names.logseq).encode())

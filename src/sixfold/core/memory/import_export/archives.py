@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import io
 import lzma
-import re
 import secrets
 import stat
 import tarfile
@@ -21,7 +20,7 @@ from typing import IO, Any, cast
 from sixfold import errors
 from sixfold.core import documents
 from sixfold.core.input_limits.budget import InputBudget, Limit
-from sixfold.core.memory.import_export import paths
+from sixfold.core.memory.import_export import attachments, paths
 from sixfold.core.memory.limits import MemoryLimits
 
 MAX_ERRORS = 1_000
@@ -44,7 +43,6 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NO_ARCHIVE = "The file is no zip or tar archive that can be read"
 _ENCRYPTED = 1
 _UTF8_NAME = 0x800
-_NOT_PAGES = re.compile(r"__MACOSX/|([^/]+/)?logseq/(bak|version-files)/|(.*/)?\._[^/]*$", re.DOTALL)
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 
@@ -207,7 +205,7 @@ def _zipped(
     with _opened(archive, limits) as opened:
         for info in _listed(opened, budget):
             path = _zip_name(info)
-            if not is_page(path) and not (folder is not None and is_document(path)):
+            if not is_page(path) and not (folder is not None and is_file(path)):
                 report.leave_out(path)
             elif stat.S_ISLNK(info.external_attr >> 16):
                 yield ArchiveMember(path, error="is a link, which is not followed")
@@ -346,7 +344,7 @@ def _tarred(
 ) -> Iterator[ArchiveMember]:
     with _members(archive, limits) as members:
         for member in members:
-            if not is_page(member.name) and not (folder is not None and is_document(member.name)):
+            if not is_page(member.name) and not (folder is not None and is_file(member.name)):
                 report.leave_out(member.name)
             elif not member.isreg():
                 yield ArchiveMember(member.name, error="is a link or a device, which is not followed")
@@ -453,18 +451,22 @@ def _xz() -> lzma.LZMADecompressor:
 
 def is_page(path: str) -> bool:
     """Return whether a path is a markdown file outside of hidden and application folders."""
-    return path.lower().endswith(paths.ENDINGS) and _is_visible(path)
+    return path.lower().endswith(paths.ENDINGS) and paths.is_visible(path)
 
 
 def is_document(path: str) -> bool:
     """Return whether a path is another document outside of hidden and application folders."""
-    return bool(documents.kind_of(path)) and not is_page(path) and _is_visible(path)
+    return bool(documents.kind_of(path)) and not is_page(path) and paths.is_visible(path)
 
 
-def _is_visible(path: str) -> bool:
-    if _NOT_PAGES.match(path):
-        return False
-    return not any(part.startswith(".") and part.strip(".") for part in path.split("/")[:-1])
+def is_file(path: str) -> bool:
+    """Return whether a path is a document or an attachment."""
+    return is_document(path) or is_attachment(path)
+
+
+def is_attachment(path: str) -> bool:
+    """Return whether a path is an image, sound or video outside of hidden and application folders."""
+    return attachments.is_attachment(path) and paths.is_visible(path)
 
 
 def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:

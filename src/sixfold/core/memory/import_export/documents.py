@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from sixfold import errors
 from sixfold.core import documents
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.documents import Document, DocumentBlock, DocumentReader
+from sixfold.core.files.files import AccountFiles, FileDetails
 from sixfold.core.memory import commands, frontmatter, limits, pages, slugs
 from sixfold.core.memory.commands import PageWriter, WriteTerms
-from sixfold.core.memory.import_export import archive_stream, archives, files
+from sixfold.core.memory.import_export import archive_stream, archives, attachments, files
 from sixfold.core.memory.import_export.archive_stream import DocumentMembers
 from sixfold.core.memory.import_export.archives import (
     ArchiveMember,
@@ -31,6 +33,7 @@ from sixfold.core.memory.import_export.archives import (
 from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.pages import PageFilter
+from sixfold.core.provenance.formats import media_types
 
 PAGE_TYPE = "document"
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
@@ -69,12 +72,14 @@ class DocumentImports:
         reader: DocumentReader,
         scratch: Path,
         fetch: FetchDocument,
+        stored: AccountFiles | None = None,
     ) -> None:
         self._database = database
         self._limits = page_limits
         self._reader = reader
         self._scratch = scratch
         self._fetch = fetch
+        self._stored = stored
 
     @property
     def file_bytes(self) -> int:
@@ -144,26 +149,67 @@ class DocumentImports:
         self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport
     ) -> None:
         """Import one document, which replaces the pages of an earlier version of it."""
-        if member.file is None:
-            raise errors.BadRequest(f"{member.path} has no content")
-        slug = slugs.loosely(slugs.without_ids(member.path))
-        if slug is None or len(slug) > _MAX_SLUG:
-            raise errors.BadRequest(f"The path of a document must have 1 to {_MAX_SLUG} valid characters")
-        digest = await asyncio.to_thread(_digest, member.file)
+        if archives.is_attachment(member.path):
+            await self._take_attachment(writer, member, options, report)
+            return
+        path, slug = _named(member), _slug(member)
+        digest = await asyncio.to_thread(_digest, path)
         known = await self._database.read(_known(writer.caller, slug))
         if known is not None and frontmatter.value(known[0], "source_sha256") == digest:
             report.skipped += 1
             _list(report, DocumentResult(member.path, slug, known[1], 0, changed=False))
             return
-        document = await self._reader.read(member.file, member.path, writer.caller.account_id)
+        document = await self._reader.read(path, member.path, writer.caller.account_id)
         name = PurePosixPath(member.path).name
         written = await asyncio.to_thread(compose, document, slug, name, digest, options)
         self._check_sizes(written)
         part = await self._write(writer, written, slug, digest)
         report.add(part)
         if not part.errors:
+            if name.lower().endswith(".pdf"):
+                await self._store(writer.caller, slug, member, attachments.PDF)
             title = document.title or name
             _list(report, DocumentResult(member.path, slug, title, len(written), changed=True))
+
+    async def _take_attachment(
+        self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport
+    ) -> None:
+        """Import an image, sound or video as a page that shows it; other content is left out."""
+        path, name = _named(member), PurePosixPath(member.path).name
+        slug, digest = _slug(member), await asyncio.to_thread(_digest, path)
+        head = await asyncio.to_thread(_read, path, media_types.HEAD_BYTES)
+        media_type = media_types.sniff(head)
+        if self._stored is None or not attachments.is_stored(media_type):
+            report.leave_out(member.path)
+            return
+        known = await self._database.read(_known(writer.caller, slug))
+        if known is not None and frontmatter.value(known[0], "source_sha256") == digest:
+            report.skipped += 1
+            return
+        fields: dict[str, frontmatter.Value] = {
+            "title": name,
+            "type": attachments.PAGE_TYPE,
+            "source_sha256": digest,
+            "tags": options.tags,
+            "collections": options.collections,
+        }
+        text = f"{frontmatter.update('', fields)}![[{slug}]]\n"
+        part = await self._write(writer, [ArchiveMember(f"{member.path}.md", text)], slug, digest)
+        report.add(part)
+        if not part.errors:
+            await self._store(writer.caller, slug, member, media_type)
+
+    async def _store(self, caller: Caller, slug: str, member: ArchiveMember, media_type: str) -> None:
+        """Store the file of a page."""
+        if self._stored is None or member.file is None:
+            return
+        details = FileDetails(PurePosixPath(member.path).name, attachments.PURPOSE, media_type)
+        path = await asyncio.to_thread(_copied, member.file, self._scratch)
+        try:
+            file = await self._stored.create(attachments.tenant(caller), details, path)
+            await self._database.write(attachments.put(caller, slug, file))
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     def _check_sizes(self, written: Sequence[ArchiveMember]) -> None:
         for page in written:
@@ -183,6 +229,27 @@ class DocumentImports:
                 batch = []
         report.add(await self._database.write(_complete(writer, [*batch, first], naming, (slug, digest))))
         return report
+
+
+def _named(member: ArchiveMember) -> Path:
+    if member.file is None:
+        raise errors.BadRequest(f"{member.path} has no content")
+    return member.file
+
+
+def _slug(member: ArchiveMember) -> str:
+    slug = slugs.loosely(slugs.without_ids(member.path))
+    if slug is None or len(slug) > _MAX_SLUG:
+        raise errors.BadRequest(f"The path of a document must have 1 to {_MAX_SLUG} valid characters")
+    return slug
+
+
+def _copied(source: Path, folder: Path) -> Path:
+    """Return a copy of a file, as storing a file moves it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target = folder / f"attachment-{secrets.token_hex(16)}"
+    shutil.copyfile(source, target)
+    return target
 
 
 def _list(report: ImportReport, document: DocumentResult) -> None:

@@ -24,7 +24,7 @@ from sixfold.core.memory import (
     usage,
 )
 from sixfold.core.memory.commands import PageWriter, check_slug, differs
-from sixfold.core.memory.import_export import paths
+from sixfold.core.memory.import_export import attachments, paths
 from sixfold.core.memory.import_export.archives import ArchiveMember, ImportReport, is_page
 from sixfold.core.memory.import_export.archives import file as checked_file
 from sixfold.core.memory.limits import MemoryLimits
@@ -185,6 +185,13 @@ class ExportedPage:
     links: Sequence[tuple[str, str, str]]
     entries: Sequence[TimelineEntry]
     old_slugs: tuple[str, ...]
+    file_id: str = ""
+
+    @property
+    def is_only_file(self) -> bool:
+        """Whether the page has nothing but its file, from which an import creates it again."""
+        page = self.page
+        return bool(self.file_id) and page.type == attachments.PAGE_TYPE and page.version == 1
 
     def text(self, *, alias: bool = False) -> str:
         """Return the page as a file; exports call this in a thread, as large pages take milliseconds.
@@ -216,8 +223,15 @@ def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]
     old = yield from pages.old_slugs(exported_pages)
     added_links = yield from links.all_of_calls(exported_pages)
     added_entries = yield from timeline.all_of_calls(exported_pages)
+    stored = yield from attachments.of_pages(caller.account_id, [page.id for page in exported_pages])
     return tuple(
-        ExportedPage(page, added_links.get(page.id, ()), added_entries.get(page.id, ()), old.get(page.id, ()))
+        ExportedPage(
+            page,
+            added_links.get(page.id, ()),
+            added_entries.get(page.id, ()),
+            old.get(page.id, ()),
+            stored.get(page.id, ("", ""))[0],
+        )
         for page in exported_pages
     )
 
@@ -247,5 +261,12 @@ class ImportPaths:
         while name in self._used:
             name = own if number == 1 else f"{own[:-3]}-{number}.md"
             number += 1
+        self._used.add(name)
+        return name
+
+    def of_file(self, page: MemoryPage) -> str:
+        """Return the path of the file that a page has."""
+        own = page.path.removesuffix(".md") if page.path else page.slug
+        name = own if own not in self._used else page.slug
         self._used.add(name)
         return name

@@ -18,6 +18,7 @@ MAX_CHARS = 1_000
 # This file identifies the folder of an outliner.
 SETTINGS = "logseq/config.edn"
 _SETTINGS = re.compile(rf"([^/]+/)?{re.escape(SETTINGS)}")
+_NOT_PAGES = re.compile(r"__MACOSX/|([^/]+/)?logseq/(bak|version-files)/|(.*/)?\._[^/]*$", re.DOTALL)
 _FILE_OF_DAY = re.compile(r"journals/(\d{4})_(\d{2})_(\d{2})")
 _DAY = re.compile(r"journals/(\d{4})-(\d{2})-(\d{2})")
 
@@ -54,3 +55,10 @@ def file(slug: str, outliner: str | None = None) -> str:
     day = _DAY.fullmatch(name)
     plain = f"journals/{'_'.join(day.groups())}" if day else f"pages/{name.replace('/', '___')}"
     return f"{outliner}{plain}.md"
+
+
+def is_visible(path: str) -> bool:
+    """Return whether a path is outside of hidden and application folders."""
+    if _NOT_PAGES.match(path):
+        return False
+    return not any(part.startswith(".") and part.strip(".") for part in path.split("/")[:-1])

@@ -209,6 +209,9 @@ DELETE FROM page_tag WHERE account_id = :account_id;
 -- name: erase_redirects | Delete the redirects from former slugs of an account's pages.
 DELETE FROM page_redirect WHERE account_id = :account_id;
 
+-- name: erase_page_files | Forget the files of an account's pages.
+DELETE FROM page_file WHERE account_id = :account_id;
+
 -- name: erase_versions | Delete all versions of an account's pages.
 DELETE FROM page_version WHERE account_id = :account_id;
 

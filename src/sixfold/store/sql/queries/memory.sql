@@ -412,6 +412,15 @@ ORDER BY p.slug LIMIT :limit;
 SELECT p.id, p.slug, p.title, p.collections FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));
 
+-- name: page_files | Return the files of pages.
+SELECT f.page_id, f.file_id, f.media_type FROM page_file f
+WHERE f.account_id = :account_id AND f.page_id IN (SELECT value FROM json_each(:ids));
+
+-- name: page_file_put | Set the file of a page.
+INSERT INTO page_file (page_id, account_id, file_id, media_type)
+VALUES (:page_id, :account_id, :file_id, :media_type)
+ON CONFLICT (page_id) DO UPDATE SET file_id = excluded.file_id, media_type = excluded.media_type;
+
 -- name: memory_batches_spent | Return what an account's requests to the memory's model have cost since a time, with reservations.
 SELECT COALESCE(SUM(cost + reserved), 0) AS spent FROM memory_batch
 WHERE account_id = :account_id AND created_at >= :since;

@@ -206,6 +206,11 @@ SELECT p.id, p.slug, p.title, p.collections FROM json_array_elements_text(:ids::
 CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
+-- name: page_files | Return the files of pages.
+SELECT f.page_id, f.file_id, f.media_type FROM json_array_elements_text(:ids::json) AS wanted (id)
+JOIN page_file f ON f.page_id = wanted.id
+WHERE f.account_id = :account_id;
+
 -- name: folders_changed | Add differences to the page counts of folders.
 INSERT INTO memory_folder (account_id, parent, name, pages)
 SELECT :account_id, j.value ->> 0, j.value ->> 1, (j.value ->> 2)::bigint

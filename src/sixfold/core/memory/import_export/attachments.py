@@ -1,0 +1,145 @@
+"""Files of pages: images, sound, videos and PDF files that an import stored, and where texts embed them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Query, Transaction, one
+from sixfold.core.files import files
+from sixfold.core.files.files import AccountFile
+from sixfold.core.memory import links, markdown, pages, slugs
+from sixfold.core.memory.import_export import paths
+from sixfold.core.memory.models import Caller
+
+PAGE_TYPE = "attachment"
+# The purpose of these files among those of an account.
+PURPOSE = "memory"
+PDF = "application/pdf"
+ENDINGS = (
+    *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".bmp"),
+    *(".mp3", ".wav", ".ogg", ".m4a", ".flac", ".mp4", ".webm", ".mov"),
+)
+# Kinds of files that programs for notes write.
+_LEFT_OUT = {
+    ".canvas": "a canvas of Obsidian, which has no text",
+    ".base": "a view of Obsidian's properties",
+    ".edn": "settings of Logseq",
+    ".css": "styles",
+    ".js": "a program",
+    ".csv": "a table; its rows are pages of their own in exports of Notion",
+    ".svg": "SVG images can contain programs",
+    ".zip": "an archive within the archive: import it by itself",
+}
+_MEDIA = ("image/", "audio/", "video/")
+_MAX_EMBEDDED = 200
+_WIKI = re.compile(r"!\[\[([^\[\]\n|#]{1,500})")
+_IMAGE = re.compile(r"!\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?)>?(?:[ ]+\"[^\"\n]*\")?\)")
+
+
+class PageFile(NamedTuple):
+    """The file of a page: the page's slug and title, and the media type."""
+
+    slug: str
+    title: str
+    media_type: str
+
+
+def is_attachment(path: str) -> bool:
+    """Return whether a path is that of an image, sound or video."""
+    return path.lower().endswith(ENDINGS)
+
+
+def is_stored(media_type: str) -> bool:
+    """Return whether a file of this type, found by its content, is stored."""
+    return media_type.startswith(_MEDIA) and media_type != "image/svg+xml"
+
+
+def why_left_out(path: str) -> str:
+    """Return why a file was left out of an import."""
+    if not paths.is_visible(path):
+        return "settings or a hidden folder"
+    ending = PurePosixPath(path).suffix.lower()
+    if ending in _LEFT_OUT:
+        return _LEFT_OUT[ending]
+    if is_attachment(path):
+        return "its content is no image, sound or video that this server shows"
+    return f"{ending or 'a file without an ending'} is no page, document, image, sound or video"
+
+
+def target(name: str, slug: str) -> str | None:
+    """Return the slug that an embedded image with a relative path means in the text of a page."""
+    path = PurePosixPath(name)
+    if not path.suffix or path.suffix.lower() == ".md":
+        return None
+    return markdown.file_target(name, slugs.parent(slug))
+
+
+def embedded(body: str, slug: str) -> frozenset[str]:
+    """Return the slugs of the files that a text embeds: `![[lamp.png]]` and `![](lamp.png)`."""
+    if "![" not in body:
+        return frozenset()
+    text = markdown.without_code(body)
+    references = (markdown.parse_reference(match[1]) for match in _WIKI.finditer(text))
+    found = [each.target for each in references if each is not None]
+    found += filter(None, (target(match[1], slug) for match in _IMAGE.finditer(text)))
+    return frozenset(list(dict.fromkeys(found))[:_MAX_EMBEDDED])
+
+
+def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dict[str, PageFile]]:
+    """Return the files of the pages that names mean in the text of a page, if the caller sees them."""
+    folder = slugs.parent(slug)
+    resolved = yield from links.targets(caller.account_id, [(name, folder) for name in names])
+    if not resolved:
+        return {}
+    found = yield from of_pages(caller.account_id, sorted({target.id for target in resolved.values()}))
+    rows = yield Query("pages_titled", {"account_id": caller.account_id, "ids": pages.encode(list(found))})
+    seen = {
+        row["id"]: PageFile(row["slug"], row["title"], found[row["id"]][1])
+        for row in rows
+        if caller.sees(tuple(pages.names_of(row["collections"])))
+    }
+    return {name: seen[page.id] for (name, _), page in resolved.items() if page.id in seen}
+
+
+def of_pages(account_id: str, ids: Sequence[str]) -> Transaction[dict[str, tuple[str, str]]]:
+    """Return the id and the media type of the file of each page that has one."""
+    rows = yield Query("page_files", {"account_id": account_id, "ids": pages.encode(list(ids))})
+    return {row["page_id"]: (row["file_id"], row["media_type"]) for row in rows}
+
+
+def put(caller: Caller, slug: str, file: AccountFile) -> Transaction[None]:
+    """Set the file of a page, and delete the file that it had."""
+    located = yield from pages.find(caller, slug)
+    old = yield from of_pages(caller.account_id, [located.page.id])
+    yield Query(
+        "page_file_put",
+        {
+            "page_id": located.page.id,
+            "account_id": caller.account_id,
+            "file_id": file.id,
+            "media_type": file.content_type,
+        },
+    )
+    for file_id, _ in old.values():
+        row = yield from one("file_by_id", **tenant(caller).row, id=file_id)
+        if row is not None:
+            yield from files.delete(tenant(caller), file_id)
+
+
+def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
+    """Return the file of a page that the caller sees; raise `NotFound`."""
+    located = yield from pages.find(caller, slug)
+    found = yield from of_pages(caller.account_id, [located.page.id])
+    if not found:
+        raise errors.NotFound(f"Page {slug} has no file")
+    return (yield from files.find(tenant(caller), found[located.page.id][0]))
+
+
+def tenant(caller: Caller) -> Tenant:
+    """Return the tenant of the files, which are those of the account, as its pages are."""
+    return Tenant(caller.account_id)

@@ -1,0 +1,131 @@
+"""Images, sound and other files of notes: imported, shown where texts embed them, and exported."""
+
+from __future__ import annotations
+
+import io
+import wave
+import zipfile
+
+import pytest
+from PIL import Image
+
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import AppFixture, bearer
+from tests.api.test_memory_pages import shown
+from tests.api.test_pages import signed_in
+
+NOTE = """# Lamp
+
+![[Lamp.png|300]] ![[hum.wav]] ![a lamp](files/Lamp.png) ![[gone.png]] ![[fake.png]]
+
+`![[Lamp.png]]`
+"""
+
+
+def picture(color: str = "red") -> bytes:
+    """Return a PNG."""
+    data = io.BytesIO()
+    Image.new("RGB", (40, 30), color).save(data, "PNG")
+    return data.getvalue()
+
+
+def sound() -> bytes:
+    """Return a WAV file."""
+    data = io.BytesIO()
+    with wave.open(data, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(b"\0\0" * 800)
+    return data.getvalue()
+
+
+def vault(**changed: bytes) -> bytes:
+    """Return a zip of a vault of Obsidian."""
+    files = {
+        "Lamp note.md": NOTE.encode(),
+        "files/Lamp.png": picture(),
+        "files/hum.wav": sound(),
+        "files/fake.png": b"<script>1</script>",
+        ".obsidian/app.json": b"{}",
+        "board.canvas": b"{}",
+        **changed,
+    }
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+async def imported(app: AppFixture, data: bytes, name: str = "vault.zip") -> str:
+    """Import a file in the browser's form, and return the page of the report."""
+    token = await signed_in(app)
+    form = {"csrf": token}
+    response = await app.client.post("/memory/~import", files={"file": (name, data)}, data=form)
+    assert response.status_code == 200, response.text
+    return response.text
+
+
+async def test_attachments_are_imported_shown_and_exported(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    report = await imported(app, vault())
+    assert "<b>3</b> created" in report
+    for name, why in (
+        ("files/fake.png", "its content is no image"),
+        (".obsidian/app.json", "settings"),
+        ("board.canvas", "a canvas of Obsidian"),
+    ):
+        line = report[report.index(f">{name}<") :].partition("</li>")[0]
+        assert why in line
+    page = (await shown(app, "/memory/lamp-note")).text
+    image = (
+        '<a href="/memory/files/lamp.png"><img src="/memory/files/lamp.png/~file" alt="Lamp.png" width="300"'
+    )
+    assert image in page
+    assert 'alt="a lamp" loading' in page
+    assert '<audio controls preload="metadata" src="/memory/files/hum.wav/~file"' in page
+    assert page.count("This file is not in the memory") == 2
+    assert "<code>![[Lamp.png]]</code>" in page
+    assert '<img src="/memory/files/lamp.png/~file"' in (await shown(app, "/memory/files/lamp.png")).text
+    file = await shown(app, "/memory/files/lamp.png/~file")
+    assert file.content == picture()
+    assert file.headers["Content-Type"] == "image/png"
+    assert "sandbox" in file.headers["Content-Security-Policy"]
+    part = await app.client.get("/memory/files/hum.wav/~file", headers={**app.bearer, "Range": "bytes=0-3"})
+    assert (part.status_code, part.content) == (206, b"RIFF")
+    out = (await app.client.get("/memory/~export")).content
+    with zipfile.ZipFile(io.BytesIO(out)) as archive:
+        assert sorted(archive.namelist()) == ["Lamp note.md", "files/Lamp.png", "files/hum.wav"]
+        assert archive.read("files/Lamp.png") == picture()
+        assert archive.read("Lamp note.md").decode() == NOTE
+    assert "<b>0</b> created, <b>0</b> updated, <b>3</b> unchanged" in await imported(app, out)
+
+
+async def test_a_new_file_replaces_the_previous_one(app: AppFixture) -> None:
+    await imported(app, picture(), "lamp.png")
+    await imported(app, picture("blue"), "lamp.png")
+    assert (await shown(app, "/memory/lamp.png/~file")).content == picture("blue")
+    listed = await app.client.get("/v1/files", headers=app.bearer)
+    assert [(file["filename"], file["purpose"]) for file in listed.json()["data"]] == [("lamp.png", "memory")]
+    await app.client.delete("/api/pages/lamp.png", headers=app.bearer)
+    assert (await shown(app, "/memory/lamp.png/~file")).status_code == 404
+
+
+async def test_a_limited_key_sees_no_file_of_other_pages(app: AppFixture) -> None:
+    await imported(app, vault())
+    note = {"body": "![[lamp.png]]", "collections": ["c"]}
+    await app.client.put("/api/pages/c/note", json=note, headers=app.bearer)
+    key = await app.limited_key(Scope(collections=("c",)))
+    assert (await shown(app, "/memory/files/lamp.png/~file", key)).status_code == 404
+    assert "~file" not in (await shown(app, "/memory/c/note", key)).text
+    assert "~file" in (await shown(app, "/memory/c/note")).text
+    other = await app.visitor().get("/memory/files/lamp.png/~file", headers=bearer("sf_x"))
+    assert other.status_code in {401, 403}
+
+
+@pytest.mark.parametrize("name", ["evil.svg", "page.png"])
+async def test_files_with_programs_are_left_out(app: AppFixture, name: str) -> None:
+    report = await imported(app, vault(**{name: b"<svg onload='alert(1)'/>"}))
+    assert f">{name}<" in report
+    assert (await shown(app, f"/memory/{name}/~file")).status_code == 404
