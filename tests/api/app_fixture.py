@@ -20,6 +20,7 @@ from sixfold.core import money
 from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.rights import Rights
 from sixfold.settings import Settings
 from sixfold.web.app import WebApp
 from tests.api import described
@@ -78,9 +79,10 @@ class AppFixture:
         result = keys.create(self.operator.id, granted=rights.ALL)
         return (await self.product.database.write(result)).api_key
 
-    async def limited_key(self, scope: Scope) -> str:
+    async def limited_key(self, scope: Scope, granted: Rights | None = None) -> str:
         """Return another key of the first account."""
-        return (await self.product.database.write(keys.create(self.account.id, scope))).api_key
+        created = keys.create(self.account.id, scope, granted=granted)
+        return (await self.product.database.write(created)).api_key
 
     def visitor(self, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
         """Return a client without cookies, from another address."""

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.rights import Rights
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import CREATES, ROUTES, WRITES
 
@@ -291,7 +292,7 @@ async def test_limited_key_sees_its_collections_read_key_cannot_write(app: AppFi
     scoped_key = await app.limited_key(Scope(collections=("a",)))
     reads = await app.limited_key(Scope(collections=("a",), read_only=True))
     reader = await app.limited_key(Scope(read_only=True))
-    service = await app.limited_key(Scope(services=("ra1",)))
+    service = await app.limited_key(Scope(services=("ra1",)), Rights.RUN)
     for route in ROUTES:
         inside, outside = [await asked(app, route, slug, reads) for slug in ("open", "closed")]
         if route in WRITES:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.rights import Rights
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.tools import paginate
 from tests.api.app_fixture import AppFixture, running_app
@@ -264,7 +265,7 @@ async def test_a_key_of_some_collections_sees_those_alone(app: AppFixture, agent
 
 
 async def test_a_key_of_some_services_runs_those_and_remembers_nothing(app: AppFixture) -> None:
-    limited = Agent(app, await app.limited_key(Scope(services=("ra1",))))
+    limited = Agent(app, await app.limited_key(Scope(services=("ra1",)), Rights.RUN))
     assert {tool["name"] for tool in (await limited.result("tools/list"))["tools"]} == MAKING
     assert (await limited.call("run", model="ra1", input={"prompt": "a cat"}))["status"] == "succeeded"
     assert "may not use anime" in await limited.refused("run", model="anime", input={"prompt": "a cat"})
