@@ -80,6 +80,11 @@ def test_whole_numbers_are_snapped_and_none_is_the_default(given_width: object, 
     assert inputs.check(DESCRIPTORS, {"prompt": "x", "width": given_width})["width"] == width
 
 
+@pytest.mark.parametrize("width", [63, 57, 2049, 2055, 10**400])
+def test_limits_apply_before_a_number_is_rounded(width: int) -> None:
+    assert _problems({"prompt": "x", "width": width})["width"].startswith("width must be from 64 to 2048")
+
+
 def test_empty_text_is_a_value_except_for_urls() -> None:
     assert _problems({"prompt": "x", "size": "", "width": "", "image": " "}) == {
         "size": "size must be one of a, b",

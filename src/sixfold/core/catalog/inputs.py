@@ -69,7 +69,7 @@ class Descriptor:
     `aliases` are further names that a request may use for the input. A text must match its `pattern` as a
     whole; `like` is an example of it. `needs` maps other inputs to the values that this input requires,
     `required_for` maps them to the values that make it required, and `unless` names the inputs that may
-    replace it.
+    replace it. An `extra` input is accepted, but it is not part of the published interface of a template.
     """
 
     name: str
@@ -90,6 +90,7 @@ class Descriptor:
     needs: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     required_for: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     unless: Sequence[str] = ()
+    extra: bool = False
 
     @property
     def public_type(self) -> str:
@@ -212,11 +213,13 @@ def _integer(descriptor: Descriptor, value: Any) -> int:
         if descriptor.choices:
             raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "int_type")
         raise _InvalidValue(f"must be a whole number{_limits(descriptor, ' of')}", "int_type")
-    if descriptor.snap:
-        number = round(number / descriptor.snap) * descriptor.snap if abs(number) < 2**53 else number
     if descriptor.choices and str(number) not in descriptor.choices:
         raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "enum")
+    # The limits apply to the number as sent, so that rounding moves no other number into them.
     _in_range(descriptor, number)
+    if descriptor.snap:
+        number = round(number / descriptor.snap) * descriptor.snap
+        _in_range(descriptor, number)
     return number
 
 
