@@ -82,8 +82,7 @@ stem-separator: audio audio - req - - | stems string two - - - two,four | format
 upscaler: image image - req - - | scale integer 4 - * * 2,4 | model string general - - - general,anime |
   face_enhance boolean false - - -
 bg-remover: image image - req - - |
-  model string isnet-general-use - - - isnet-general-use,u2net,u2netp,isnet-anime,birefnet-general |
-  box string - - 0 65535 | points string - - 0 65535 | mask image - - - -
+  model string isnet-general-use - - - isnet-general-use,u2net,u2netp,isnet-anime,birefnet-general
 depth-fx: image image - req - - | effect string parallax - - - parallax,depth,heatmap,normals |
   strength number 0.55 - 0.1 1 | seconds integer 3 - 1 6
 inpaint-cleaner: image image - req - - | mask image - req - - | grow integer 8 - 0 64 |
@@ -250,6 +249,13 @@ async def test_every_input_is_the_contracts(app: AppFixture) -> None:
             if row != wanted_of(expected, row):
                 different[f"{name}.{row[0]}"] = (row, expected)
     assert different == {}
+
+
+async def test_further_inputs_are_listed_apart(app: AppFixture) -> None:
+    schema = (await app.client.get(f"{TEMPLATES}/bg-remover")).json()["schema"]
+    assert [item["name"] for item in schema["extraInputs"]] == ["box", "points", "mask"]
+    others = (await app.client.get(f"{TEMPLATES}/upscaler")).json()["schema"]
+    assert "extraInputs" not in others
 
 
 async def test_text_has_variants_and_the_space_its_runtime(app: AppFixture) -> None:

@@ -89,11 +89,15 @@ class HardwareSchema(TypedDict):
 
 
 class TemplateInterfaceSchema(TypedDict):
-    """The inputs and outputs of a template; the last four fields are those of an imported space."""
+    """The inputs and outputs of a template; the last four fields are those of an imported space.
+
+    `extraInputs` are further optional inputs beyond the template's published interface.
+    """
 
     inputs: list[InputSchema]
     outputKind: OutputKind
     session: bool
+    extraInputs: NotRequired[list[InputSchema]]
     runtime: NotRequired[str]
     apiName: NotRequired[str | None]
     spaceId: NotRequired[str | None]
@@ -152,10 +156,13 @@ def hardware_entry(kind: Hardware) -> HardwareSchema:
 def template(metadata: Template, model: Model, idle_seconds: float | None = None) -> TemplateSchema:
     """Return one template; `idle_seconds` overrides its own value if the operator set one for all."""
     schema: TemplateInterfaceSchema = {
-        "inputs": [input_schema(item) for item in model.inputs],
+        "inputs": [input_schema(item) for item in model.inputs if not item.extra],
         "outputKind": cast("OutputKind", model.output_kind),
         "session": metadata.session,
     }
+    extra_inputs = [input_schema(item) for item in model.inputs if item.extra]
+    if extra_inputs:
+        schema["extraInputs"] = extra_inputs
     if metadata.runtime is not None:
         schema["runtime"] = metadata.runtime
         schema["apiName"] = metadata.api_name
