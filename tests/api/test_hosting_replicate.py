@@ -63,6 +63,10 @@ async def test_a_version_runs_as_its_model_does(app: AppFixture) -> None:
     assert result.metrics["predict_time"] >= 0
     named = await official.async_run(f"sixfold/anime-image:{version.id}", {"prompt": "a fox"})
     assert isinstance(named, str)
+    for field in ("version", "model"):
+        body = {field: "anime-image", "input": {"prompt": "a fox"}}
+        plain = await app.client.post(f"{BASE}/predictions", json=body, headers=app.bearer)
+        assert (plain.status_code, plain.json()["model"]) == (201, "sixfold/anime-image")
 
 
 async def test_a_prediction_is_made_followed_and_canceled(app: AppFixture) -> None:
@@ -105,6 +109,7 @@ REFUSED = [
     ("models/other/anime-image/predictions", {"input": {"prompt": "x"}}, 404),
     ("models/sixfold/text-llm/predictions", {"input": {"prompt": "x"}}, 503),
     ("predictions", {"version": "0" * 64, "input": {}}, 422),
+    ("predictions", {"version": "nothing", "input": {}}, 422),
     ("predictions", {"input": {}}, 422),
     ("predictions", {"version": "sixfold/anime-image", "input": []}, 422),
     ("predictions", {"version": "sixfold/anime-image", "input": {}, "webhook": "x"}, 422),

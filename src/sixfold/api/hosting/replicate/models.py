@@ -5,6 +5,7 @@ A model is `sixfold/NAME`, or a public name of Replicate that is mapped to one.
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,7 +139,7 @@ class ReplicateModels:
         return await self._find(f"{owner}/{name}", principal)
 
     async def by_version(self, identifier: Any, principal: Principal) -> NamedModel:
-        """Return the model for a version id, for `owner/name`, or for `owner/name:id`."""
+        """Return the model for a version id, for `owner/name`, for `owner/name:id`, or for a name alone."""
         if not isinstance(identifier, str) or not identifier:
             raise errors.InvalidInput([errors.Problem("version", "version is required", "missing")])
         if identifier in self._versions:
@@ -152,6 +153,8 @@ class ReplicateModels:
         async for own in self._services.predictions.custom_models.each(principal.account_id):
             if schemas.version_of(own.model) == identifier:
                 return NamedModel(own.model)
+        with contextlib.suppress(errors.NotFound):
+            return NamedModel(await self._services.predictions.find(identifier, principal.account_id))
         message = "version is not found"
         raise errors.InvalidInput([errors.Problem("version", message, "value_error")])
 

@@ -52,7 +52,7 @@ class ReplicateRoutes:
             if "name" in request.scope["path_params"]:
                 named = await self._models.named(request, principal)
             else:
-                named = await self._models.by_version(body.get("version"), principal)
+                named = await self._models.by_version(body.get("version", body.get("model")), principal)
             run_request = schemas.request(body, named.model.name, request.headers.get("prefer", ""))
             prediction = await self._submit(request, principal, run_request, named.public, idempotency_id)
             if run_request.wait_seconds:
