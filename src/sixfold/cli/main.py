@@ -473,7 +473,9 @@ def _weights(engines: Group) -> None:
     add.add_argument("--no-check", dest="check", action="store_false", help="skip the self-check")
     remove = _report(engines, "remove", "engines.commands:remove", "delete installed weights")
     remove.add_argument("family", metavar="FAMILY")
-    remove.add_argument("name", metavar="NAME", help="as `engines list` shows it")
+    remove.add_argument(
+        "name", metavar="NAME", nargs="?", help="as `engines list` shows it (default: all of the family)"
+    )
 
 
 if __name__ == "__main__":

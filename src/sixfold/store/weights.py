@@ -61,6 +61,13 @@ class WeightStore:
         """Return a set of weights, or None."""
         return next((one for one in self.installed() if (one.family, one.name) == (family, name)), None)
 
+    def names(self, family: str) -> list[str]:
+        """Return the names of a family's weights, with those of unfinished installations."""
+        if not _NAME.fullmatch(family):
+            return []
+        folders = (path.name for path in (self._root / family).glob("*/"))
+        return sorted({name.removeprefix(_UNFINISHED).removeprefix("old-") for name in folders})
+
     def begin(self, family: str, name: str) -> Path:
         """Return the folder in which to collect files; those of an unfinished installation are kept."""
         for word in (family, name):

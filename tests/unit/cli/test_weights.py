@@ -85,6 +85,15 @@ def test_what_was_added_is_listed_once_and_can_be_removed(sixfold: Commands, hub
     assert "Weights sd-turbo of the family image" in sixfold.refused("engines", "remove", "image", "sd-turbo")
 
 
+def test_a_family_is_removed_as_a_whole(sixfold: Commands, hub: LoopbackHub) -> None:
+    for name in ("sd-turbo", "other"):
+        sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--name", name, "--no-check")
+    assert sixfold.ok("engines", "remove", "image")["names"] == ["other", "sd-turbo"]
+    assert sixfold.ok("engines", "list")["weights"] == []
+    assert "No weights of the family image" in sixfold.refused("engines", "remove", "image")
+    assert "No weights of the family ../x" in sixfold.refused("engines", "remove", "../x")
+
+
 def test_a_person_sees_size_licence_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
     done = sixfold("engines", "add", "image", "--model", "sd-turbo")
     assert done.status == 0

@@ -80,14 +80,19 @@ def add(arguments: argparse.Namespace) -> None:
 def remove(arguments: argparse.Namespace) -> None:
     """Run `engines remove`: delete installed weights and unfinished downloads."""
     configured = database_access.settings_of(arguments)
+    weight_store = WeightStore(configured.data_dir / "weights")
+    names = [arguments.name] if arguments.name else weight_store.names(arguments.family)
+    if not names:
+        raise CommandError(f"No weights of the family {arguments.family} are installed")
     try:
-        WeightStore(configured.data_dir / "weights").remove(arguments.family, arguments.name)
+        for name in names:
+            weight_store.remove(arguments.family, name)
     except WeightsError as error:
         raise CommandError(str(error)) from error
     if arguments.json:
-        put_json({"family": arguments.family, "name": arguments.name, "removed": True})
+        put_json({"family": arguments.family, "name": arguments.name, "names": names, "removed": True})
     else:
-        TerminalStyle().line(f"  {arguments.name} is removed")
+        TerminalStyle().line(f"  {', '.join(names)} {'is' if len(names) == 1 else 'are'} removed")
 
 
 def installed(configured: Settings) -> list[dict[str, Any]]:
