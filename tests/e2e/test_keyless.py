@@ -153,15 +153,40 @@ async def test_the_local_socket_is_closed_to_other_users(server: Server) -> None
     assert output.decode().strip() == "0"
 
 
-async def test_a_first_start_without_a_terminal_prints_no_secret(server: Server) -> None:
-    assert server.key not in server.banner
-    assert "token=" not in server.banner
-    assert str(server.folder / "local.key") in server.banner
-    assert "sixfold open" in server.banner
-    [line] = [line for line in server.banner.splitlines() if line.startswith("curl ")]
+async def test_a_first_start_in_a_pipe_prints_the_key_and_a_link(server: Server) -> None:
+    assert server.banner.count(server.key) == 2
+    assert "/signin?token=link_" in server.banner
+    await assert_curl_works(server.banner)
+
+
+async def assert_curl_works(banner: str) -> None:
+    [line] = [line for line in banner.splitlines() if line.startswith("curl ")]
     child = await asyncio.create_subprocess_exec("/bin/sh", "-c", line, stdout=asyncio.subprocess.PIPE)
     output, _ = await processes.told(child)
     assert json.loads(output)["cost"] == "0.04"
+
+
+@pytest.mark.parametrize(("testing", "secrets"), [("0", 0), ("1", 2)])
+async def test_a_first_start_into_a_file_prints_no_secret(tmp_path: Path, testing: str, secrets: int) -> None:
+    folder, log = tmp_path / "data", tmp_path / "log"
+    command = (sys.executable, "-m", "sixfold.cli.main", "serve", "--port", "0", "--data-dir", str(folder))
+    environ = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(tmp_path)}
+    with log.open("wb") as output:
+        child = await asyncio.create_subprocess_exec(
+            *command, env={**environ, "SIXFOLD_TESTING": testing}, stdout=output, stderr=output
+        )
+    try:
+        while "Control-C" not in log.read_text():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.05)
+        banner = log.read_text()
+        assert banner.count((folder / "local.key").read_text().strip()) == secrets
+        assert ("/signin?token=link_" in banner) is bool(secrets)
+        assert str(folder / "local.key") in banner
+        assert "sixfold open" in banner
+        await assert_curl_works(banner)
+    finally:
+        child.terminate()
+        await child.wait()
 
 
 async def test_a_first_start_at_a_terminal_prints_the_key_and_a_link(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import stat
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
@@ -26,10 +28,10 @@ def start(
 ) -> None:
     """Print the address of the server and, on the first start, the account and its key.
 
-    `price` is the price of an image, or None if no engine can generate one. Secrets are printed to a
-    terminal only, because other output may be stored, for example in a journal.
+    `price` is the price of an image, or None if no engine can generate one. Secrets are printed only to the
+    person or program that started the server, because other output may be stored, for example in a journal.
     """
-    visible = welcome if paint.is_terminal else None
+    visible = welcome if configured.testing or _is_read_by_caller(paint) else None
     paint.line()
     paint.line(f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(__version__)}")
     paint.line()
@@ -53,6 +55,20 @@ def start(
         # Not indented, so that a triple click selects the whole command.
         paint.line(line)
     paint.line()
+
+
+def _is_read_by_caller(paint: TerminalStyle) -> bool:
+    """Return whether the output is a terminal, or a pipe to the program that started the server.
+
+    The init process of a machine or a container stores what it reads from pipes; a journal reads a socket.
+    """
+    if paint.is_terminal:
+        return True
+    try:
+        is_pipe = stat.S_ISFIFO(os.fstat(paint.stream.fileno()).st_mode)
+    except OSError:
+        return False
+    return is_pipe and os.getpid() != 1 and os.getppid() > 1
 
 
 def _owner(paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo) -> list[tuple[str, str]]:
