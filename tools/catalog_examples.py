@@ -217,10 +217,12 @@ def _file_entry(stem: str, content_type: str, data: bytes) -> dict[str, Any]:
             "text": thumbnails.words({"text": data.decode("utf-8", "replace")}),
         }
     converters = {"image/svg+xml": thumbnails.drawing, "model/gltf-binary": thumbnails.model}
-    return {
-        "kind": "image",
-        "files": _write_files(stem, webp=converters.get(content_type, thumbnails.image)(data)),
-    }
+    if converter := converters.get(content_type):
+        return {"kind": "image", "files": _write_files(stem, webp=converter(data))}
+    files = _write_files(stem, webp=thumbnails.image(data))
+    if large := thumbnails.large_image(data):
+        files += _write_files(stem + specimens.LARGE, webp=large)
+    return {"kind": "image", "files": files}
 
 
 def _write_files(stem: str, **contents: bytes) -> list[str]:

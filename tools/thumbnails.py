@@ -15,8 +15,9 @@ import resvg_py
 import trimesh
 from PIL import Image
 
-MOST_BYTES = 15_000
+MOST_BYTES, MOST_LARGE_BYTES = 15_000, 80_000
 _WIDE, _TALL = 400, 225
+_LARGE = 1024
 _CLIP = (256, 144)
 _CLIP_RATE, _CLIP_FRAMES = 12, 24
 _AUDIO_SECONDS, _AUDIO_RATE = 3.4, 22_050
@@ -41,9 +42,15 @@ def image(data: bytes) -> bytes:
     return _webp(Image.open(io.BytesIO(data)))
 
 
-def _webp(image: Image.Image, most: int = MOST_BYTES) -> bytes:
+def large_image(data: bytes) -> bytes | None:
+    """Return an image as WebP in the size of a model's page; None if the card's is as large."""
+    image = Image.open(io.BytesIO(data))
+    return _webp(image, MOST_LARGE_BYTES, (_LARGE, 800, 640)) if max(image.size) > 1.5 * _WIDE else None
+
+
+def _webp(image: Image.Image, most: int = MOST_BYTES, sides: Sequence[int] = (_WIDE, 320, 240)) -> bytes:
     clear = image.mode in ("RGBA", "LA", "P") and "A" in image.convert("RGBA").getbands()
-    for side in (_WIDE, 320, 240):
+    for side in sides:
         small = image.convert("RGBA" if clear else "RGB")
         small.thumbnail((side, side), Image.Resampling.LANCZOS)
         for quality in range(84, 20, -6):

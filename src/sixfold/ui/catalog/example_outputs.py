@@ -12,6 +12,8 @@ from sixfold.ui.templating import STATIC
 
 FOLDER = STATIC / "specimens"
 LIST = "specimens.json"
+# The end of the name of an image in the size of a model's page.
+LARGE = "-large"
 # Size of drawings in their own units.
 _WIDTH, _HEIGHT = 400, 225
 
@@ -22,11 +24,13 @@ class ExampleOutput:
 
     `strip` has numbers from -1 to 1, which are drawn as colors.
 
-    `inputs` are the inputs of its run, without files.
+    `large` is `still` in the size of a model's page, if there is one. `inputs` are the inputs of its run,
+    without files.
     """
 
     kind: str
     still: str = ""
+    large: str = ""
     clip: str = ""
     line: str = ""
     text: str = ""
@@ -48,7 +52,9 @@ def by_model() -> dict[str, ExampleOutput]:
 
 
 def _parse(row: dict[str, Any]) -> ExampleOutput:
-    files = {name.rpartition(".")[2]: f"specimens/{name}" for name in row["files"]}
+    paths = [f"specimens/{name}" for name in row["files"]]
+    large = next((path for path in paths if path.endswith(f"{LARGE}.webp")), "")
+    files = {path.rpartition(".")[2]: path for path in paths if path != large}
     line = (
         _waveform_path(row["peaks"]) if "peaks" in row else _line_path(row["line"]) if "line" in row else ""
     )
@@ -56,6 +62,7 @@ def _parse(row: dict[str, Any]) -> ExampleOutput:
     return ExampleOutput(
         row["kind"],
         files.get("webp", ""),
+        large,
         clip,
         line,
         row.get("text", ""),
