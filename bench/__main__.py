@@ -22,6 +22,7 @@ NAMES = (
     "style",
     "matting",
     "cutout",
+    "inpaint",
     "resize",
     "weights",
     "server",

@@ -31,8 +31,8 @@ _SAMPLES = 4000
 _GOOD = 0.2
 
 
-def copy_patches(part: Pixels, gone: Array) -> Pixels | None:
-    """Return the part with its hole filled, or None if no repetition fits well enough."""
+def offsets(part: Pixels, gone: Array) -> Array | None:
+    """Return the offset (rows, columns) to each pixel's source, or None if no repetition fits well enough."""
     scale = min(1.0, _SIDE / max(gone.shape))
     size = (max(8, round(gone.shape[1] * scale)), max(8, round(gone.shape[0] * scale)))
     small = cv2.resize(part, size, interpolation=cv2.INTER_AREA).astype(np.float64)
@@ -42,7 +42,7 @@ def copy_patches(part: Pixels, gone: Array) -> Pixels | None:
         return None
     limit = (_GOOD * float(small[ring].std(0).mean())) ** 2
     misfit = _misfits(small, hidden, ring)
-    patch, left, needed = part.copy(), gone.copy(), hidden
+    moves, left, needed = np.zeros((*gone.shape, 2), np.intp), gone.copy(), hidden
     for _ in range(_PIECES):
         covers = _correlate(needed, ~hidden) / max(int(needed.sum()), 1)
         whole = (covers > _WHOLE) & (misfit <= limit)
@@ -51,22 +51,22 @@ def copy_patches(part: Pixels, gone: Array) -> Pixels | None:
         if not np.isfinite(worth[at]):
             return None
         offset = (int(at[0]) - worth.shape[0] // 2, int(at[1]) - worth.shape[1] // 2)
-        _lay(patch, left, part, gone, _refine(part, gone, offset, scale))
+        _lay(moves, left, gone, _refine(part, gone, offset, scale))
         if not left.any():
-            return patch
+            return moves
         needed = cv2.resize(left.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
         misfit[at] = np.inf
     return None
 
 
-def _lay(patch: Pixels, left: Array, part: Pixels, gone: Array, offset: tuple[int, int]) -> None:
-    """Fill the remaining pixels from those `offset` rows and columns away, where these are known."""
+def _lay(moves: Array, left: Array, gone: Array, offset: tuple[int, int]) -> None:
+    """Give the offset to the remaining pixels whose source `offset` rows and columns away is known."""
     rows, columns = np.nonzero(left)
     there, beside = rows + offset[0], columns + offset[1]
     inside = (there >= 0) & (there < gone.shape[0]) & (beside >= 0) & (beside < gone.shape[1])
     rows, columns, there, beside = (values[inside] for values in (rows, columns, there, beside))
     known = ~gone[there, beside]
-    patch[rows[known], columns[known]] = part[there[known], beside[known]]
+    moves[rows[known], columns[known]] = offset
     left[rows[known], columns[known]] = False
 
 
