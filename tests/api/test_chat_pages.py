@@ -306,6 +306,12 @@ async def test_page_without_a_model_says_what_to_do(tmp_path: Path) -> None:
         page = await person.page("/chat")
         assert "No chat model is connected yet" in page
         assert '<form id="composer"' not in page
+        assert "/admin/" not in page
+        await signed_in(gateway.app, gateway.app.operator)
+        page = await person.page("/chat")
+        assert {f"/admin/{name}" for name in ("engines", "models", "providers")} <= set(
+            re.findall(r'href="([^"]+)"', page)
+        )
 
 
 async def test_memory_is_shown_to_the_model_and_cited(gateway: Gateway) -> None:
