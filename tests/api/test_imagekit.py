@@ -285,6 +285,7 @@ async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path:
         gone = await app.client.get("/create_image", params=SMALL)
         assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
         assert (await app.client.get("/")).status_code == 200
+        assert (await app.client.get("/health")).json() == {"status": "ok"}
         assert (await app.client.get("/openapi/image.json")).status_code == 404
 
 

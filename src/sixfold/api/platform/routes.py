@@ -23,6 +23,9 @@ def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocumen
     uploads, media = UploadRoutes(services), MediaFileRoutes(services)
     health = HealthRoutes(services, metrics)
     reference = OpenApiRoutes(documents, services.settings.base_url)
+    # The image utility API has this route where it is enabled.
+    own_health = RouteEntry("/health", {"GET": health.live, "HEAD": health.live}, access=rights.PUBLIC)
+    alone = "imagekit" not in services.settings.enabled_apis
     return ApiGroup(
         "platform",
         responses.error_response,
@@ -35,6 +38,7 @@ def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocumen
                 "/uploads/{path:path}", {"GET": media.uploaded, "HEAD": media.uploaded}, access=rights.PUBLIC
             ),
             RouteEntry("/livez", {"GET": health.live}, access=rights.PUBLIC),
+            *((own_health,) if alone else ()),
             RouteEntry("/readyz", {"GET": health.ready}, access=rights.PUBLIC),
             RouteEntry("/metrics", {"GET": health.metrics}, access=rights.OPERATE),
             RouteEntry("/api/engines", {"GET": EngineRoutes(services).show}, access=rights.OPERATE),
