@@ -15,6 +15,7 @@ from sixfold.errors import InvalidInput
 TEXTS = Descriptor("texts", "texts", required=True, max_items=3, max_chars=5)
 LEVELS = Descriptor("levels", "numbers", default=[80], min=1, max=99, max_items=3)
 SERIES = Descriptor("series", "series", max_items=4)
+SIZES = Descriptor("sizes", "sizes", min=16, max=64, max_items=3)
 TEXT = Descriptor("prompt", "string", required=True, aliases=["text", "input"])
 
 
@@ -41,6 +42,8 @@ def problem(descriptor: Descriptor, value: Any) -> str:
         (LEVELS, "50, 95.5", [50, 95.5]),
         (LEVELS, "[50, 95.5]", [50, 95.5]),
         (LEVELS, None, [80]),
+        (SIZES, "16x17, 64x64", ["16x17", "64x64"]),
+        (SIZES, '["16x17", {"width": 64, "height": 64}]', ["16x17", "64x64"]),
         (SERIES, [1, None, 2.5], [1, None, 2.5]),
         (SERIES, "[1, null, 2.5]", [1, None, 2.5]),
         (SERIES, "1, 2.5", [1, 2.5]),

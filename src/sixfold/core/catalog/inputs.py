@@ -278,10 +278,11 @@ def _media(_descriptor: Descriptor, value: Any) -> str:
 
 
 def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
-    """Parse a list of sizes "WxH"; a single string, as sent by forms, is split at commas."""
+    """Parse a list of sizes "WxH"; a string, as sent by forms, is read as a JSON list or split at commas."""
     items: object = value
     if isinstance(value, str):
-        items = [part.strip() for part in value.split(",", descriptor.max_items or _MAX_PARTS)]
+        limit = descriptor.max_items or _MAX_PARTS
+        items = _listed(value) or [part.strip() for part in value.split(",", limit)]
     if not isinstance(items, list):
         raise _InvalidValue("must be a list of sizes", "list_type")
     texts = cast("list[object]", items)
