@@ -81,7 +81,7 @@ async def test_a_post_is_made_by_each_way_and_shown(any_database_app: AppFixture
     by_bytes = await post(app, tags="Foxes, #Snow ,foxes")
     form = {"api_key": app.key, "text": "a form", "tags": "snow"}
     by_form = await app.client.post("/api/create-post", data=form, files={"media": ("x.txt", png("blue"))})
-    film = await post(app, media_bytes=coded(FILM), tags=["film"])
+    film = await post(app, media_bytes=uri(FILM, "video/mp4"), tags=["film"])
     answers = [by_url, by_bytes, by_form, film]
     assert [answer.status_code for answer in answers] == [200] * 4
     results = [answer.json() for answer in answers]
@@ -146,6 +146,7 @@ CHARACTER_REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"greeting": "x" * 501}, "greeting"),
     ({"avatar_bytes": "no base64!"}, "avatar_bytes"),
     ({"avatar_bytes": 5}, "avatar_bytes"),
+    ({"avatar_bytes": "data:image/png,AAAA"}, "avatar_bytes"),
     ({"avatar_bytes": coded(b"<svg onload='x'/>")}, "avatar_bytes"),
     ({"avatar_bytes": coded(FILM)}, "avatar_bytes"),
     ({"avatar_bytes": coded(png()[:20])}, "avatar_bytes"),

@@ -236,6 +236,8 @@ def _refused(name: str, message: str) -> errors.InvalidInput:
 
 def _decoded(value: Any, name: str) -> bytes:
     text = "".join(value.split()) if isinstance(value, str) else ""
+    if text.startswith("data:"):
+        text = text.partition(";base64,")[2]
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
