@@ -89,13 +89,10 @@ class ModelServer:
         bases: Mapping[str, str] = _BASES,
         discovered: bool = False,
     ) -> None:
-        self.name = row.name
-        self.kind = row.kind
+        self.name, self.kind = row.name, row.kind
         self.base_url = _with_path(row, bases.get(row.kind, "")) if row.base_url else bases[row.kind]
         self._spec = CHAT_PROVIDERS.get(row.kind, CHAT_PROVIDERS[_COMPATIBLE])
-        self._row = row
-        self._transport = transport
-        self._key = key
+        self._row, self._transport, self._key = row, transport, key
         self._list = (
             OllamaListing()
             if row.kind == "ollama"
