@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cached_property
@@ -21,6 +22,7 @@ _LENDS = 0.4  # pages below this share of the best score pass nothing to their n
 _MOST_HELD = 1 << 20  # cached postings, 12 bytes each
 _BLOCK = 128  # places per block when the best scores are selected
 _SCATTERED = 0.25  # share of pages with distant neighbors from which all are looked up
+_NONE = np.zeros(0, np.int64)
 Hits = tuple[Places, Floats]
 
 
@@ -153,6 +155,25 @@ class PageView:
             return count
         share[count < self._of.title_words.values] = 0
         return share
+
+    def entitled(self, words: Collection[str]) -> Floats:
+        """Return, for titles with all the words, 0.5 and half the share of the title that they are."""
+        places = _common([self._seen(self._of.labelled("title", word)) for word in words])
+        if not len(places):
+            return self._zero
+        share = self._zero.copy()
+        length = np.maximum(self._of.title_words.values[places], 1)
+        share[places] = np.float32(0.5) + np.float32(0.5 * len(words)) / length
+        return share
+
+    def complete(self, words: Collection[str]) -> Floats:
+        """Return 1 for a page that has all the words, 0 for any other."""
+        places = _common([hits[0] if (hits := self._hits(word)) is not None else _NONE for word in words])
+        if not len(places):
+            return self._zero
+        having = self._zero.copy()
+        having[places] = 1
+        return having
 
     def folder_words(self, words: Mapping[str, float]) -> Floats:
         """Return the summed weight of the words in the names of each page's folders."""
@@ -382,6 +403,13 @@ class PageView:
         pages[0] = 0
         length[0] = 0
         return pages, length.astype(np.float32)
+
+
+def _common(lists: Sequence[Places]) -> Places:
+    """Return the places that all lists have, beginning with the shortest."""
+    if not lists:
+        return _NONE
+    return functools.reduce(np.intersect1d, sorted(lists, key=len))
 
 
 def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:

@@ -109,6 +109,14 @@ class IndexView(Protocol):
         """Return the share of the words' rarity that each page's title has, 0 unless they have all of it."""
         ...
 
+    def entitled(self, words: Collection[str]) -> Vector:
+        """Return, for titles with all the words, 0.5 and half the share of the title that they are."""
+        ...
+
+    def complete(self, words: Collection[str]) -> Vector:
+        """Return 1 for a page that has all the words, 0 for any other."""
+        ...
+
     def linked(self, vector: Vector, lenders: int, crowd: int = 0) -> Vector:
         """Return the best value among the linked pages of each page, of at most the `lenders` best pages.
 

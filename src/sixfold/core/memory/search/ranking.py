@@ -60,6 +60,12 @@ class Weights:
     title: float = 0.8
     # ... of which a part of a folder has this share, since its title seldom is its own, ...
     part_title: float = 0.5
+    # ... a page whose title has all words of the query, ...
+    entitled: float = 1.0
+    # ... a page that has all words of the query, ...
+    complete: float = 0.4
+    # ... of several of them, one that has them next to each other, which `service.py` adds, ...
+    phrase: float = 0.4
     # ... a page that is linked with such a page, which is the second hop of a question, ...
     hop: float = 0.8
     # ... the best text among linked pages, ...
@@ -114,6 +120,8 @@ class RankedQuery:
     answers: Mapping[str, float] = field(default_factory=dict[str, float])
     span: tuple[int, int] | None = None
     spelling: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    # The words that a page must have to be complete; empty if no page has one of them.
+    required: Collection[str] = ()
     # What the query asks for.
     expected_kind: AnswerKind | None = None
     # Whether the query names only a time, as in "what happened yesterday".
@@ -147,6 +155,8 @@ class RankedPage:
     score: Vector
     parts: Mapping[str, ScorePart]
     among: Vector
+    # 1 for a page that has all words of the query.
+    complete: Vector
 
     def score_parts(self, view: IndexView, place: int) -> dict[str, float]:
         """Return the parts of the score of one page."""
@@ -188,7 +198,8 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
         parts["meaning"] = ScorePart(lent, weights.meaning / nearest if nearest > 0 else 0.0)
         score = score + lent * parts["meaning"].weight
         among = among + view.at_least(near, NEAR)
-    return RankedPage(score, {**parts, **kind}, among)
+    complete = parts["complete"].vector if "complete" in parts else view.nothing()
+    return RankedPage(score, {**parts, **kind}, among, complete)
 
 
 def _words(
@@ -227,9 +238,17 @@ def _words(
     titled = view.titled(words)
     if titled is not view.nothing():
         titled = titled * alone
+    required = question.required
+    # A question has its own words, an answer by inference may have others.
+    whole = len(required) > 1 and not question.answers
+    complete = view.complete(required) if whole else view.nothing()
+    if complete is not view.nothing():
+        complete = complete * view.statements()
     hop = view.linked(titled, LENDERS, weights.hop_crowd)
     about = {
         "title": ScorePart(titled, weights.title),
+        "entitled": ScorePart(view.entitled(required), weights.entitled),
+        "complete": ScorePart(complete, weights.complete),
         "hop": ScorePart(hop, weights.hop),
         "entities": ScorePart(view.named(question.names), weights.entities),
         "links": ScorePart(view.linked(scores, LENDERS), weights.links * scale),

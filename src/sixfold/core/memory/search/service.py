@@ -24,7 +24,15 @@ from sixfold.core.memory.indexing import answer_kinds, tokens
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
 from sixfold.core.memory.relation_extraction import service as inference
-from sixfold.core.memory.search import compounds, ranking, reindex, snippets, suffix_typos, time_expressions
+from sixfold.core.memory.search import (
+    compounds,
+    phrases,
+    ranking,
+    reindex,
+    snippets,
+    suffix_typos,
+    time_expressions,
+)
 from sixfold.core.memory.search.embedding import Embedder, EmbeddingModel, QueryVectors
 from sixfold.core.memory.search.index_cache import IndexCache, IndexStale
 from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
@@ -43,6 +51,8 @@ _LETTERS, _MANY_LETTERS = 5, 8
 _MOST_GUESSED, _CANDIDATES = 4, 3
 # The letters of a word that is being typed, the words with them that are read, and those that are used.
 _MIN_TYPED, _MOST_SEEN, _MOST_COMPLETED = 2, 48, 8
+# The minimum letters of a word that may be the beginning of another.
+_MIN_PREFIX = 4
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 # Words that have no meaning next to a time expression.
 _SAYS_NOTHING = tokens.terms("happened changed wrote written new")
@@ -167,7 +177,7 @@ class SearchService:
         if time_expressions.mentioned(request.query):
             span = time_expressions.parse(request.query, (yield from now()))
         index = yield from self._indexes.catch_up(caller.account_id)
-        places, mode = _best_pages(
+        places, mode = yield from _best_pages(
             index,
             caller,
             request,
@@ -209,7 +219,7 @@ class _KnownPages:
 
 def _best_pages(
     index: Index, caller: Caller, request: SearchRequest, known: _KnownPages
-) -> tuple[list[_HitPosition], Mode]:
+) -> Transaction[tuple[list[_HitPosition], Mode]]:
     """Return the best pages in order, and the search mode."""
     mode = request.mode
     # There may be no vectors yet.
@@ -226,17 +236,41 @@ def _best_pages(
         question = replace(worded, vector=vector, answers=known.related)
     ranked = ranking.rank(view, question)
     keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
-    best = view.best(ranked.score, ranked.among, keep, request.offset + request.limit)
+    end = request.offset + request.limit
+    best = view.best(ranked.score, ranked.among, keep, max(end, phrases.MOST_PAGES))
+    scores = {place: view.score_at(ranked.score, place) for place in best[: phrases.MOST_PAGES]}
+    complete = [place for place in scores if view.score_at(ranked.complete, place) > 0]
+    with_phrase = yield from _with_phrase(caller, view, complete, request.query)
+    for place in with_phrase:
+        scores[place] += ranking.WEIGHTS.phrase
+    first = sorted(scores, key=lambda place: -scores[place])
     return [
         _HitPosition(
             page_id=view.page_id(place),
-            score=view.score_at(ranked.score, place),
+            score=scores[place] if place in scores else view.score_at(ranked.score, place),
             passage=view.best_passage(place, worded.words),
             words=worded.words,
-            explain=_explained(view, place, worded, ranked) if request.explain else None,
+            explain=_explained(view, place, worded, ranked, with_phrase) if request.explain else None,
         )
-        for place in best[request.offset :]
+        for place in (*first, *best[phrases.MOST_PAGES :])[request.offset : end]
     ], mode
+
+
+def _with_phrase(
+    caller: Caller, view: IndexView, places: Sequence[int], query: str
+) -> Transaction[frozenset[int]]:
+    """Return which of these pages have the words of the query next to each other, if they are several."""
+    phrase = phrases.phrase_of(query)
+    if not phrase or len(places) < 2:
+        return frozenset()
+    ids = {view.page_id(place): place for place in places}
+    document = msgspec.json.encode(list(ids)).decode()
+    rows = yield Query(
+        "memory_results", {"account_id": caller.account_id, "ids": document, "most": phrases.MAX_CHARS}
+    )
+    return frozenset(
+        ids[row["id"]] for row in rows if phrases.has_phrase(f"{row['title']}\n{row['body'] or ''}", phrase)
+    )
 
 
 def parse_query(
@@ -257,6 +291,8 @@ def parse_query(
     rarest = sorted((word for word in known if known[word] > 0), key=lambda word: (-known[word], word))
     words = {word: float(counted[word]) for word in rarest[:_MOST_WORDS]}
     spelling = _spelling(view, text, known) if len(rarest) < min(len(known), _MOST_WORDS) else {}
+    if not rarest and not spelling:
+        spelling = _beginning(view, text)
     between = None if span is None else (span.since, span.until)
     return RankedQuery(
         words={**_guessed(view, words, spelling), **words, **compounds.expand(view, known.keys())},
@@ -266,6 +302,8 @@ def parse_query(
         spelling=spelling,
         expected_kind=answer_kinds.expected_kind(text),
         timed=span is not None and not rest,
+        # A query with unknown words is not about a page that has all of the others.
+        required=tuple(rarest) if len(rarest) == len(known) else (),
     )
 
 
@@ -299,10 +337,21 @@ def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]
     """Return replacements for a word: one edit away, then with another ending, then `limit` edits away."""
     if near := view.near(word, 1, _CANDIDATES):
         return near
-    ended = {stem: view.rarity(stem) for stem in suffix_typos.stems(written)}
-    if near := sorted((stem for stem in ended if ended[stem]), key=lambda stem: (ended[stem], stem)):
-        return near[:_CANDIDATES]
+    for stems in (suffix_typos.stems, suffix_typos.all_stems):
+        rarity = {stem: view.rarity(stem) for stem in stems(written)}
+        if near := sorted((stem for stem in rarity if rarity[stem]), key=lambda stem: (rarity[stem], stem)):
+            return near[:_CANDIDATES]
     return view.near(word, limit, _CANDIDATES) if limit > 1 else ()
+
+
+def _beginning(view: IndexView, text: str) -> dict[str, Sequence[str]]:
+    """Return for each word those of pages that begin with it, for a query without any known word."""
+    found: dict[str, Sequence[str]] = {}
+    for word, form in list(tokens.written(text).items())[:_MOST_GUESSED]:
+        if len(form) >= _MIN_PREFIX and form[0].isalpha():
+            longer = [other for other in view.containing(form, _MOST_WORDS) if other.startswith(form)]
+            found[word] = [form] if view.rarity(form) else longer[:_CANDIDATES]
+    return {word: near for word, near in found.items() if near}
 
 
 def _guessed(
@@ -363,8 +412,11 @@ def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
     )
 
 
-def _explained(view: IndexView, place: int, question: RankedQuery, ranked: RankedPage) -> Mapping[str, Any]:
+def _explained(
+    view: IndexView, place: int, question: RankedQuery, ranked: RankedPage, with_phrase: Collection[int]
+) -> Mapping[str, Any]:
     parts: dict[str, Any] = {**ranked.score_parts(view, place)}
+    parts["phrase"] = ranking.WEIGHTS.phrase if place in with_phrase else 0.0
     parts["words"] = {word: view.rarity(word) for word in question.words}
     if question.spelling:
         parts["spelling"] = {word: list(near) for word, near in question.spelling.items()}
