@@ -141,6 +141,16 @@ class ServerClient:
         body = json.dumps(document or {}).encode()
         return self._json("POST", path, body, {"Content-Type": "application/json"})
 
+    def patch(self, path: str, document: Mapping[str, Any]) -> Document:
+        """Send a PATCH request with a JSON body and return the JSON response."""
+        return self._json("PATCH", path, json.dumps(document).encode(), {"Content-Type": "application/json"})
+
+    def delete(self, path: str) -> None:
+        """Send a DELETE request."""
+        response = self.ask("DELETE", path)
+        if response.status != http.client.NO_CONTENT:
+            raise CommandError(self.reason(response, path))
+
     def ask(
         self,
         method: str,

@@ -211,9 +211,17 @@ def _workflow(commands: Group) -> None:
         "file", metavar="FILE", help="JSON in either format, or an image that contains a workflow"
     )
     import_.add_argument("--name", default="", metavar="NAME", help="its name (default: the file's)")
+    rename = _report(group, "rename", "workflow:rename", "rename one of your workflows; its slug stays")
+    rename.add_argument("slug", metavar="SLUG")
+    rename.add_argument("name", metavar="NAME")
+    copy = _report(group, "copy", "workflow:copy", "copy a workflow, to one that you can rename and delete")
+    copy.add_argument("slug", metavar="SLUG")
+    copy.add_argument("--name", default="", metavar="NAME", help="the name of the copy")
+    remove = _report(group, "remove", "workflow:remove", "delete one of your workflows")
+    remove.add_argument("slug", metavar="SLUG")
     check = _report(group, "validate", "workflow:validate", "list all errors in a workflow file")
     check.add_argument("file", metavar="FILE")
-    for parser in (show, run, import_, check):
+    for parser in (show, run, import_, rename, copy, remove, check):
         _client(parser)
     verify = _report(
         group, "verify", "workflow:verify", "check the built-in workflows against their node classes"

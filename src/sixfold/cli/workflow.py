@@ -70,13 +70,39 @@ def run(arguments: argparse.Namespace) -> int:
 
 def import_file(arguments: argparse.Namespace) -> int:
     """Run `workflow import`: create a workflow from a file."""
-    workflow = _import(ServerClient.of(arguments), Path(arguments.file), arguments.name)
+    return _print(arguments, _import(ServerClient.of(arguments), Path(arguments.file), arguments.name))
+
+
+def rename(arguments: argparse.Namespace) -> int:
+    """Run `workflow rename`: give a workflow another name."""
+    path = f"{_PATH}/{quote(arguments.slug, safe='')}"
+    return _print(arguments, ServerClient.of(arguments).patch(path, {"name": arguments.name}))
+
+
+def copy(arguments: argparse.Namespace) -> int:
+    """Run `workflow copy`: copy a workflow, built in or own."""
+    path = f"{_PATH}/{quote(arguments.slug, safe='')}/duplicate"
+    body = {"name": arguments.name} if arguments.name else {}
+    return _print(arguments, ServerClient.of(arguments).post(path, body))
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """Run `workflow remove`: delete a workflow."""
+    ServerClient.of(arguments).delete(f"{_PATH}/{quote(arguments.slug, safe='')}")
+    TerminalStyle().line(f"  deleted {arguments.slug}")
+    return 0
+
+
+def _print(arguments: argparse.Namespace, workflow: Document) -> int:
     if arguments.json:
         put_json(workflow)
         return 0
-    TerminalStyle().rows(
-        [("workflow", workflow["slug"]), ("nodes", str(workflow["nodeCount"])), ("inputs", _inputs(workflow))]
-    )
+    facts = [
+        ("workflow", workflow["slug"]),
+        ("name", workflow["name"]),
+        ("nodes", str(workflow["nodeCount"])),
+    ]
+    TerminalStyle().rows([*facts, ("inputs", _inputs(workflow))])
     return 0
 
 

@@ -175,7 +175,7 @@ class _WorkflowRun:
                 NodeFile(digest, file.content_type, path, str(file.info.get("name", "")), file.info)
             )
         is_preview = child.quality == "preview"
-        return graphs.NodeChild(tuple(node_files), output.data, is_preview, child.output.words)
+        return graphs.NodeChild(tuple(node_files), output.data, is_preview, child.output.words, child.id)
 
     def _reserve(self, request: graphs.ChildRequest) -> int | None:
         """Return the price of a child in micro-dollars, or None when nothing is charged.

@@ -1,17 +1,24 @@
-"""`/workflows`: list, show, run and import workflows."""
+"""`/workflows`: list, show, run, import, rename, copy and delete workflows."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections import defaultdict
 from typing import Protocol
+from urllib.parse import quote
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
+from sixfold.core import money
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.media.ports import OutputFile
+from sixfold.core.predictions.history import run_parts
+from sixfold.core.predictions.history.entries import HistoryFile
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.workflows import PATH, Workflow
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import example_outputs, initial_values, input_files
@@ -24,6 +31,13 @@ from sixfold.web.sessions import SessionCookie
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _MAX_NAME = 200
+_FORM_BYTES = 4096
+# What the status of a verification means.
+_CHECKED = {
+    "api-validated": "Checked: every node exists",
+    "gpu-verified": "Checked by a run on a GPU",
+    "unverified": "Not checked",
+}
 _SVG_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
@@ -49,6 +63,22 @@ class WorkflowCards(Protocol):
         """Return a small SVG of the graph, styled by the page."""
         ...
 
+    async def missing(self, workflow: Workflow) -> dict[str, dict[str, list[str]]]:
+        """Return the nodes that this server does not know: their ids by class, by package."""
+        ...
+
+    async def rename(self, principal: Principal, slug: str, name: str, expected: int | None) -> Workflow:
+        """Give an own workflow a name; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
+        ...
+
+    async def duplicate(self, principal: Principal, slug: str) -> Workflow:
+        """Copy a workflow; raises `NotFound`."""
+        ...
+
+    async def remove(self, principal: Principal, slug: str, expected: int | None) -> None:
+        """Delete an own workflow; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
+        ...
+
     async def import_file(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import a workflow from a JSON file or an image's metadata; raises `BadRequest`."""
         ...
@@ -65,6 +95,12 @@ class WorkflowPages:
         self._auth = auth
         self._workflow_list = workflow_list
         self.script = auth.script(self.import_file)
+        self.nodes_script = auth.script(self.run_nodes)
+        self.forms = {
+            "rename": auth.page(self.rename),
+            "duplicate": auth.page(self.duplicate),
+            "delete": auth.page(self.remove),
+        }
         self.max_bytes = services.settings.inline_body_bytes
 
     async def show_list(self, request: Request) -> Response:
@@ -80,6 +116,7 @@ class WorkflowPages:
             built_in=[workflow for workflow in page if workflow.slug in built_in],
             sketches=await self._sketches(page),
             next_cursor=next_cursor,
+            checked=_CHECKED,
             user=user,
         )
 
@@ -94,16 +131,18 @@ class WorkflowPages:
             else await self._services.predictions.find(workflow.model, user.account_id)
         )
         initial = await initial_values.of_request(self._services, request, user, model)
-        nodes: dict[str, list[str]] = defaultdict(list)
-        for entry in workflow.inputs or ():
-            nodes[entry.node_id].append(entry.name)
+        missing = await self._workflow_list.missing(workflow)
         return self._pages.render(
             "workflow.html",
             _session(user),
             workflow=workflow,
             own=workflow.slug not in self._services.workflows.spaces,
             drawing=Markup(_STYLE.sub("", self._workflow_list.draw(workflow), count=1)),  # noqa: S704 - escaped by `draw`
-            nodes=nodes,
+            missing=missing,
+            missing_count=sum(len(ids) for classes in missing.values() for ids in classes.values()),
+            connected=self._services.workflows.remote is not None,
+            operator=user is not None and user.principal.is_operator,
+            checked=_CHECKED.get(str(workflow.verification.get("status")), ""),
             model=model,
             fields=form_fields(model, initial, await input_files.recent(self._services, user, model)),
             run=initial.run,
@@ -144,9 +183,60 @@ class WorkflowPages:
         workflow = await self._workflow_list.import_file(user.account_id, await request.body(), name)
         return responses.json({"path": f"/workflows/{workflow.slug}", "slug": workflow.slug}, 201)
 
+    async def rename(self, request: Request, user: PageUser) -> Response:
+        """Rename a workflow."""
+        form = await self._auth.read_form(request, user)
+        slug = requests.path_value(request, "slug")
+        name = form.get("name", "")[:_MAX_NAME]
+        await self._workflow_list.rename(user.principal, slug, name, _version(form))
+        return RedirectResponse(f"/workflows/{quote(slug)}", 303)
+
+    async def duplicate(self, request: Request, user: PageUser) -> Response:
+        """Copy a workflow and show the copy."""
+        await self._auth.read_form(request, user)
+        copy = await self._workflow_list.duplicate(user.principal, requests.path_value(request, "slug"))
+        return RedirectResponse(f"/workflows/{quote(copy.slug)}", 303)
+
+    async def remove(self, request: Request, user: PageUser) -> Response:
+        """Delete a workflow and show the list."""
+        form = await self._auth.read_form(request, user)
+        slug = requests.path_value(request, "slug")
+        await self._workflow_list.remove(user.principal, slug, _version(form))
+        return RedirectResponse("/workflows", 303)
+
+    async def run_nodes(self, request: Request, user: PageUser) -> Response:
+        """Return what the nodes of a succeeded run made: files by node, costs and files by part."""
+        prediction_id = requests.path_value(request, "prediction_id")
+        prediction = await self._services.predictions.get(prediction_id, user.tenant)
+        if prediction.state is not PredictionState.SUCCEEDED:
+            return responses.json({"nodes": {}, "parts": {}})
+        outputs = prediction.output.files if prediction.output is not None else ()
+        nodes = {str(file.info.get("node", "")): _thumbnail(file) for file in reversed(outputs)}
+        parts = {
+            part.id: {
+                "cost": f"{money.format_usd(part.cost)} USD",
+                "file": next((_thumbnail(file) for file in part.files), None),
+            }
+            for part in await run_parts.find(self._services.database, prediction.id)
+        }
+        return responses.json({"nodes": nodes, "parts": parts})
+
     async def _find(self, request: Request, user: PageUser | None) -> Workflow:
         self._services.trusted_hosts.admit(request)
         return await self._workflow_list.find(requests.path_value(request, "slug"), _account(user))
+
+
+def _thumbnail(file: OutputFile | HistoryFile) -> str | None:
+    """Return the path of a small image of a file, or None."""
+    kind = file.content_type.partition(";")[0]
+    if not kind.startswith(("image/", "video/")) or kind == "image/svg+xml":
+        return None
+    return f"{MEDIA_PATH}{file.name}?w=160"
+
+
+def _version(form: dict[str, str]) -> int | None:
+    text = form.get("version", "")
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _account(user: PageUser | None) -> str | None:
@@ -166,13 +256,20 @@ def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
         RouteEntry("/workflows/{slug}", {"GET": workflows.show_workflow}, access=rights.PUBLIC),
         RouteEntry("/workflows/{slug}/graph.svg", {"GET": workflows.graph_svg}, access=rights.PUBLIC),
         RouteEntry("/workflows/{slug}/download", {"GET": workflows.download}, access=rights.PUBLIC),
+        *(
+            RouteEntry(f"/workflows/{{slug}}/{name}", {"POST": handler}, _FORM_BYTES, access=rights.RUN)
+            for name, handler in workflows.forms.items()
+        ),
     )
 
 
 def script_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
-    """Return the route that imports a dropped file."""
+    """Return the routes for the scripts of the pages."""
     if workflows is None:
         return ()
     return (
         RouteEntry("/pages/workflows", {"POST": workflows.script}, workflows.max_bytes, access=rights.RUN),
+        RouteEntry(
+            "/pages/predictions/{prediction_id}/nodes", {"GET": workflows.nodes_script}, access=rights.RUN
+        ),
     )

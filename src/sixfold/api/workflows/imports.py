@@ -26,7 +26,7 @@ from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Graph
 from sixfold.core.workflows.validate import ValidationResult
 from sixfold.core.workflows.workflows import PREFIX, Workflow
-from sixfold.web import bodies, multipart, requests, responses
+from sixfold.web import bodies, multipart, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
 
@@ -75,16 +75,6 @@ class WorkflowImportRoutes:
         """Import the workflow in a file as one of the account's own; raises `BadRequest`."""
         return await self._import(account_id, await _read_file(content, name, self._workshop.limits))
 
-    async def remove(self, request: Request) -> Response:
-        """Delete one of the account's own workflows."""
-        principal = await self._enter(request)
-        principal.require_all_models()
-        slug = requests.path_value(request, "slug")
-        if slug in self._workshop.spaces:
-            raise errors.Forbidden(f"{slug} is built in and cannot be deleted")
-        await self._services.predictions.custom_models.remove(principal.account_id, PREFIX + slug)
-        return Response(status_code=204)
-
     async def validate(self, request: Request) -> Response:
         """Return every error of a workflow, and its price."""
         account_id = (await self._enter(request)).account_id
@@ -129,10 +119,13 @@ class WorkflowImportRoutes:
         converted = await self._workshop.convert(imported.document)
         if not converted.graph:
             raise errors.BadRequest("The workflow must contain at least one node that can run")
+        return await self.store(account_id, await self._build_workflow(account_id, imported, converted))
+
+    async def store(self, account_id: str, space: Workflow) -> Workflow:
+        """Store a workflow as one of the account's own."""
         media = self._services.media
-        source = await media.store_unnamed(imported.content, imported.content_type)
+        source = await media.store_unnamed(space.content, space.content_type)
         name = await self._services.database.write(media.name_blob(account_id, source))
-        space = await self._build_workflow(account_id, imported, converted)
         metadata = {
             "kind": space.kind,
             "media": name,
@@ -157,7 +150,7 @@ class WorkflowImportRoutes:
         await asyncio.sleep(0)
         kind = self._kind(graph)
         return Workflow(
-            slug=await self._free(account_id, workflows.slug_of(imported.name) or "workflow"),
+            slug=await self.free_slug(account_id, workflows.slug_of(imported.name) or "workflow"),
             name=imported.name,
             description=f"Imported: {len(graph)} node{'s' * (len(graph) != 1)}",
             kind=kind or "api",
@@ -208,7 +201,8 @@ class WorkflowImportRoutes:
                         return "video" if "Animated" in spec.class_type else _OUTPUTS[each.type]
         return ""
 
-    async def _free(self, account_id: str, slug: str) -> str:
+    async def free_slug(self, account_id: str, slug: str) -> str:
+        """Return the slug with a number, unless it is free."""
         names = await self._services.predictions.custom_models.names(account_id, KIND)
         used = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
         numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(used) + 2))
@@ -248,11 +242,9 @@ async def _read_request(request: Request, raw: bytes, limits: GraphLimits) -> Im
         body = await bodies.parse(_parse_graph, raw)
         if isinstance(body.get("workflow"), dict):
             document = mapping(body["workflow"])
-            raw_name = body.get("name") or name
-            if not isinstance(raw_name, str):
-                raise errors.InvalidInput.of("name", "name must be a string")
             content = await asyncio.to_thread(responses.encode, document)
-            return ImportedDocument(document, content, "application/json", _name(raw_name))
+            chosen = parse_name(body["name"]) if body.get("name") else _name(name)
+            return ImportedDocument(document, content, "application/json", chosen)
     return await _read_file(file, name, limits)
 
 
@@ -270,6 +262,13 @@ async def _form(request: Request, name: str) -> tuple[str, bytes]:
             raise errors.BadRequest("The form must contain a part named file")
         data, stem = await file.read(), (file.filename or "").rpartition(".")[0]
     return (name_field if isinstance(name_field, str) and name_field else name or stem), data
+
+
+def parse_name(value: Any) -> str:
+    """Return the name of a workflow; raises `InvalidInput`."""
+    if not isinstance(value, str) or not value.strip():
+        raise errors.InvalidInput.of("name", "name must be a text that is not empty")
+    return _name(value)
 
 
 def _name(text: str) -> str:

@@ -76,6 +76,18 @@ class GraphSchema(TypedDict):
     name: NotRequired[str]
 
 
+class WorkflowNameSchema(TypedDict):
+    """The new name of a workflow."""
+
+    name: str
+
+
+class WorkflowCopySchema(TypedDict):
+    """The name of a copy; by default that of the original with "(copy)"."""
+
+    name: NotRequired[str]
+
+
 class GraphToValidateSchema(TypedDict):
     """A graph, and whether replaced checkpoints are errors."""
 
@@ -157,7 +169,15 @@ def _lists() -> dict[str, OperationSpec]:
             parameters=(openapi.text("name", 200), openapi.IDEMPOTENCY),
         ),
         f"GET {PATH}/{{slug}}": OperationSpec("One workflow", {200: one}, (401, 403, 404)),
-        f"DELETE {PATH}/{{slug}}": OperationSpec("Delete a workflow", {204: _EMPTY}, (404,)),
+        f"PATCH {PATH}/{{slug}}": OperationSpec(
+            "Rename a workflow", {200: one}, (400, 403, 404, 412), WorkflowNameSchema, (_IF_MATCH,)
+        ),
+        f"DELETE {PATH}/{{slug}}": OperationSpec(
+            "Delete a workflow", {204: _EMPTY}, (400, 403, 404, 412), parameters=(_IF_MATCH,)
+        ),
+        f"POST {PATH}/{{slug}}/duplicate": OperationSpec(
+            "Copy a workflow", {201: one}, (400, 404, 409), WorkflowCopySchema, (openapi.IDEMPOTENCY,)
+        ),
         f"GET {PATH}/{{slug}}/download": OperationSpec(
             "Download a workflow", {200: download}, (401, 403, 404)
         ),
@@ -192,4 +212,10 @@ def _runs() -> dict[str, OperationSpec]:
     }
 
 
+_IF_MATCH: Node = {
+    "name": "If-Match",
+    "in": "header",
+    "schema": {"type": "string"},
+    "description": "The version in quotes that is changed, as in the ETag of the workflow",
+}
 _EMPTY: Node = {"description": "Deleted"}

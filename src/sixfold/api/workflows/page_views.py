@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 
-from sixfold.api.workflows.imports import WorkflowImportRoutes
+from sixfold.api.workflows.changes import WorkflowChangeRoutes
+from sixfold.api.workflows.imports import WorkflowImportRoutes, parse_name
 from sixfold.api.workflows.workflows_list import WorkflowList
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.workflows import missing_nodes
+from sixfold.core.workflows.svg import layout
 from sixfold.core.workflows.workflows import Workflow
 from sixfold.web.services import WebServices
+
+# Width by height of the graph on the page of a workflow, on a screen of 1440 by 900 pixels.
+_ASPECT = 4.0
 
 
 class WorkflowView:
     """The built-in workflows and those of an account; `account_id` is None for anonymous users."""
 
     def __init__(self, services: WebServices) -> None:
+        self._services = services
         self._workflow_list = WorkflowList(services)
         self._importing = WorkflowImportRoutes(services, self._workflow_list)
+        self._changes = WorkflowChangeRoutes(services, self._workflow_list, self._importing)
 
     async def list_page(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """Return the requested page, built-in workflows first, and the cursor of the next page."""
@@ -27,11 +38,32 @@ class WorkflowView:
 
     def draw(self, workflow: Workflow) -> str:
         """Return the workflow's graph as SVG."""
-        return self._workflow_list.drawn(workflow)
+        classes = self._services.workflows.classes
+        return layout.draw(workflow.graph, classes, workflow.name, aspect=_ASPECT)
 
     def sketch(self, workflow: Workflow) -> str:
         """Return a thumbnail of the graph as SVG without a style of its own."""
         return self._workflow_list.sketched(workflow)
+
+    async def missing(self, workflow: Workflow) -> dict[str, dict[str, list[str]]]:
+        """Return the nodes that this server does not know: their ids by class, by package."""
+        registry = self._services.workflows.classes
+        if not any(str(node.get("class_type")) not in registry for node in workflow.graph.values()):
+            return {}
+        document = await asyncio.to_thread(missing_nodes.parse, workflow.content)
+        return missing_nodes.by_package(workflow.graph, registry, document)
+
+    async def rename(self, principal: Principal, slug: str, name: str, expected: int | None) -> Workflow:
+        """Give an own workflow a name; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
+        return await self._changes.rename(principal, slug, parse_name(name), expected)
+
+    async def duplicate(self, principal: Principal, slug: str) -> Workflow:
+        """Copy a workflow; raises `NotFound`."""
+        return await self._changes.duplicate(principal, slug)
+
+    async def remove(self, principal: Principal, slug: str, expected: int | None) -> None:
+        """Delete an own workflow; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
+        await self._changes.remove(principal, slug, expected)
 
     async def import_file(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import the workflow in a file; raises `BadRequest`."""

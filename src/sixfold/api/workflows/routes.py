@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sixfold.api.workflows.changes import WorkflowChangeRoutes
 from sixfold.api.workflows.comfyui import routes as comfyui
 from sixfold.api.workflows.imports import WorkflowImportRoutes
 from sixfold.api.workflows.run import WorkflowRunRoutes
@@ -20,6 +21,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
         WorkflowRunRoutes(services, workflows),
         WorkflowImportRoutes(services, workflows),
     )
+    changes = WorkflowChangeRoutes(services, workflows, importing)
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     space = f"{PATH}/{{slug}}"
     group = ApiGroup(
@@ -34,9 +36,15 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
             ),
             RouteEntry(
                 space,
-                {"GET": workflows.show, "DELETE": importing.remove},
-                access={"GET": rights.PUBLIC, "DELETE": rights.RUN},
+                {
+                    "GET": workflows.show,
+                    "PATCH": changes.rename_route,
+                    "DELETE": changes.remove_route,
+                },
+                small,
+                access={"GET": rights.PUBLIC, "PATCH": rights.RUN, "DELETE": rights.RUN},
             ),
+            RouteEntry(f"{space}/duplicate", {"POST": changes.duplicate_route}, small, access=rights.RUN),
             RouteEntry(
                 f"{space}/download",
                 {"GET": workflows.download, "HEAD": workflows.download},

@@ -53,7 +53,8 @@ class WorkflowList:
 
     async def show(self, request: Request) -> Response:
         space = await self._requested(request)
-        return responses.json({**self.record(space), "success": True}, headers=_FRESH)
+        etag = {"ETag": f'"{space.version}"'} if space.version else {}
+        return responses.json({**self.record(space), "success": True}, headers={**_FRESH, **etag})
 
     async def download(self, request: Request) -> Response:
         """Return the stored file unchanged."""
@@ -137,6 +138,8 @@ def _space(own: CustomModel) -> Workflow:
         source=mapping(metadata.get("source")),
         verification=mapping(metadata.get("verification")),
         custom_nodes=tuple(cast("list[str]", metadata.get("custom_nodes", []))),
+        parts=tuple(cast("list[str]", row.get("parts") or [])),
+        version=own.version,
     )
 
 

@@ -138,23 +138,36 @@ class CustomModels:
         rows = await self._database.read(many("custom_model_names", account_id=account_id, kind=kind))
         return tuple(str(row["name"]) for row in rows)
 
-    async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> CustomModel:
-        """Store a new model, or a new version of one.
+    async def put(
+        self,
+        account_id: str,
+        kind: str,
+        name: str,
+        document: Mapping[str, Any],
+        *,
+        expected: int | None = None,
+    ) -> CustomModel:
+        """Store a new model, or a new version of one: of version `expected`, if it is given.
 
-        Raises `Conflict` for the name of a built-in model and `BadRequest` if the account has too many
-        models or versions; `KeyError`, `TypeError` or `ValueError` if the document is not valid.
+        Raises `PreconditionFailed` for another version, `Conflict` for the name of a built-in model and
+        `BadRequest` if the account has too many models or versions; `KeyError`, `TypeError` or `ValueError`
+        if the document is not valid.
         """
         if name in self._catalog:
             raise errors.Conflict(f"{name} is the name of a built-in model: choose another name")
         text = await asyncio.to_thread(self._checked, name, document)
-        return await self._of(
-            await self._database.write(_put(account_id, kind, name, text, self._max_versions))
-        )
 
-    async def remove(self, account_id: str, name: str) -> None:
-        """Delete a model; raises `NotFound`."""
+        def transaction() -> Transaction[Row]:
+            yield from _require_version(account_id, name, expected)
+            return (yield from _put(account_id, kind, name, text, self._max_versions))
+
+        return await self._of(await self._database.write(transaction()))
+
+    async def remove(self, account_id: str, name: str, expected: int | None = None) -> None:
+        """Delete a model; raises `NotFound`, or `PreconditionFailed` if its version is not `expected`."""
 
         def transaction() -> Transaction[Rows]:
+            yield from _require_version(account_id, name, expected)
             shared = {"account_id": account_id, "kind": "workflow", "object_id": name.partition(":")[2]}
             yield Query("shares_end_object", shared)
             return (yield from many("custom_model_remove", account_id=account_id, name=name))
@@ -226,6 +239,18 @@ def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tu
     most = min(fitting, limit)
     rows = yield Query("custom_models_page", {**about, "limit": most})
     return rows, pagination.cursor_after(str(rows[-1]["name"])) if there > most else None
+
+
+def _require_version(account_id: str, name: str, expected: int | None) -> Transaction[None]:
+    if expected is None:
+        return
+    row = yield from one("custom_model_newest", account_id=account_id, name=name)
+    if row is None:
+        raise catalogs.unknown(name)
+    if row["version"] != expected:
+        raise errors.PreconditionFailed(
+            f"{name} has version {row['version']}, not {expected}: someone changed it; read it again first"
+        )
 
 
 def _put(account_id: str, kind: str, name: str, text: str, max_versions: int) -> Transaction[Row]:

@@ -43,17 +43,24 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class NodeStateChanged:
-    """A node changed its state; `progress` is from 0 to 1."""
+    """A node changed its state; `progress` is from 0 to 1.
+
+    A finished node has its `seconds` and the ids of the predictions that it started, its `parts`.
+    """
 
     node: str
     class_type: str
     state: NodeState
     progress: float = 0.0
+    seconds: float | None = None
+    parts: tuple[str, ...] = ()
 
     @property
-    def record(self) -> dict[str, str | float]:
+    def record(self) -> dict[str, str | float | tuple[str, ...]]:
         """The event as JSON."""
+        details = {} if self.seconds is None else {"seconds": round(self.seconds, 3), "parts": self.parts}
         return {
+            **details,
             "node": self.node,
             "class_type": self.class_type,
             "state": self.state,

@@ -61,7 +61,7 @@ class ChildRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeChild:
-    """The result of a child prediction; `preview` is True if a preview engine produced it.
+    """The result of the child prediction `id`; `preview` is True if a preview engine produced it.
 
     `words` are those of its prompt that the engine understood and ignored.
     """
@@ -70,6 +70,7 @@ class NodeChild:
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     preview: bool = False
     words: PromptWords = NO_WORDS
+    id: str = ""
 
 
 class NodeContext(Protocol):

@@ -6,6 +6,7 @@ withheld until the run is paid; previews are not sent.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,8 @@ class RunEventPublisher:
         self._all = max(1, len(graph))
         self._finished: set[str] = set()
         self._running: dict[str, float] = {}
+        self._started_at: dict[str, float] = {}
+        self._parts: dict[str, tuple[str, ...]] = {}
         self._is_full = False
         # Messages of an earlier attempt are dropped.
         sinks.hub.forget_withheld(parent.id)
@@ -102,6 +105,7 @@ class RunEventPublisher:
         if data["node"] is not None:
             node = str(data["node"])
             self._context.log(f"node {node} {self._class(node)}")
+            self._started_at[node] = time.monotonic()
             self._move(node, "started", 0.0)
 
     def progress(self, data: Mapping[str, Any]) -> None:
@@ -109,6 +113,11 @@ class RunEventPublisher:
         node, limit = str(data["node"]), float(data["max"] or 1)
         if node not in self._finished:
             self._move(node, "progress", min(1.0, max(0.0, float(data["value"]) / limit)))
+
+    def child(self, data: Mapping[str, Any]) -> None:
+        """Note a prediction that a node started."""
+        node = str(data["node"])
+        self._parts[node] = (*self._parts.get(node, ()), str(data["prediction"]))
 
     def finished(self, data: Mapping[str, Any]) -> None:
         """Publish that a node has finished; raises `GraphTooLarge` if too much data is withheld."""
@@ -143,7 +152,10 @@ class RunEventPublisher:
         self._report()
 
     def _publish(self, node: str, state: NodeState, progress: float) -> None:
-        moved = NodeStateChanged(node, self._class(node), state, progress)
+        started_at = self._started_at.get(node) if state == "finished" else None
+        seconds = None if started_at is None else time.monotonic() - started_at
+        parts = self._parts.get(node, ())
+        moved = NodeStateChanged(node, self._class(node), state, progress, seconds, parts)
         self._sinks.bus.publish(self._parent.id, moved)
 
     def _report(self) -> None:
@@ -154,10 +166,11 @@ class RunEventPublisher:
         return str(self._graph[node]["class_type"]) if node in self._graph else ""
 
 
-_OURS = frozenset({"execution_success", "finished"})
+_OURS = frozenset({"execution_success", "finished", "child"})
 _STEPS: Mapping[str, Callable[[RunEventPublisher, Mapping[str, Any]], None]] = {
     "executing": RunEventPublisher.executing,
     "progress": RunEventPublisher.progress,
+    "child": RunEventPublisher.child,
     "finished": RunEventPublisher.finished,
     "execution_cached": RunEventPublisher.cached,
     "execution_error": RunEventPublisher.failed,

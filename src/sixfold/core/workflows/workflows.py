@@ -28,7 +28,7 @@ _MOST_CHARS = 16_000
 class Workflow:
     """A named workflow: its graph, its stored bytes, its inputs (None: it takes none) and its metadata.
 
-    `parts` are the models that it runs.
+    `parts` are the models that it runs. `version` is that of an account's own workflow, else 0.
     """
 
     slug: str
@@ -47,6 +47,7 @@ class Workflow:
     verification: Mapping[str, Any] = field(default_factory=dict[str, Any])
     custom_nodes: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    version: int = 0
 
     @property
     def model(self) -> str:

@@ -24,17 +24,20 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   };
 
   const pointers = new Map(); // touches by pointer ID
+  let moved = 0; // pixels since the last pointer went down
   const pinch = () => {
     const [a, b] = [...pointers.values()];
     return [Math.hypot(a[0] - b[0], a[1] - b[1]), (a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
   };
   pane.addEventListener("pointerdown", (event) => {
     pane.setPointerCapture(event.pointerId);
+    if (!pointers.size) moved = 0;
     pointers.set(event.pointerId, position(event));
   });
   pane.addEventListener("pointermove", (event) => {
     if (!pointers.has(event.pointerId)) return;
     const [before, at] = [pointers.get(event.pointerId), position(event)];
+    moved += Math.hypot(at[0] - before[0], at[1] - before[1]);
     if (pointers.size === 2) {
       const [distance] = pinch();
       pointers.set(event.pointerId, at);
@@ -47,6 +50,10 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     draw();
   });
   for (const type of ["pointerup", "pointercancel"]) pane.addEventListener(type, (event) => pointers.delete(event.pointerId));
+  pane.addEventListener("pointerup", (event) => {
+    const node = moved < 5 && document.elementFromPoint(event.clientX, event.clientY)?.closest("[data-node]");
+    if (node) choose(node);
+  });
   pane.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
@@ -65,7 +72,6 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   }
 
   const { width, height } = svg.viewBox.baseVal;
-  pane.style.height = `${Math.min(0.6 * innerHeight, Math.max(innerWidth > 700 ? 320 : 220, (pane.clientWidth * height) / width))}px`;
   // On a phone, zoom in to the start of the graph if its smallest text would have less than ten pixels.
   const legible = 0.9 / Math.min(pane.clientWidth / width, pane.clientHeight / height);
   if (legible > 1 && innerWidth <= 700) zoom(legible, 0);
@@ -98,16 +104,36 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     const short = text.length > 32 ? `${text.slice(0, 31)}…` : text;
     node.append(element("rect", { class: "label", x: 8, y: -9, width: 12 + 6.1 * short.length, height: 17, rx: 8 }));
     node.append(element("text", { class: "input-names", x: 14, y: 3 }, short));
-    node.addEventListener("dblclick", () => field(names[0])?.focus());
+  }
+
+  // A click leads to the first input of a node.
+  function choose(node) {
+    const input = field(inputsByNode.get(node)?.[0]);
+    const target = input?.type === "hidden" || input?.hidden ? input.closest(".field") : input;
+    for (const each of nodes.values()) each.classList.toggle("shown", each === node);
+    status.textContent = target ? `${titles(node)}: ${inputsByNode.get(node).join(", ")}` : `${titles(node)} has no inputs in the form.`;
+    target?.focus({ preventScroll: true });
+    target?.scrollIntoView({ block: "nearest" });
+  }
+
+  for (const button of document.querySelectorAll("[data-show]")) {
+    button.addEventListener("click", () => {
+      const ids = button.dataset.show.split(" ");
+      for (const [id, node] of nodes) node.classList.toggle("shown", ids.includes(id));
+      pane.scrollIntoView({ block: "nearest" });
+    });
   }
 
   // -- a run ---------------------------------------------------------------------------------------
 
   const STATES = ["started", "finished", "cached", "failed"];
   const finishedNodes = new Set();
+  const finished = new Map(); // the last event of each finished node
 
   function reset() {
     finishedNodes.clear();
+    finished.clear();
+    for (const added of svg.querySelectorAll(".took, .made")) added.remove();
     for (const node of nodes.values()) {
       node.classList.remove(...STATES);
       node.querySelector(".progress")?.remove();
@@ -122,14 +148,51 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     bar.setAttribute("width", Math.max(0, share) * (card.getAttribute("width") - 20));
   }
 
-  function showState({ node: id, state, progress }) {
+  const cardOf = (node) => ["width", "height"].map((name) => Number(node.querySelector(".card").getAttribute(name)));
+
+  function showTook(node, text) {
+    const [cardWidth, cardHeight] = cardOf(node);
+    const label = node.querySelector(".took") ?? node.appendChild(element("text", { class: "took", x: cardWidth - 4, y: cardHeight + 14 }));
+    label.textContent = text;
+  }
+
+  function showMade(node, path) {
+    const [cardWidth, cardHeight] = cardOf(node);
+    const side = Math.min(cardHeight - 8, 76);
+    node.querySelector(".made")?.remove();
+    node.append(element("image", { class: "made", href: path, x: cardWidth - side - 4, y: 4, width: side, height: side, preserveAspectRatio: "xMidYMid slice" }));
+  }
+
+  const secondsText = ({ state, seconds }) => (state === "cached" ? "cached" : seconds === undefined ? "" : seconds < 0.95 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(1)} s`);
+
+  // What the nodes cost and made is known when the run is paid.
+  async function showResults({ detail: { id, status: outcome } }) {
+    if (outcome !== "succeeded") return;
+    const { ok, data } = await connection.request(`/pages/predictions/${id}/nodes`);
+    if (!ok) return;
+    await queue;
+    for (const [nodeId, event] of finished) {
+      const node = nodes.get(nodeId);
+      const parts = (event.parts ?? []).map((part) => data.parts[part]).filter(Boolean);
+      showTook(node, [secondsText(event), ...parts.map((part) => part.cost)].filter(Boolean).join(" · "));
+      const path = parts.find((part) => part.file)?.file ?? data.nodes[nodeId];
+      if (path) showMade(node, path);
+    }
+  }
+
+  function showState(event) {
+    const { node: id, state, progress } = event;
     const node = nodes.get(String(id));
     if (!node) return;
     if (state === "progress") { showProgress(node, progress); return; }
     node.classList.remove(...STATES);
     node.classList.add(state);
     if (state !== "started") finishedNodes.add(id);
-    if (state === "finished" || state === "cached") showProgress(node, 1);
+    if (state === "finished" || state === "cached") {
+      finished.set(String(id), event);
+      showProgress(node, 1);
+      showTook(node, secondsText(event));
+    }
     for (const link of svg.querySelectorAll(`[data-to="${CSS.escape(id)}"]`)) link.classList.toggle("flowing", state === "started");
     const word = { started: "is running", finished: "has finished", cached: "was cached", failed: "has failed" }[state];
     status.textContent = `${finishedNodes.size} of ${nodes.size} nodes. ${titles(node)} ${word}.`;
@@ -139,6 +202,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   let queue = Promise.resolve();
   const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 60;
   document.addEventListener("followed", reset);
+  document.addEventListener("ended", showResults);
   document.addEventListener("node", (event) => {
     queue = queue.then(() => { showState(event.detail); return new Promise((next) => setTimeout(next, pause)); });
   });

@@ -240,8 +240,10 @@ function showWaiting(text) {
   skeleton.hidden = !["image", "video"].includes(form.dataset.kind);
   skeleton.style.setProperty("--ratio", aspectRatio());
   document.body.classList.add("has-run");
-  (document.querySelector("[data-pane]") ?? document.querySelector(".run-result")).scrollIntoView({ block: "nearest" });
-  if (matchMedia("(max-width: 56rem)").matches) document.querySelector(".run-result").scrollIntoView({ block: "start" });
+  const graph = document.querySelector("[data-pane]");
+  (graph ?? document.querySelector(".run-result")).scrollIntoView({ block: "nearest" });
+  // On a small screen the result, or the graph with the result below it, begins at the top.
+  if (matchMedia("(max-width: 56rem)").matches) (graph ?? document.querySelector(".run-result")).scrollIntoView({ block: "start" });
 }
 
 function endWaiting() {
@@ -273,6 +275,7 @@ function follow(id) {
         byId("stage").textContent = stateText(data);
         if (!data.over) return;
         events.close();
+        document.dispatchEvent(new CustomEvent("ended", { detail: { id, status: data.status } })); // handled by graph.js
         byId("result").innerHTML = data.html; // rendered and escaped by the server
         endWaiting();
         window.viewers?.show(byId("result"));

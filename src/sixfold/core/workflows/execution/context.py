@@ -96,6 +96,7 @@ class RunContextNodes:
         child = await self._shared.location.children.run(
             key, request.model, request.inputs, self._child_progress
         )
+        self.emit_event(NodeEvent("child", {"node": self.node_id, "prediction": child.id}))
         self.preview_part |= child.preview
         self.words |= child.words
         return child

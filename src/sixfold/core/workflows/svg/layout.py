@@ -74,6 +74,7 @@ class LayoutBox:
     x: float = 0.0
     y: float = 0.0
     is_lane: bool = False
+    is_missing: bool = False
     wide: float = _WIDTH
     # The y coordinate of the space above its row.
     above: float = 0.0
@@ -131,8 +132,13 @@ def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> GraphLayout:
     return GraphLayout(boxes, edges, columns, routes)
 
 
-def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str:
-    """Return the graph as SVG; for a graph that is too large, only the number of its nodes."""
+def draw(
+    graph: Graph, registry: Registry | None = None, title: str = "", *, aspect: float | None = None
+) -> str:
+    """Return the graph as SVG; for a graph that is too large, only the number of its nodes.
+
+    With `aspect`, width by height of the space for it, it has the rows with which it is largest there.
+    """
     try:
         laid = lay_out(graph, registry or Registry(), _MOST_NODES)
     except TooManyParts:
@@ -140,7 +146,7 @@ def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str
         title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
         laid.columns.append([LayoutBox("", title, (), "plain")])
         laid = replace(laid, boxes={"": laid.columns[0][0]})
-    width, height = _placed(laid.columns)
+    width, height = _placed(laid.columns, aspect)
     lines = [_path(route, edge) for route, edge in zip(laid.routes, laid.edges, strict=True)]
     cards = [_card(box) for box in laid.boxes.values()]
     name = escape(title or "Graph")
@@ -168,7 +174,7 @@ def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> LayoutBox
     ]
     hue = _HUES.get(spec.outputs[0].type, "plain") if spec and spec.outputs else "plain"
     lines = tuple(cut(" ".join(value.split())) for value in values[:_MOST_LINES])
-    return LayoutBox(node_id, title, lines, hue)
+    return LayoutBox(node_id, title, lines, hue, is_missing=bool(registry) and spec is None)
 
 
 def cut(text: str, limit: int = _CHARS) -> str:
@@ -255,9 +261,20 @@ def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> Non
             position.update({box.id: at - middle for at, box in enumerate(column)})
 
 
-def _placed(columns: list[list[LayoutBox]]) -> tuple[float, float]:
+def _placed(columns: list[list[LayoutBox]], aspect: float | None) -> tuple[float, float]:
     """Set the coordinates of all boxes, in rows of equally many columns; return width and height."""
     rows = max(1, -(-len(columns) // _MOST_COLUMNS))
+    if aspect is not None:
+
+        def scale(count: int) -> float:
+            width, height = _place_rows(columns, count)
+            return min(aspect / width, 1 / height)
+
+        rows = max(range(1, rows + 1), key=scale)
+    return _place_rows(columns, rows)
+
+
+def _place_rows(columns: list[list[LayoutBox]], rows: int) -> tuple[float, float]:
     across = max(1, -(-len(columns) // rows))
     top = float(_MARGIN)
     for start in range(0, len(columns), across):
@@ -303,9 +320,11 @@ def _card(box: LayoutBox) -> str:
         f'<text class="value" x="16" y="{_HEAD + 4 + _LINE * at:g}">{escape(line)}</text>'
         for at, line in enumerate(box.lines)
     ]
+    kind = "node missing" if box.is_missing else "node"
+    note = ": this server has no such node" if box.is_missing else ""
     return (
-        f'<g class="node" data-node="{escape(box.id)}" transform="translate({box.x:g} {box.y:g})">'
-        f"<title>{escape(box.title)}</title>"
+        f'<g class="{kind}" data-node="{escape(box.id)}" transform="translate({box.x:g} {box.y:g})">'
+        f"<title>{escape(box.title)}{note}</title>"
         f'<rect class="card" width="{_WIDTH}" height="{box.height:g}" rx="10"/>'
         f'<rect class="mark {box.hue}" x="0" y="12" width="3" height="22" rx="1.5"/>'
         f'<text class="title" x="16" y="28">{title}</text>'
@@ -327,6 +346,7 @@ def _style() -> str:
         f"@media(prefers-color-scheme:dark){{.graph{{{tokens(_DARK)}}}}}"
         ".graph .ground{fill:var(--g-ground)}.graph .link{fill:none;stroke-width:1.6;opacity:.75}"
         ".graph .card{fill:var(--g-card);stroke:var(--g-edge)}"
+        ".graph .missing .card{stroke:#c0392b;stroke-width:2;stroke-dasharray:6 4}"
         ".graph .title{font-size:12.5px;font-weight:600;fill:var(--g-ink)}"
         ".graph .value{font-size:11px;fill:var(--g-faint)}"
         ".graph .id{font-size:10px;fill:var(--g-faint);text-anchor:end}" + hues

@@ -21,6 +21,9 @@ ORDER BY prediction_id DESC, name LIMIT :limit;
 SELECT id, parent_id, model, state FROM prediction
 WHERE parent_id IN (SELECT value FROM json_each(:ids)) ORDER BY parent_id, id LIMIT :limit;
 
+-- name: run_parts | Return the succeeded parts of a prediction with their costs, oldest first.
+SELECT id, model, cost FROM prediction WHERE parent_id = :parent_id AND state = 'succeeded' ORDER BY id LIMIT :limit;
+
 -- name: history_sessions | Return an account's live sessions between two ids, newest first.
 SELECT id, model, inputs, state, reason, cost, list_rate, created_at, ready_at, closed_at FROM session
 WHERE account_id = :account_id AND id < :before AND id > :after
