@@ -209,7 +209,9 @@ export interface WorkflowsSchemas {
   "ReceiptStep": { "at": string | null; "charge"?: WorkflowsSchemas["Charge"] | null; "ms": number | null; "name": string; "usd": string | null };
   "ValidatedGraph": { "errors": Array<Record<string, unknown>>; "estimate": WorkflowsSchemas["GraphEstimate"] | null; "missing_classes": Array<string>; "missing_models": Array<Record<string, unknown>>; "valid": boolean };
   "Workflow": { "apiInputs": Array<WorkflowsSchemas["WorkflowInput"]> | null; "customNodes": Array<string> | null; "description": string; "downloadPath": string; "kind": string; "labs": Array<unknown>; "minVramGb": number; "models": Array<Record<string, unknown>>; "name": string; "nodeCount": number; "openSource": Array<Record<string, unknown>> | null; "slug": string; "source": Record<string, unknown>; "tutorials": Array<unknown>; "verification": Record<string, unknown>; "workflow": Record<string, unknown> };
+  "WorkflowCopy": { "name"?: string };
   "WorkflowInput": { "default"?: unknown; "description"?: string; "field": string; "name": string; "nodeId": string; "required": boolean; "type": string };
+  "WorkflowName": { "name": string };
   "WorkflowRun": { "input"?: Record<string, unknown> | null; "wait"?: number | null; "webhook"?: string | null };
   "Workflows": { "next_cursor"?: string | null; "spaces": Array<WorkflowsSchemas["Workflow"]>; "success": boolean };
 }
@@ -362,7 +364,9 @@ export interface Operations {
   "GET /api/graph/spaces": { query?: { "limit"?: number; "cursor"?: string }; response: WorkflowsSchemas["Workflows"] };
   "POST /api/graph/spaces": { query?: { "name"?: string }; body: WorkflowsSchemas["Graph"] | FormData | Blob; response: WorkflowsSchemas["OneWorkflow"] };
   "GET /api/graph/spaces/{slug}": { path: { "slug": string }; response: WorkflowsSchemas["OneWorkflow"] };
+  "PATCH /api/graph/spaces/{slug}": { path: { "slug": string }; body: WorkflowsSchemas["WorkflowName"]; response: WorkflowsSchemas["OneWorkflow"] };
   "DELETE /api/graph/spaces/{slug}": { path: { "slug": string }; response: Response };
+  "POST /api/graph/spaces/{slug}/duplicate": { path: { "slug": string }; body: WorkflowsSchemas["WorkflowCopy"]; response: WorkflowsSchemas["OneWorkflow"] };
   "GET /api/graph/spaces/{slug}/download": { path: { "slug": string }; response: Response | Record<string, unknown> };
   "GET /api/graph/spaces/{slug}/graph.svg": { path: { "slug": string }; response: Response };
   "POST /api/graph/spaces/{slug}/run": { path: { "slug": string }; body: WorkflowsSchemas["WorkflowRun"]; response: WorkflowsSchemas["Prediction"] };

@@ -16,7 +16,7 @@ from sixfold.core.workflows.workflows import Workflow
 from sixfold.web.services import WebServices
 
 # Width by height of the graph on the page of a workflow, on a screen of 1440 by 900 pixels.
-_ASPECT = 4.0
+_ASPECT = 3.7
 
 
 class WorkflowView:

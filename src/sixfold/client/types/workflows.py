@@ -99,6 +99,12 @@ class Workflow(TypedDict):
     workflow: dict[str, Any]
 
 
+class WorkflowCopy(TypedDict):
+    """The name of a copy; by default that of the original with "(copy)"."""
+
+    name: NotRequired[str]
+
+
 class WorkflowInput(TypedDict):
     """An input of a workflow, and the node that it sets."""
 
@@ -109,6 +115,12 @@ class WorkflowInput(TypedDict):
     nodeId: str
     required: bool
     type: str
+
+
+class WorkflowName(TypedDict):
+    """The new name of a workflow."""
+
+    name: str
 
 
 class WorkflowRun(TypedDict):

@@ -180,6 +180,15 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     }
   }
 
+  // A node that runs outside of the visible part is moved into its middle.
+  function reveal(node) {
+    const [area, box] = [pane.getBoundingClientRect(), node.getBoundingClientRect()];
+    if (box.left >= area.left && box.right <= area.right && box.top >= area.top && box.bottom <= area.bottom) return;
+    x += (area.left + area.right - box.left - box.right) / 2;
+    y += (area.top + area.bottom - box.top - box.bottom) / 2;
+    draw();
+  }
+
   function showState(event) {
     const { node: id, state, progress } = event;
     const node = nodes.get(String(id));
@@ -187,7 +196,8 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     if (state === "progress") { showProgress(node, progress); return; }
     node.classList.remove(...STATES);
     node.classList.add(state);
-    if (state !== "started") finishedNodes.add(id);
+    if (state === "started") reveal(node);
+    else finishedNodes.add(id);
     if (state === "finished" || state === "cached") {
       finished.set(String(id), event);
       showProgress(node, 1);

@@ -24,9 +24,14 @@
   });
 
   async function load(url) {
-    const response = await fetch(url);
-    if (!response.ok) throw new Error(String(response.status));
-    return new DOMParser().parseFromString(await response.text(), "text/html");
+    try {
+      const response = await fetch(url);
+      if (!response.ok) throw new Error(String(response.status));
+      return new DOMParser().parseFromString(await response.text(), "text/html");
+    } catch (error) {
+      connection.check(); // shows the line at the top if the server cannot be reached
+      throw error;
+    }
   }
 
   // Appends the days of the next page; a day that continues keeps its heading.
@@ -51,7 +56,9 @@
   watch();
 
   const REFRESH_MS = 4000;
+  let timer = 0;
   async function refresh() {
+    clearTimeout(timer);
     const waiting = document.querySelectorAll(".run.unfinished");
     if (!waiting.length) return;
     if (!document.hidden) {
@@ -61,7 +68,14 @@
         if (now && !now.classList.contains("unfinished") && !run.contains(document.activeElement)) run.replaceWith(now);
       }
     }
-    setTimeout(refresh, REFRESH_MS);
+    timer = setTimeout(refresh, REFRESH_MS);
   }
-  setTimeout(refresh, REFRESH_MS);
+  timer = setTimeout(refresh, REFRESH_MS);
+  // What was missed while the connection was lost is loaded at once.
+  document.addEventListener("connection-back", () => {
+    const link = document.querySelector(".older a");
+    if (link) seen.unobserve(link);
+    watch();
+    refresh();
+  });
 })();

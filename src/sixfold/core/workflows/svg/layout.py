@@ -17,6 +17,8 @@ from sixfold.core.workflows.nodes import Graph, Registry, is_link
 
 _WIDTH, _LINE, _HEAD = 224, 18, 46
 _ACROSS, _DOWN, _MARGIN = 76, 26, 28
+# The space between the columns of a row with more than `_WIDE` columns.
+_NARROW, _WIDE = 40, 7
 # The height of a lane, which only a link passes through.
 _LANE = 6
 _SWEEPS = 6
@@ -276,6 +278,7 @@ def _placed(columns: list[list[LayoutBox]], aspect: float | None) -> tuple[float
 
 def _place_rows(columns: list[list[LayoutBox]], rows: int) -> tuple[float, float]:
     across = max(1, -(-len(columns) // rows))
+    step = _WIDTH + (_NARROW if across > _WIDE else _ACROSS)
     top = float(_MARGIN)
     for start in range(0, len(columns), across):
         row = columns[start : start + across]
@@ -283,10 +286,10 @@ def _place_rows(columns: list[list[LayoutBox]], rows: int) -> tuple[float, float
         for at, column in enumerate(row):
             y = top + (max(heights) - heights[at]) / 2
             for box in column:
-                box.x, box.y, box.above = _MARGIN + at * (_WIDTH + _ACROSS), y, top - _BETWEEN_ROWS / 2
+                box.x, box.y, box.above = _MARGIN + at * step, y, top - _BETWEEN_ROWS / 2
                 y += box.height + _DOWN
         top += max(heights) + _BETWEEN_ROWS
-    width = 2 * _MARGIN + across * (_WIDTH + _ACROSS) - _ACROSS
+    width = 2 * _MARGIN + (across - 1) * step + _WIDTH
     return width, max(top - _BETWEEN_ROWS, _MARGIN + _HEAD) + _MARGIN
 
 

@@ -1,0 +1,113 @@
+"""The bench of a workflow in a real browser: graph and Run in view, nodes with time, cost and thumbnail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.api import browser, page_checks
+from tests.api.app_fixture import AppFixture
+from tests.api.browser import Look
+from tests.api.test_graph_browser import IMPORT
+
+pytestmark = [pytest.mark.browser, browser.needed]
+PAGE = "/workflows/stylized-text-to-image"
+RUN = "#run .actions .primary"
+MISSING = {
+    "nodes": [
+        {"id": 1, "type": "FaceDetailer", "properties": {"cnr_id": "comfyui-impact-pack"}, "inputs": []},
+        {
+            "id": 2,
+            "type": "SaveImage",
+            "inputs": [{"name": "images", "type": "IMAGE", "link": 1}],
+            "widgets_values": ["out"],
+        },
+    ],
+    "links": [[1, 1, 0, 2, 0, "IMAGE"]],
+    "version": 0.4,
+}
+IN_VIEW = """(selector) => {
+  const { top, bottom, left, right } = document.querySelector(selector).getBoundingClientRect();
+  return top >= 0 && bottom <= innerHeight && left >= 0 && right <= innerWidth;
+}"""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_nodes_show_their_time_cost_and_image(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        page = tab.page
+        await tab.open(PAGE)
+        for part in ("[data-pane]", RUN):
+            assert await page.evaluate(IN_VIEW, part), part
+        await page.fill("#in-prompt", "a windmill")
+        for side in ("width", "height"):
+            await page.fill(f"#in-{side}", "256")
+        await page.click(RUN)
+        await page.wait_for_selector(".node[data-node='6'] .made")
+        assert await page.evaluate(IN_VIEW, "[data-pane]")
+        decode = await page.text_content(".node[data-node='6'] .took")
+        assert decode.endswith(" · 0.04 USD")
+        assert await page.text_content(".node[data-node='4'] .took") != ""
+        thumbnail = await page.get_attribute(".node[data-node='7'] .made", "href")
+        image = await app.client.get(thumbnail)
+        assert (image.status_code, image.headers["content-type"]) == (200, "image/webp")
+    assert await app.faults() == ()
+
+
+async def test_a_click_on_a_node_leads_to_its_input(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+        page = tab.page
+        await tab.open(PAGE)
+        await page.click(".node[data-node='5'] .title")
+        assert await page.evaluate("document.activeElement.id") == "in-seed"
+        assert await page.evaluate(IN_VIEW, "#in-seed")
+        await page.click(".node[data-node='6'] .title")
+        assert "has no inputs" in await page.inner_text("#graph-status")
+
+
+async def test_missing_nodes_are_red_and_named_by_package(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+        page = tab.page
+        await tab.open("/workflows")
+        await tab.open(await page.evaluate(IMPORT, ["faces.json", json.dumps(MISSING)]))
+        assert await page.get_attribute(".node.missing", "data-node") == "1"
+        notice = await page.inner_text(".missing-nodes")
+        assert "1 node of this workflow does not exist here" in notice
+        assert "comfyui-impact-pack" in notice
+        assert "go on without" in notice
+        assert await page.is_disabled(RUN)
+        await page.click("[data-show]")
+        assert await page.locator(".node.shown").count() == 1
+        await page_checks.is_accessible(tab)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("width", page_checks.WIDTHS)
+async def test_the_bench_fits_and_is_managed(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        page = tab.page
+        await page_checks.opens_well(tab, PAGE)
+        assert await page.evaluate(IN_VIEW, RUN), "the Run bar sticks to the bottom"
+        await page.click(".fold-details > summary")
+        await page.click(".manage > summary")
+        await page_checks.is_accessible(tab)
+        await page.click("text='Duplicate'")
+        await page.wait_for_url("**/workflows/stylized-text-to-image-copy")
+        await page.click(".manage > summary")
+        await page.fill(".manage [name=name]", "My style")
+        await page.click("text='Rename'")
+        await page.wait_for_selector("h1:text-is('My style')")
+        await page.click(".manage > summary")
+        await page.click("text='Delete …'")
+        await page_checks.is_accessible(tab)
+        await page.click("text='Delete this workflow'")
+        await page.wait_for_url("**/workflows")
+        assert await page.locator("text='My style'").count() == 0

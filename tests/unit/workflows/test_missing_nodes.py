@@ -1,0 +1,60 @@
+"""Missing nodes are grouped by the package that the editor's file names, and marked in the drawing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sixfold.app import graphs as app_graphs
+from sixfold.core.workflows import missing_nodes
+from sixfold.core.workflows.svg import layout
+
+REGISTRY = app_graphs.node_classes()
+GRAPH: dict[str, dict[str, Any]] = {
+    "1": {"class_type": "EmptyLatentImage", "inputs": {}},
+    "2": {"class_type": "FaceDetailer", "inputs": {}},
+    "3": {"class_type": "FaceDetailer", "inputs": {}},
+    "4": {"class_type": "Unheard", "inputs": {}},
+    "5:1": {"class_type": "Nested", "inputs": {}},
+}
+
+
+def node(kind: str, **properties: Any) -> dict[str, Any]:
+    """Return a node of the editor's format."""
+    return {"type": kind, "properties": properties}
+
+
+def test_missing_nodes_are_grouped_by_the_package_in_the_file() -> None:
+    document = {
+        "nodes": [node("FaceDetailer", cnr_id="impact-pack"), node("Unheard", cnr_id=7), "nonsense", {}],
+        "definitions": {"subgraphs": [{"nodes": [node("Nested", aux_id="someone/nested")]}, None]},
+    }
+    assert missing_nodes.by_package(GRAPH, REGISTRY, document) == {
+        "impact-pack": {"FaceDetailer": ["2", "3"]},
+        "someone/nested": {"Nested": ["5:1"]},
+        "": {"Unheard": ["4"]},
+    }
+    for other in (None, [], {"nodes": 5, "definitions": {"subgraphs": {}}}, GRAPH):
+        assert list(missing_nodes.by_package(GRAPH, REGISTRY, other)) == [""]
+
+
+def test_the_drawing_marks_missing_nodes() -> None:
+    drawing = layout.draw(GRAPH, REGISTRY)
+    assert set(re.findall(r'class="node missing" data-node="([^"]+)"', drawing)) == {"2", "3", "4", "5:1"}
+    assert "missing" not in layout.draw({"1": GRAPH["1"]}, REGISTRY).partition("</style>")[2]
+
+
+def test_a_drawing_uses_the_rows_that_fit_the_space() -> None:
+    chain = {
+        str(at): {"class_type": "X", "inputs": {"image": [str(at - 1), 0]} if at else {}} for at in range(12)
+    }
+
+    def aspect(**space: float) -> float:
+        width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', layout.draw(chain, REGISTRY, **space))[
+            0
+        ]
+        return float(width) / float(height)
+
+    assert aspect(aspect=20.0) > 20
+    assert aspect() < aspect(aspect=20.0)
+    assert aspect(aspect=3.0) == aspect()
