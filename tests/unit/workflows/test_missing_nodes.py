@@ -49,12 +49,11 @@ def test_a_drawing_uses_the_rows_that_fit_the_space() -> None:
         str(at): {"class_type": "X", "inputs": {"image": [str(at - 1), 0]} if at else {}} for at in range(12)
     }
 
-    def aspect(**space: float) -> float:
-        width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', layout.draw(chain, REGISTRY, **space))[
-            0
-        ]
+    def aspect(space: float | None = None) -> float:
+        drawing = layout.draw(chain, REGISTRY, aspect=space)
+        width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)[0]
         return float(width) / float(height)
 
-    assert aspect(aspect=20.0) > 20
-    assert aspect() < aspect(aspect=20.0)
-    assert aspect(aspect=3.0) == aspect()
+    assert aspect(20.0) > 20
+    assert aspect() < aspect(20.0)
+    assert aspect(3.0) == aspect()

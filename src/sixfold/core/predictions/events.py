@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from sixfold.core.predictions.models import Prediction
@@ -43,29 +43,19 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class NodeStateChanged:
-    """A node changed its state; `progress` is from 0 to 1.
-
-    A finished node has its `seconds` and the ids of the predictions that it started, its `parts`.
-    """
+    """A node changed its state; `progress` is from 0 to 1, and `details` are those of a finished node."""
 
     node: str
     class_type: str
     state: NodeState
     progress: float = 0.0
-    seconds: float | None = None
-    parts: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
-    def record(self) -> dict[str, str | float | tuple[str, ...]]:
+    def record(self) -> dict[str, Any]:
         """The event as JSON."""
-        details = {} if self.seconds is None else {"seconds": round(self.seconds, 3), "parts": self.parts}
-        return {
-            **details,
-            "node": self.node,
-            "class_type": self.class_type,
-            "state": self.state,
-            "progress": round(self.progress, 4),
-        }
+        facts = {"node": self.node, "class_type": self.class_type, "state": self.state}
+        return {**facts, "progress": round(self.progress, 4), **self.details}
 
 
 Event = ProgressEvent | LogEvent | StateChanged | NodeStateChanged

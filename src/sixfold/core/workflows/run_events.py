@@ -152,10 +152,11 @@ class RunEventPublisher:
         self._report()
 
     def _publish(self, node: str, state: NodeState, progress: float) -> None:
-        started_at = self._started_at.get(node) if state == "finished" else None
-        seconds = None if started_at is None else time.monotonic() - started_at
-        parts = self._parts.get(node, ())
-        moved = NodeStateChanged(node, self._class(node), state, progress, seconds, parts)
+        details: dict[str, Any] = {}
+        if state == "finished" and node in self._started_at:
+            seconds = round(time.monotonic() - self._started_at[node], 3)
+            details = {"seconds": seconds, "parts": self._parts.get(node, ())}
+        moved = NodeStateChanged(node, self._class(node), state, progress, details)
         self._sinks.bus.publish(self._parent.id, moved)
 
     def _report(self) -> None:
