@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import signal
@@ -173,3 +174,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("CI") and reporter is not None and not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(Told(reporter), "told")
+
+
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    """Leave objects in reference cycles alive until the end of the test."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -161,6 +162,27 @@ async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: async
         with pytest.raises(asyncio.CancelledError):
             await asking
         await gone.wait()
+
+
+async def test_idle_connections_are_closed_after_a_while(
+    client: asyncio_http.Client, monkeypatch: pytest.MonkeyPatch, without_gc: None
+) -> None:
+    monkeypatch.setattr(asyncio_http, "_IDLE_SECONDS", 0.01)
+    ends, freed = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(_WHOLE % number)
+        assert await reader.read() == b""
+        ends.release()
+
+    async with serving(talk) as url, asyncio.timeout(60):
+        await asyncio.gather(*(_asked(client, url) for _ in range(3)))
+        idle = [each for connections in client._idle.values() for each in connections]
+        assert len([weakref.finalize(each, freed.release) for each in idle]) == 3
+        idle.clear()
+        for event in (ends, freed) * 3:
+            await event.acquire()
 
 
 async def test_no_header_brings_another_one_with_it(client: asyncio_http.Client) -> None:

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import socket
+import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -342,6 +343,15 @@ async def test_ten_thousand_connections_leave_nothing_counted() -> None:
         await until(lambda: not served.state.connections and not served.state.tasks)
         assert served.limits.unfinished_total == 0
         assert (await answer(await connected(stack, port), GET))[0] == 200
+
+
+async def test_closed_connections_wait_for_no_garbage_collection(without_gc: None) -> None:
+    async with serving() as (served, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert (await answer((reader, writer), GET))[0] == 200
+        (connection,) = (weakref.ref(each) for each in served.state.connections)
+        writer.close()
+        await until(lambda: connection() is None)
 
 
 def test_release_of_a_request_that_held_nothing_does_nothing() -> None:

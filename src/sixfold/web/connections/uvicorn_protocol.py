@@ -141,6 +141,10 @@ class HttpProtocol(HttpToolsProtocol):
             overload.capacity().started(self)
         self._release()
         super().connection_lost(exc)
+        cycle: Any = self.cycle
+        if cycle is not None:
+            # The scope refers to this connection.
+            cycle.scope.pop(CONNECTION, None)
 
     def data_received(self, data: bytes) -> None:
         """Count the request as unfinished until it is complete."""

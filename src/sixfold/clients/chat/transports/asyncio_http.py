@@ -37,7 +37,7 @@ class _Address(NamedTuple):
 
 
 class Client:
-    """A connection pool, with one timer for all connections."""
+    """A connection pool, with one timer for all busy connections and one for all idle ones."""
 
     def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
         self._connect_seconds = connect_seconds
@@ -46,6 +46,7 @@ class Client:
         self._idle: dict[tuple[str, int], list[_Connection]] = {}
         self._busy: set[_Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
@@ -66,9 +67,10 @@ class Client:
                 connection.close()
         for connection in tuple(self._busy):
             connection.close()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._idle_timer = None
         # The connections close in the next iteration of the event loop.
         await asyncio.sleep(0)
 
@@ -124,8 +126,10 @@ class Client:
         self._busy.discard(connection)
         idle = self._idle.setdefault(connection.endpoint, [])
         idle.append(connection)
-        if len(idle) > _MAX_IDLE or connection.last_activity - idle[0].last_activity > _IDLE_SECONDS:
+        if len(idle) > _MAX_IDLE:
             idle[0].close()
+        if self._idle_timer is None:
+            self._idle_timer = connection.loop.call_later(_IDLE_SECONDS, self._close_idle)
 
     def forget(self, connection: _Connection) -> None:
         """Remove a closed connection."""
@@ -146,6 +150,18 @@ class Client:
             self._addresses.clear()
         self._addresses[url] = address
         return address
+
+    def _close_idle(self) -> None:
+        """Close connections that have been idle for too long, and start the timer for the next one."""
+        self._idle_timer = None
+        loop = asyncio.get_running_loop()
+        # Of each server, those that have been idle for longest are the first ones.
+        for connections in self._idle.values():
+            while connections and connections[0].last_activity + _IDLE_SECONDS <= loop.time():
+                connections[0].close()
+        oldest = [connections[0].last_activity for connections in self._idle.values() if connections]
+        if oldest:
+            self._idle_timer = loop.call_at(min(oldest) + _IDLE_SECONDS, self._close_idle)
 
     def _time_out_quiet(self) -> None:
         """Time out quiet connections, and start the timer for the next one."""
@@ -177,7 +193,7 @@ class _Connection(asyncio.Protocol):
         self.last_activity = 0.0
         self._client = client
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._reply: HttpReply | None = None
         self._used = False
 
@@ -209,6 +225,8 @@ class _Connection(asyncio.Protocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
+        # The parser refers to this connection.
+        self._parser = None
         self._fail("disconnected before the response was complete")
 
     def time_out(self) -> None:
@@ -234,11 +252,12 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_activity = self.loop.time()
-        if self._reply is None:
+        parser = self._parser
+        if self._reply is None or parser is None:
             self.close()
             return
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail("returned a response that cannot be parsed")
             self.close()
@@ -261,8 +280,10 @@ class _Connection(asyncio.Protocol):
             self._reply.head(name.lower(), value)
 
     def on_headers_complete(self) -> None:
+        if self._reply is None or self._parser is None:
+            return
         status = self._parser.get_status_code()
-        if self._reply is not None and status >= 200:
+        if status >= 200:
             self._reply.begin(status)
 
     def on_body(self, data: bytes) -> None:
@@ -270,7 +291,7 @@ class _Connection(asyncio.Protocol):
             self._reply.take(data)
 
     def on_message_complete(self) -> None:
-        if self._reply is not None and self._reply.status:
+        if self._reply is not None and self._reply.status and self._parser is not None:
             self._reply.end(reusable=self._parser.should_keep_alive())
 
 
