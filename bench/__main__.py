@@ -35,6 +35,7 @@ NAMES = (
     "agents",
     "sessions",
     "gateway",
+    "streams",
     "processes",
     "queues",
     "startup",

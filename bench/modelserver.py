@@ -22,7 +22,7 @@ _BODY = json.dumps({**_SHARED, "object": "chat.completion", "choices": [_CHOICE]
 _WHOLE = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_BODY) + _BODY
 )
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 def _event(document: object) -> bytes:
@@ -41,7 +41,7 @@ def _events() -> list[bytes]:
     return [*words, chunk({}, "stop"), usage, b"%x\r\n%s\r\n0\r\n\r\n" % (len(done), done)]
 
 
-_STREAM = _events()
+STREAM = _events()
 
 
 class _Connection(asyncio.Protocol):
@@ -59,14 +59,14 @@ class _Connection(asyncio.Protocol):
             body = self._buffer[end + 4 : end + 4 + length]
             self._buffer = self._buffer[end + 4 + length :]
             if b'"stream":true' in body.replace(b" ", b""):
-                self._transport.write(_HEAD)
+                self._transport.write(HEAD)
                 self._next(0)
             else:
                 self._transport.write(_WHOLE)
 
     def _next(self, index: int) -> None:
-        self._transport.write(_STREAM[index])
-        if index + 1 < len(_STREAM):
+        self._transport.write(STREAM[index])
+        if index + 1 < len(STREAM):
             asyncio.get_running_loop().call_later(0.001, self._next, index + 1)
 
 

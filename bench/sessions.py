@@ -15,6 +15,7 @@ import itertools
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
@@ -25,10 +26,13 @@ from sixfold.core.sessions.engine import Controls, EngineStep
 from sixfold.engines.live.motion.engine import MotionEngine
 from sixfold.engines.live.world.engine import WorldEngine
 from tests.e2e import servers
+from tests.harness import postgres
 
 TITLE = "Live sessions: frames of 480 x 270, poses at 20 a second"
 PROMPTS = ("a meadow by a lake", "snowy mountains", "desert at sunset", "forest in the rain")
 FRAMES, POSES, MANY = 60, 60, (1, 20, 100)
+# Sessions of two servers together.
+SHARED = 200
 BEAT = 0.05
 
 
@@ -101,22 +105,22 @@ def below(pid: int) -> list[int]:
     return results[1:]
 
 
-async def begun(server: servers.Server) -> tuple[Watcher, float]:
+async def begun(server: servers.Server, key: str) -> tuple[Watcher, float]:
     """A session that is watched, and how long its first pose took."""
-    began = time.perf_counter()
-    key = {"Authorization": f"Bearer {server.key}"}
-    reply = await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)
+    began, path = time.perf_counter(), "/api/containers/motion-model/sessions"
+    reply = await server.call("POST", path, {}, Authorization=f"Bearer {key}")
     watcher = await watch(reply.json["ws_url"])
     return watcher, await watcher.first - began
 
 
-async def arrivals(server: servers.Server, count: int) -> list[Row]:
-    """`count` sessions at once: each one's first pose, then every pose's lateness and what it all takes."""
-    result = await asyncio.gather(*(begun(server) for _ in range(count)))
+async def arrivals(group: Sequence[servers.Server], count: int) -> list[Row]:
+    """Return the time to the first pose of `count` sessions, how late poses are, and their CPU time."""
+    key = group[0].key
+    result = await asyncio.gather(*(begun(group[number % len(group)], key) for number in range(count)))
     watchers = [watcher for watcher, _ in result]
     groups = {
-        "server": [server.process.pid],
-        "workers": below(server.process.pid),
+        "server": [server.process.pid for server in group],
+        "workers": [pid for server in group for pid in below(server.process.pid)],
         "client": [os.getpid()],
     }
     before = {name: spent(*pids) for name, pids in groups.items()}
@@ -132,10 +136,18 @@ async def arrivals(server: servers.Server, count: int) -> list[Row]:
         watcher.say('{"type":"close"}')
     await asyncio.gather(*(watcher.over for watcher in watchers))
     note = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
+    where = "" if len(group) == 1 else f" on {len(group)} servers"
+    each = {name: share / response * 1e6 for name, share in cores.items()}
     return [
-        of_samples(f"first pose, {count} at once", (first for _, first in result), "ms"),
-        jitter(f"jitter of poses, {count} sessions", late),
-        Row(f"cores for {response:,.0f} poses a second", sum(cores.values()), "", note=note),
+        of_samples(f"first pose, {count} at once{where}", (first for _, first in result), "ms"),
+        jitter(f"jitter of poses, {count} sessions{where}", late),
+        Row(f"cores for {response:,.0f} poses a second{where}", sum(cores.values()), "", note=note),
+        Row(
+            f"server CPU per pose, {count} sessions{where}",
+            each["server"],
+            "µs",
+            note=f"workers {each['workers']:.0f} µs",
+        ),
     ]
 
 
@@ -145,9 +157,27 @@ async def served() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         async with servers.serving(Path(folder) / "home", SIXFOLD_SESSION_LIMIT=str(max(MANY))) as server:
             for count in MANY:
-                rows += await arrivals(server, count)
+                rows += await arrivals([server], count)
                 rows.append(jitter(f"jitter of bare timers, {count} at once", await timers(count)))
     return rows
+
+
+async def shared() -> list[Row]:
+    """Return what arrives from two servers on one PostgreSQL."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "postgres").mkdir()
+        url = postgres.Databases(folder / "postgres").lend()
+        environ = {"SIXFOLD_DATABASE_URL": url, "SIXFOLD_SESSION_LIMIT": str(SHARED)}
+        secret = os.urandom(32)
+        for home in ("0", "1"):
+            (folder / home).mkdir()
+            (folder / home / "server.key").write_bytes(secret)
+        async with (
+            servers.serving(folder / "0", **environ) as first,
+            servers.serving(folder / "1", **environ) as second,
+        ):
+            return await arrivals([first, second], SHARED)
 
 
 def rows() -> list[Row]:
@@ -158,4 +188,4 @@ def rows() -> list[Row]:
         first, *rest = frames(prompt)
         result.append(of_samples(f"frame, {prompt}", rest, "ms", f"the land {first * 1000:.0f} ms, once"))
     result.append(of_samples("pose", poses(), "ms"))
-    return result + asyncio.run(served())
+    return result + asyncio.run(served()) + asyncio.run(shared())
