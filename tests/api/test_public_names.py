@@ -64,6 +64,20 @@ async def test_uploads_lie_at_urls_that_nobody_guesses(any_database_app: AppFixt
     assert path in (await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)).json()["path"]
 
 
+async def test_url_of_a_file_made_without_a_key_is_for_this_machine(app: AppFixture) -> None:
+    path = (await app.client.get(UPLOAD, params=SMALL)).json()["path"]
+    assert path == f"{ORIGIN}/uploads/draft.png"
+    assert (await app.client.get(path)).headers["Cache-Control"] == "private, no-cache"
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"X-Forwarded-For": "203.0.113.9"}, bearer(app.other)):
+        assert (await app.client.get(path, headers=headers)).status_code == 404
+    async with app.visitor(ELSEWHERE) as stranger:
+        assert (await stranger.get("/uploads/draft.png")).status_code == 404
+    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
+    keyed = {**SMALL, "save_path": "own.png"}
+    assert (await app.client.get(UPLOAD, params=keyed, headers=bearer(key))).status_code == 200
+    assert (await app.client.get(f"{ORIGIN}/uploads/own.png")).status_code == 404
+
+
 async def test_urls_from_before_answer_their_owner_alone(any_database_app: AppFixture) -> None:
     app = any_database_app
     key = (await app.product.database.write(keys.create(app.operator.id))).api_key

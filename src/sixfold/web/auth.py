@@ -197,6 +197,14 @@ class KeylessAccess:
         if host is None or not is_loopback(host) or not self._origins.trusts_origin(connection):
             raise errors.Unauthenticated(_KEY_NEEDED)
 
+    def admits(self, connection: HTTPConnection) -> bool:
+        """Return whether a request needs no key."""
+        try:
+            self.require(connection)
+        except errors.Unauthenticated:
+            return False
+        return True
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """A warning if requests without a key have looked forwarded since the start."""

@@ -20,7 +20,6 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.media import save_paths, upload_paths
 from sixfold.core.media.ports import BlobStore, OutputFile
-from sixfold.core.media.save_paths import SaveTarget
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
@@ -109,7 +108,11 @@ class ImageKitRoutes:
                 principal, model, inputs, requests.request_id(request), upload_path=key
             )
             prediction = await self._made("query", request_spec)
-            return await self._put(prediction, place, key, request.query_params["save_path"])
+            save_path = request.query_params["save_path"]
+            size = await self._put(prediction, key)
+            url = await self._url(request, principal, save_path)
+            body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": size}
+            return responses.json(body, headers=responses.result_headers(prediction))
 
         return upload
 
@@ -201,7 +204,8 @@ class ImageKitRoutes:
         if is_folder:
             raise errors.Conflict("save_path is an existing folder. Choose another path")
 
-    async def _put(self, prediction: Prediction, place: SaveTarget, key: str, save_path: str) -> Response:
+    async def _put(self, prediction: Prediction, key: str) -> int:
+        """Store the image of a prediction and return its size in bytes."""
         file, data = await self._read(prediction)
         self._services.predictions.failpoints.hit("save.before")
         try:
@@ -212,10 +216,14 @@ class ImageKitRoutes:
             raise errors.StoreFailed from error
         self._services.predictions.failpoints.hit("save.after")
         await self._services.database.write(upload_paths.mark_stored(prediction.id), durable=False)
-        folder = await self._folder(Tenant.of(prediction))
-        url = f"{self._services.settings.base_url}/uploads/{folder}/{save_path}"
-        body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": len(data)}
-        return responses.json(body, headers=responses.result_headers(prediction))
+        return len(data)
+
+    async def _url(self, request: Request, principal: Principal, save_path: str) -> str:
+        """Return the URL of a stored image: secret, unless only this machine may read it."""
+        below = f"{self._services.settings.base_url}/uploads"
+        if principal.keyless and self._services.authenticator.keyless.admits(request):
+            return f"{below}/{save_path}"
+        return f"{below}/{await self._folder(principal.tenant)}/{save_path}"
 
     async def _remove(self, key: str, data: bytes) -> None:
         """Remove refunded bytes that a store has written although it reported a failure."""

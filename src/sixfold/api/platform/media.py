@@ -85,14 +85,16 @@ class MediaFileRoutes:
     async def _key(self, request: Request, path: str) -> tuple[str, str]:
         """Return the key of an uploaded file and its cache policy; raise `NotFound`.
 
-        The folder names in URLs are secret. Older URLs without such names can be guessed, so only their owner
-        may read them.
+        The folder names in URLs are secret. URLs without such names can be guessed, so only their owner may
+        read them; those of files made without a key, any program on this machine.
         """
         name, _, rest = path.partition("/")
         folder = await self._services.database.read(upload_folders.find(name))
         cache = files.REVALIDATE
         if folder is not None:
             path = save_paths.store_path(folder.tenant, rest, is_operator=folder.is_operator)
+        elif (local := await self._local(request, path)) is not None:
+            path, cache = local, _PRIVATE
         elif await self._is_owner(request, save_paths.owner_of(path)):
             cache = _PRIVATE
         else:
@@ -101,6 +103,16 @@ class MediaFileRoutes:
         if key is None:
             raise errors.NotFound(_NO_FILE)
         return key, cache
+
+    async def _local(self, request: Request, path: str) -> str | None:
+        """Return the path in the store of a file made without a key, for a request that needs none."""
+        authenticator = self._services.authenticator
+        if auth.bearer_token(request) is not None or not authenticator.keyless.admits(request):
+            return None
+        tenant = (await authenticator.without_key(request)).tenant
+        stored = save_paths.store_path(tenant, path, is_operator=True)
+        key = save_paths.key(stored)
+        return stored if key is not None and await self._services.uploads.stat(key) is not None else None
 
     async def _is_owner(self, request: Request, account_id: str) -> bool:
         """Return whether the caller is the account, or the operator if none is named."""
