@@ -303,7 +303,7 @@ class Gateway:
         await self._database.write(gateway_idempotency.sweep(), durable=False)
         if self.policy.log_days:
             expired = current_time - self.policy.log_days * DAY_US
-            await self._database.write(request_log.delete_before(expired), durable=False)
+            await request_log.delete_all_before(self._database, expired)
 
     async def drain(self) -> None:
         """Wait until all finished calls are settled and recorded."""

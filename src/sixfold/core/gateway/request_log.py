@@ -16,7 +16,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import charges, ledger, ledger_batches
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Query, Row, Transaction, Value, now
+from sixfold.core.database import Database, Query, Row, Transaction, Value, now
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 # A hold is released when its call exceeds its time limit by this many microseconds.
@@ -150,9 +150,17 @@ def sweep(holder: str, cutoff: int, missing_before: frozenset[str] | None) -> Tr
     return frozenset(str(row["holder"]) for row in rows if row["holder"] != holder)
 
 
-def delete_before(before: int) -> Transaction[int]:
-    """Delete calls that began before `before` (epoch µs); return their number."""
-    return len((yield Query("gateway_call_forget", {"id": ids.earliest("req", before), "before": before})))
+def delete_before(before: int, limit: int = 200) -> Transaction[int]:
+    """Delete at most `limit` calls that began before `before` (epoch µs); return their number."""
+    bounds = {"id": ids.earliest("req", before), "before": before, "limit": limit}
+    return len((yield Query("gateway_call_forget", bounds)))
+
+
+async def delete_all_before(database: Database, before: int) -> None:
+    """Delete all calls that began before `before` (epoch µs), in batches between which others can write."""
+    deleted = 1
+    while deleted:
+        deleted = await database.write(delete_before(before), durable=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,10 @@ ON CONFLICT (id) DO UPDATE SET state = excluded.state, error = excluded.error, c
 WHERE relay_call.state = 'running'
 RETURNING id;
 
--- name: gateway_call_forget | Delete finished gateway calls created before `before`; the bound on the id limits the scan.
-DELETE FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'running' RETURNING id;
+-- name: gateway_call_forget | Delete at most `limit` finished gateway calls created before `before`; the bound on the id limits the scan.
+DELETE FROM relay_call WHERE id IN (
+    SELECT id FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'running' ORDER BY id LIMIT :limit)
+RETURNING id;
 
 -- name: gateway_call_page | Return a page of an account's gateway calls, newest first; an empty filter matches all.
 SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens, cached_tokens, output_tokens,
