@@ -35,8 +35,8 @@ _PASS_SECONDS, _WAIT_SECONDS = 3600, 60
 _FULL_PASS = 24
 # Rows that are read at once, and the pause after them, in which other transactions run.
 _BATCH, _PAUSE_SECONDS = 200, 0.02
-# Records of a segment, those that are read at once for it, and the bytes after which it ends.
-_SEGMENT, _READ, _SEGMENT_BYTES = 500, 20, 4 << 20
+# Records that are read at once for a segment, and the bytes after which it ends.
+_READ, _SEGMENT_BYTES = 20, 4 << 20
 _LEASE, _LEASE_US = "retention", 300 * SECOND_US
 _LOG = logging.getLogger("sixfold.retention")
 _Days = Mapping[str, int]
@@ -292,7 +292,6 @@ class _Batch:
         self._kind = kind
         self._records = records
         self._waits = retention.archives(records)
-        self._limit = _SEGMENT if self._waits else _BATCH
         self._ids: list[str] = []
         self._removed = 0
 
@@ -300,7 +299,7 @@ class _Batch:
         """Add a record, and remove all when the batch is full."""
         self._ids.append(record_id)
         self._waits = self._waits and not overdue
-        if len(self._ids) >= self._limit:
+        if len(self._ids) >= _BATCH:
             await self._remove()
 
     async def end(self) -> int:

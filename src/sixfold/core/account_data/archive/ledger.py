@@ -17,7 +17,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Row, Transaction, many
 
 KIND = "ledger"
-BATCH = 1000
+BATCH = 500
 # Columns without personal data, which erasure leaves.
 _BOOKED = ("id", "debit", "credit", "amount", "hold_id", "kind", "created_at", "held", "held_at")
 _TEXTS = ("id", "description", "request_id", "charge", "key_id")
