@@ -29,6 +29,26 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in files}
 
 
+def expected_rows(folder: Path) -> int:
+    """Count the rows of each table that a pending migration indexes or changes, once for each migration."""
+    connection = sqlite3.connect(folder / databases.FILE)
+    present = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    steps = [step for step in sql.migrations("sqlite") if step.number > OLD]
+    tables = [table for step in steps for table in step.tables if table in present]
+    counts = [connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in tables]  # noqa: S608 - our own names
+    connection.close()
+    assert "prediction" in tables
+    assert sum(counts) > 3
+    return sum(counts)
+
+
+def test_an_unknown_setting_blocks_the_check(sixfold: Commands) -> None:
+    (sixfold.folder / "sixfold.toml").write_text("setting_of_another_version = 3\n")
+    done = sixfold("upgrade", "--check")
+    assert done.status == 1
+    assert "unknown setting 'setting_of_another_version'" in done.err
+
+
 def test_check_describes_an_upgrade_and_changes_nothing(sixfold: Commands) -> None:
     before = content(sixfold.folder)
     plan = sixfold.ok("upgrade", "--check")
@@ -37,10 +57,13 @@ def test_check_describes_an_upgrade_and_changes_nothing(sixfold: Commands) -> No
     assert [row["number"] for row in plan["migrations"]] == [step.number for step in pending]
     assert plan["needed_bytes"] > plan["database_bytes"] > 0
     assert plan["free_bytes"] > plan["needed_bytes"]
+    assert plan["rows"] == expected_rows(sixfold.folder)
+    assert plan["seconds"] == 1
     assert plan["blockers"] == []
     text = sixfold("upgrade", "--check").out
     assert f"schema {OLD} to {sql.latest('sqlite')}" in text
     assert "sixfold backup" in text
+    assert f"up to 1 s, to index or change {plan['rows']} rows" in text
     assert pending[0].description in text
     assert content(sixfold.folder) == before
 
@@ -100,5 +123,6 @@ def test_on_postgresql_servers_may_run_meanwhile(
         plan = sixfold.ok("upgrade", "--check")
         assert (plan["schema"], plan["free_bytes"], plan["blockers"]) == (OLD, None, [])
         assert plan["database_bytes"] > 0
+        assert plan["seconds"] > 0
         assert sixfold.ok("upgrade")["upgraded"] is True
     assert sixfold.ok("upgrade")["schema"] == sql.latest("postgres")

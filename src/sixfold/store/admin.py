@@ -42,6 +42,10 @@ class DatabaseAdmin(Protocol):
         """Return the bytes of all tables and indexes, with the write-ahead log of a file."""
         ...
 
+    def row_count(self, table: str) -> int:
+        """Return the number of rows of a table, which may be an estimate; 0 if there is no such table."""
+        ...
+
     def migrate(self, target: int) -> tuple[int, int]:
         """Upgrade or downgrade to a schema version; returns (before, after)."""
         ...

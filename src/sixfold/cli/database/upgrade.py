@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -21,6 +22,8 @@ from sixfold.store.sql import Migration, SchemaMismatch
 
 # A migration writes at most every page of a SQLite file to its log, and adds columns and indexes to the file.
 _SPACE_FACTOR, _SPACE_BYTES = 2, 4 << 20
+# An upper bound of the time that a migration takes for each row that it indexes or changes.
+_ROW_SECONDS = 10e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,13 @@ class UpgradePlan:
     database_bytes: int
     needed_bytes: int
     free_bytes: int | None
+    rows: int
     blockers: tuple[str, ...]
+
+    @property
+    def seconds(self) -> int:
+        """Return the time that the migrations take at most on a usual machine."""
+        return math.ceil(self.rows * _ROW_SECONDS)
 
 
 def upgrade(arguments: argparse.Namespace) -> int:
@@ -64,8 +73,16 @@ def plan_of(admin: DatabaseAdmin, configured: Settings) -> UpgradePlan:
     blockers = [*_schema_blockers(admin.dialect, health.schema), *health.faults]
     if not configured.on_postgres:
         blockers += _folder_blockers(configured, needed, free or 0)
+    counts = {table: admin.row_count(table) for table in frozenset().union(*(m.tables for m in migrations))}
     return UpgradePlan(
-        health.schema, sql.latest(admin.dialect), migrations, used, needed, free, tuple(blockers)
+        schema=health.schema,
+        latest=sql.latest(admin.dialect),
+        migrations=migrations,
+        database_bytes=used,
+        needed_bytes=needed,
+        free_bytes=free,
+        rows=sum(counts[table] for step in migrations for table in step.tables),
+        blockers=tuple(blockers),
     )
 
 
@@ -108,6 +125,8 @@ def _document(plan: UpgradePlan, *, upgraded: bool) -> dict[str, object]:
         "database_bytes": plan.database_bytes,
         "needed_bytes": plan.needed_bytes,
         "free_bytes": plan.free_bytes,
+        "rows": plan.rows,
+        "seconds": plan.seconds,
         "blockers": list(plan.blockers),
         "upgraded": upgraded,
     }
@@ -125,6 +144,7 @@ def _print(plan: UpgradePlan, admin: DatabaseAdmin, configured: Settings, *, upg
     if plan.free_bytes is not None:
         rows.append(("disk space", f"up to {size(plan.needed_bytes)} needed, {size(plan.free_bytes)} free"))
     if not upgraded:
+        rows.append(("time", f"up to {plan.seconds} s, to index or change {plan.rows:,} rows"))
         rows.append(("before it", f"run `sixfold backup FILE` and copy server.key of {configured.data_dir}"))
     paint.rows(rows)
     paint.line()

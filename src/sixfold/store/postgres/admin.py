@@ -43,6 +43,10 @@ _REFERENCES = """
 SELECT c.relname AS tab, f.relname AS needs FROM pg_constraint r
 JOIN pg_class c ON c.oid = r.conrelid JOIN pg_class f ON f.oid = r.confrelid
 WHERE r.contype = 'f' AND c.relnamespace = current_schema()::regnamespace"""
+# A table without statistics has -1; then the rows are counted by its size.
+_ESTIMATE = """
+SELECT CASE WHEN reltuples >= 0 THEN reltuples ELSE pg_relation_size(oid) / 100 END::bigint AS rows
+FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace AND relkind = 'r'"""
 _BLOBS = """
 SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) AND MIN(expires_at) >= 0 THEN MAX(expires_at) END AS until
 FROM media GROUP BY blob ORDER BY until NULLS LAST, blob COLLATE "C\""""
@@ -250,6 +254,12 @@ class PostgresAdmin:
         with contextlib.closing(_Session(self._url)) as session:
             size = session.run(session.connection.fetchval("SELECT pg_database_size(current_database())"))
             return int(size)
+
+    def row_count(self, table: str) -> int:
+        """Return an estimate of the number of rows of a table, 0 if there is no such table."""
+        with contextlib.closing(_Session(self._url)) as session:
+            rows = session.run(session.connection.fetch(_ESTIMATE, table))
+            return int(rows[0]["rows"]) if rows else 0
 
     def migrate(self, target: int) -> tuple[int, int]:
         """Upgrade or downgrade to a schema version; returns (before, after)."""

@@ -11,6 +11,12 @@ from pathlib import Path
 from sixfold.core.database import Query, Value
 
 _HERE = Path(__file__).parent
+# Tables that a script reads or writes row by row, and those that it creates.
+_TOUCHES = re.compile(
+    r"\bINDEX(?: IF NOT EXISTS)? \w+\s+ON (\w+)|\bUPDATE (\w+)\s+SET|\bFROM (\w+)", re.IGNORECASE
+)
+_COMMENT = re.compile(r"--.*")
+_CREATES = re.compile(r"\bCREATE TABLE (\w+)", re.IGNORECASE)
 _NAME = re.compile(r"^-- name: (\w+) \| (.+)$", re.MULTILINE)
 
 
@@ -41,6 +47,12 @@ class Migration:
         """Return the first line of the script: one sentence for operators."""
         first = self.up.partition("\n")[0]
         return first.removeprefix("-- ") if first.startswith("-- ") else self.name
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Return the tables of an older schema whose rows the script reads or writes."""
+        touched = {name for names in _TOUCHES.findall(_COMMENT.sub("", self.up)) for name in names if name}
+        return frozenset(touched - set(_CREATES.findall(self.up)))
 
 
 @cache

@@ -75,6 +75,44 @@ class SqliteSnapshot:
                 yield from batch
 
 
+class SqliteCopy(SqliteSnapshot):
+    """A snapshot that is copied to a file first, so that the write-ahead log can shrink while rows are read.
+
+    The copy is made in one step: between several steps, each write of a server would restart it.
+    """
+
+    def __init__(self, path: Path, copy: Path) -> None:
+        super().__init__(path)
+        self._copy = copy
+
+    def __enter__(self) -> SqliteSnapshot:
+        # A backup that was killed leaves its copy.
+        self._remove()
+        try:
+            with contextlib.closing(sqlite3.connect(str(self._copy))) as target:
+                # The copy is not kept, so it need not survive a power failure.
+                target.execute("PRAGMA synchronous=OFF")
+                target.execute("PRAGMA journal_mode=OFF")
+                self._connection.backup(target)
+            self._connection.close()
+            super().__init__(self._copy)
+            return super().__enter__()
+        except BaseException:
+            self._connection.close()
+            self._remove()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._remove()
+
+    def _remove(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            self._copy.with_name(f"{self._copy.name}{suffix}").unlink(missing_ok=True)
+
+
 class SqliteLoader:
     """A `TableWriter` on a new file."""
 
@@ -164,6 +202,13 @@ class SqliteAdmin:
         """Return the bytes of the file and its write-ahead log."""
         log = self._path.with_name(f"{self._path.name}-wal")
         return sum(path.stat().st_size for path in (self._path, log) if path.exists())
+
+    def row_count(self, table: str) -> int:
+        """Return the number of rows of a table, 0 if there is no such table."""
+        with self._open() as connection:
+            if table not in columns(connection):
+                return 0
+            return int(connection.execute(f"SELECT COUNT(*) FROM {_name(table)}").fetchone()[0])  # noqa: S608 - our own names
 
     def migrate(self, target: int) -> tuple[int, int]:
         """Upgrade or downgrade to a schema version; returns (before, after)."""
