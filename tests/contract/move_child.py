@@ -33,8 +33,8 @@ def _in_files() -> None:
 def _in_rows() -> None:
     load = PostgresLoader.load
 
-    def until_transfers(self: Any, table: str, *words: Any) -> None:
-        load(self, table, *words)
+    def until_transfers(self: PostgresLoader, table: str, columns: Any, rows: Any) -> None:
+        load(self, table, columns, rows)
         if table == "transfer":
             _die()
 

@@ -38,7 +38,7 @@ def at(folder: Path) -> Settings:
 
 
 async def write_backup(configured: Settings, path: Path) -> backup.BackupReport:
-    snapshot = storage.open_snapshot(configured)
+    snapshot = storage.open_snapshot(configured, backup.copy_beside(path))
     uploads = storage.open_uploads(configured)
     return await backup.write(path, snapshot, storage.open_blobs(configured), uploads)
 

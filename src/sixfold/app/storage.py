@@ -61,9 +61,9 @@ def open_channel(settings: Settings) -> ProcessChannel | None:
     return channel
 
 
-def open_snapshot(settings: Settings) -> AbstractContextManager[TableReader]:
-    """Return a snapshot of all tables, for a backup."""
-    return factory.open_snapshot(settings.database_url, settings.data_dir / DATABASE)
+def open_snapshot(settings: Settings, copy: Path | None = None) -> AbstractContextManager[TableReader]:
+    """Return a snapshot of all tables; with `copy`, that of a SQLite file is copied there first."""
+    return factory.open_snapshot(settings.database_url, settings.data_dir / DATABASE, copy)
 
 
 def open_loader(settings: Settings) -> Loader:

@@ -55,6 +55,11 @@ class _Spool:
     blobs: IO[bytes]
 
 
+def copy_beside(path: Path) -> Path:
+    """Return the file beside a backup to which the rows of a SQLite database are copied first."""
+    return path.with_name(f"{path.name}.db")
+
+
 async def write(
     path: Path,
     snapshot: AbstractContextManager[TableReader],

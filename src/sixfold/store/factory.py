@@ -12,7 +12,7 @@ from sixfold.core.database import Database
 from sixfold.settings import InvalidSetting
 from sixfold.store.admin import DatabaseAdmin, Loader
 from sixfold.store.archive import TableReader
-from sixfold.store.sqlite.admin import SqliteAdmin, SqliteLoader, SqliteSnapshot
+from sixfold.store.sqlite.admin import SqliteAdmin, SqliteCopy, SqliteLoader, SqliteSnapshot
 from sixfold.store.sqlite.database import SqliteDatabase
 
 if TYPE_CHECKING:
@@ -37,9 +37,12 @@ def open_database(
     return SqliteDatabase(file, clock=clock)
 
 
-def open_snapshot(url: str, file: Path) -> AbstractContextManager[TableReader]:
-    """Open a snapshot of all tables, for a backup."""
-    return _postgres("admin").PostgresSnapshot(url) if is_postgres(url) else SqliteSnapshot(file)
+def open_snapshot(url: str, file: Path, copy: Path | None = None) -> AbstractContextManager[TableReader]:
+    """Open a snapshot of all tables; that of a file is copied to `copy` first, if there is one."""
+    if is_postgres(url):
+        snapshot: AbstractContextManager[TableReader] = _postgres("admin").PostgresSnapshot(url)
+        return snapshot
+    return SqliteSnapshot(file) if copy is None else SqliteCopy(file, copy)
 
 
 def open_loader(url: str, file: Path) -> Loader:

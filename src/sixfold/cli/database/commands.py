@@ -68,7 +68,7 @@ def backup(arguments: argparse.Namespace) -> int:
     os.umask(database_access.PRIVATE)
     uploads = None if configured.upload_url else storage.open_uploads(configured)
     with database_access.understood():
-        snapshot = storage.open_snapshot(configured)
+        snapshot = storage.open_snapshot(configured, backups.copy_beside(path))
         blobs = storage.open_blobs(configured)
         try:
             with Spinner("backup") as waiting:
