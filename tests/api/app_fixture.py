@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +34,11 @@ DOT = "tests.api.fake_engines:DotEngine"
 _document = functools.cache(app_catalog.models_document)
 
 
-def small_models(quality: str = "full") -> Mapping[str, Any]:
-    """Return the bundled catalog with every engine replaced by `DotEngine`."""
+def small_models(quality: str = "full", real: Collection[str] = ()) -> Mapping[str, Any]:
+    """Return the bundled catalog with every engine but `real` ones replaced by `DotEngine`."""
     document = _document()
-    engines = {name: {**row, "factory": DOT, "quality": quality} for name, row in document["engines"].items()}
+    dot = {"factory": DOT, "quality": quality}
+    engines = {name: row if name in real else {**row, **dot} for name, row in document["engines"].items()}
     return {**document, "engines": engines}
 
 

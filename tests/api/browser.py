@@ -54,10 +54,11 @@ class Look:
 
 
 @asynccontextmanager
-async def browser() -> AsyncIterator[Any]:
-    """Start Chromium."""
+async def browser(*arguments: str) -> AsyncIterator[Any]:
+    """Start Chromium with the arguments."""
     async with playwright.async_playwright() as started:
-        chromium = await started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        options = ["--no-sandbox", *arguments]
+        chromium = await started.chromium.launch(executable_path=CHROMIUM, args=options)
         try:
             yield chromium
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from sixfold.core.database import one
 from sixfold.ui.docs.repository import DocsRepository
 from sixfold.ui.login import passwords
 from sixfold.ui.templating import STATIC
-from tests.api.app_fixture import AppFixture
+from tests.api.app_fixture import AppFixture, running_app
 
 HTML = {"Accept": "text/html"}
 MAKE = "/pages/make"
@@ -248,6 +249,17 @@ async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture)
         answer = await app.client.post("/pages/run", json={**request, **terms}, headers=headers)
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["input"] == name
+
+
+async def test_a_run_that_is_awaited_returns_its_record_or_error(tmp_path: Path) -> None:
+    async with running_app(tmp_path, failpoints="engine.run.anime=fail", max_attempts=1) as app:
+        headers = {"X-CSRF-Token": await signed_in(app)}
+        request = {"model": "photoreal", "input": {"prompt": "hello"}, "wait": True}
+        answer = await app.client.post("/pages/run", json=request, headers=headers)
+        assert (answer.status_code, answer.json()["status"]) == (200, "succeeded")
+        assert answer.json()["output"]["url"].startswith("http")
+        failed = await app.client.post("/pages/run", json={**request, "model": "anime"}, headers=headers)
+        assert (failed.status_code, failed.json()["code"]) == (502, "generation_failed")
 
 
 def test_all_scripts_of_all_pages_together_are_small() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sixfold import errors
 from sixfold.core.accounts.keys import Principal, covers
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates
 from sixfold.core.money import short_usd
+from sixfold.web.services import WebServices
 
 _MAX_MODELS = 500
 _THOUSAND, _MILLION = 1000, 1_000_000
@@ -87,3 +90,14 @@ def _tokens(count: int) -> str:
     if count >= _MILLION:
         return f"{count / _MILLION:.3g}M"
     return f"{round(count / _THOUSAND)}k" if count >= _THOUSAND else str(count)
+
+
+def speech_models(services: WebServices) -> frozenset[str]:
+    """Return which of `tts` and `stt` an engine of this server can run now."""
+    names: set[str] = set()
+    for name in ("tts", "stt"):
+        with contextlib.suppress(errors.EngineUnavailable):
+            if name in services.catalog:
+                services.catalog[name].choose({}, services.predictions.terms)
+                names.add(name)
+    return frozenset(names)

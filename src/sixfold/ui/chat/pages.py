@@ -96,6 +96,7 @@ class ChatPages:
             "model": model_name if model_name in names else model_choices.first(groups),
             "composer": composer,
             "web_search": self._services.web_search.available,
+            "speech": model_choices.speech_models(self._services),
         }
         return self._templates.render("chat/page.html", user.session, status=status, **values)
 

@@ -25,6 +25,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.sessions.service import SessionRequest
 from sixfold.ui import templating
@@ -40,17 +41,19 @@ _STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _SMALL_BODY_BYTES = 65_536
 _SOCKET_PATH = "/ws/containers/sessions"
 _OPTIONS = ("hardware", "variant")
+_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunForm:
-    """A parsed run form. `hardware` is None for a fixed price."""
+    """A parsed run form. `hardware` is None for a fixed price; `wait` asks for the result."""
 
     model: Model
     inputs: dict[str, Any]
     options: dict[str, str]
     hardware: str | None
     extras: dict[str, str]
+    wait: bool = False
 
 
 class RunRoutes:
@@ -100,7 +103,7 @@ class RunRoutes:
         }
 
     async def run(self, request: Request, user: PageUser) -> Response:
-        """Start a run and return the ID of its prediction."""
+        """Start a run and return the ID of its prediction, or with `wait` its record within a minute."""
         form = await self._parse_form(request, user)
         prediction_request = PredictionRequest(
             principal=user.principal,
@@ -115,7 +118,12 @@ class RunRoutes:
             prediction = await self._services.predictions.submit(prediction_request)
         except errors.InsufficientCredits as error:
             return self._without_credit(error, user, await self._needed(form))
-        return responses.json({"id": prediction.id}, 202)
+        if not form.wait:
+            return responses.json({"id": prediction.id}, 202)
+        prediction = await self._services.predictions.wait(prediction, _WAIT_SECONDS)
+        if prediction.is_terminal and prediction.state is not PredictionState.SUCCEEDED:
+            raise errors.EngineFailed(prediction.error or f"The run is {prediction.state}")
+        return responses.json(await self._serializer.serialize_with_position(prediction))
 
     async def _needed(self, form: RunForm) -> str:
         quote = self._services.predictions.quote(form.model, form.inputs, hardware=form.hardware)
@@ -222,13 +230,13 @@ class RunRoutes:
         if not all(isinstance(value, str) for value in options.values()):
             raise errors.BadRequest("hardware and variant must be strings")
         model = await self._services.predictions.find(str(body.get("model", "")), user.account_id)
-        inputs = cast("dict[str, Any]", inputs_object)
+        inputs, wait = cast("dict[str, Any]", inputs_object), body.get("wait") is True
         if model.name not in self._services.templates:
-            return RunForm(model, inputs, {}, None, {})
+            return RunForm(model, inputs, {}, None, {}, wait)
         rate = self._services.templates.hardware_rate(model.name, options.get("hardware"))
         variant = self._services.templates[model.name].variant(options.get("variant"))
         extras = {} if variant is None else {"variant": variant}
-        return RunForm(model, inputs, options, rate.hardware, extras)
+        return RunForm(model, inputs, options, rate.hardware, extras, wait)
 
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
