@@ -77,6 +77,7 @@ async def test_bearer_header_and_urlencoded_form_equal_a_json_body(app: AppFixtu
     assert by_form.json()["credits_charged"] == 2
 
 
+SIZES = "it must be one of 1024x1024, 1152x768, 768x1152, 1152x864, 864x1152, 1360x768, 768x1360"
 SEEDS = f"from 0 to {2**31 - 1}"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": None}, "Prompt is required"),
@@ -85,13 +86,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": 5}, "Invalid prompt: it must be a string"),
     ({"prompt": ["x"]}, "Invalid prompt: it must be a string"),
     ({"prompt": "x" * 1001}, "Prompt must be at most 1000 characters"),
-    ({"size": "1x1"}, "Invalid size"),
-    ({"size": "512x512"}, "Invalid size"),
-    ({"size": "1024X1024"}, "Invalid size"),
-    ({"size": 1024}, "Invalid size"),
-    ({"size": "x" * 41}, "Invalid size"),
-    ({"size": "\n"}, "Invalid size"),
-    ({"size": {"a": 1}}, "Invalid size"),
+    ({"size": "1x1"}, f"Invalid size: {SIZES}; got 1x1"),
+    ({"size": "512x512"}, f"Invalid size: {SIZES}; got 512x512"),
+    ({"size": "1024X1024"}, f"Invalid size: {SIZES}; got 1024X1024"),
+    ({"size": 1024}, f"Invalid size: {SIZES}; got 1024"),
+    ({"size": "x" * 41}, f"Invalid size: {SIZES}"),
+    ({"size": "\n"}, f"Invalid size: {SIZES}"),
+    ({"size": {"a": 1}}, f"Invalid size: {SIZES}"),
     ({"seed": -1}, f"Invalid seed: it must be {SEEDS}; got -1"),
     ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS}; got {2**31}"),
     ({"seed": 10**400}, f"Invalid seed: it must be {SEEDS}"),
@@ -138,7 +139,7 @@ async def test_the_key_is_looked_at_before_the_parameters(app: AppFixture, key: 
 async def test_the_parameters_are_looked_at_before_the_balance(app: AppFixture) -> None:
     bad = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x", "size": "1x1"})
     good = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x"})
-    assert (bad.status_code, bad.json()["error"]) == (400, "Invalid size")
+    assert (bad.status_code, bad.json()["error"]) == (400, f"Invalid size: {SIZES}; got 1x1")
     assert (good.status_code, good.json()) == (402, POOR)
 
 

@@ -11,8 +11,6 @@ from sixfold.errors import EngineFailed, InvalidInput, Problem, SixfoldError
 from sixfold.web import responses
 
 _SPOKEN = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
-# The interface fixes this message, so that clients can compare it.
-_INVALID_SIZE = "Invalid size"
 # The cause is reported for files from other servers, and for those that only a decoder can check.
 UNUSABLE = "unusable"
 # The prefix of the input names of a timeline's clips.
@@ -46,8 +44,6 @@ class VideoFailed(EngineFailed):
 
 def sentence(problem: Problem) -> str:
     """Return the message for an invalid input."""
-    if problem.input == "size":
-        return _INVALID_SIZE
     if (problem.input, problem.kind) in _SPOKEN:
         return problem.message[0].upper() + problem.message[1:]
     if problem.kind in _EXPLAINED:
