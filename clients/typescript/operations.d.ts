@@ -24,6 +24,8 @@ export interface PlatformSchemas {
   "Engine": { "detail": string; "engine": string; "kind": string; "models": Array<string>; "quality": "full" | "preview" | null; "ready": boolean; "unlock": string; "version": string };
   "Engines": { "engines": Array<PlatformSchemas["Engine"]>; "found": Array<PlatformSchemas["Resource"]>; "gpus": Array<PlatformSchemas["Gpu"]>; "models": Array<PlatformSchemas["ServedModel"]>; "version": string; "warnings": Array<string> };
   "Error": { "code": string; "error": string; "errors"?: Array<PlatformSchemas["InputProblem"]>; "request_id": string; "status": number };
+  "FigureSlot": { "calls": number; "earned_by_calls_usd": string; "earned_usd": string; "failed": number; "median_seconds": number | null; "p95_seconds": number | null; "provider_cost_usd": string; "queue": number; "runs": number; "start": string | null };
+  "Figures": { "slots": Array<PlatformSchemas["FigureSlot"]> };
   "Gpu": { "members": Array<string>; "models": Array<PlatformSchemas["GpuModel"]>; "name": string; "note": string; "other_bytes": number; "total_bytes": number; "waiting": Array<PlatformSchemas["GpuWait"]> };
   "GpuModel": { "holder": string; "model": string; "size_bytes": number | null; "state": "idle" | "in use" | "loading" };
   "GpuWait": { "holder": string; "model": string; "seconds": number };
@@ -32,6 +34,9 @@ export interface PlatformSchemas {
   "GuardrailHook": { "on_failure"?: "allow" | "block"; "stages"?: Array<"request" | "response">; "timeout_seconds"?: number; "url"?: string };
   "Guardrails": { "guardrails": Array<PlatformSchemas["Guardrail"]> };
   "InputProblem": { "input": string; "message": string };
+  "Install": { "bytes": number; "family": string; "licence": string; "log": Array<string>; "name": string; "percent": number | null; "state": "absent" | "failed" | "installed" | "running"; "title": string };
+  "InstallRequest": { "family": string; "name": string };
+  "Installs": { "installs": Array<PlatformSchemas["Install"]> };
   "Invitation": { "created_at": string; "email": string; "expires_at": string; "id": string; "invited_by": string; "role": "admin" | "member" | "owner"; "team": string | null; "team_id": string | null };
   "InvitationRequest": { "email"?: string; "role"?: string; "team_id"?: string | null; "days"?: number };
   "Invited": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "plan": string; "suspended_at": string | null; "url": string; "used_at"?: string | null };
@@ -278,6 +283,11 @@ export interface Operations {
   "PUT /api/operator/providers/{provider}": { path: { "provider": string }; body: PlatformSchemas["ProviderKey"]; response: PlatformSchemas["KeyCheck"] };
   "DELETE /api/operator/providers/{provider}": { path: { "provider": string }; response: PlatformSchemas["Providers"] };
   "POST /api/operator/providers/{provider}/test": { path: { "provider": string }; response: PlatformSchemas["KeyCheck"] };
+  "GET /api/operator/installs": { response: PlatformSchemas["Installs"] };
+  "POST /api/operator/installs": { body: PlatformSchemas["InstallRequest"]; response: PlatformSchemas["Installs"] };
+  "DELETE /api/operator/installs/{family}/{name}": { path: { "family": string; "name": string }; response: PlatformSchemas["Installs"] };
+  "POST /api/operator/installs/{family}/{name}/stop": { path: { "family": string; "name": string }; response: PlatformSchemas["Installs"] };
+  "GET /api/operator/figures": { response: PlatformSchemas["Figures"] };
   "GET /livez": { response: PlatformSchemas["Status"] };
   "GET /readyz": { response: PlatformSchemas["Status"] };
   "GET /api/engines": { query?: { "refresh"?: boolean }; response: PlatformSchemas["Engines"] };

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.operation import actions
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_pages import signed_in
 
@@ -155,3 +156,27 @@ async def test_the_operator_closes_a_session_of_somebody_else(tmp_path: Path) ->
         assert (
             await app.client.post("/admin/sessions/sess_0/close", data={"csrf": token})
         ).status_code == 404
+
+
+async def test_the_day_is_drawn_and_what_an_operator_ends_is_recorded(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    csrf = await signed_in(app, app.operator)
+    prediction = await run(app, "a fox")
+    await run(app, "FAIL")
+    page = (await app.client.get("/admin")).text
+    assert "Errors, 24 hours: highest 1 at" in page
+    assert "<b>0.04</b> USD by runs" in page
+    headers = bearer(await app.operator_key())
+    slots = (await app.client.get("/api/operator/figures", headers=headers)).json()["slots"]
+    assert len(slots) == 48
+    assert (slots[-1]["runs"], slots[-1]["failed"], slots[-1]["earned_usd"]) == (2, 1, "0.04")
+    assert slots[-1]["p95_seconds"] >= slots[-1]["median_seconds"] > 0
+    await app.client.post("/admin/workers/scene-painter/rest", data={"csrf": csrf})
+    await app.client.post(f"/admin/requests/{prediction}/cancel", data={"csrf": csrf})
+    log = await app.product.database.read(actions.page(9, None))
+    assert [(each.action, each.target) for each in log.actions] == [
+        ("run.cancel", prediction),
+        ("workers.stop", "engines.scene-painter"),
+    ]
+    assert prediction in (await app.client.get("/admin/audit?target=pred_")).text
+    assert prediction not in (await app.client.get("/admin/audit?target=engines.")).text

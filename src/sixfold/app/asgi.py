@@ -31,6 +31,7 @@ from sixfold.api.workflows.page_views import WorkflowView
 from sixfold.app import memory as app_memory
 from sixfold.app import storage
 from sixfold.app.bootstrap import Application, account_deletion
+from sixfold.core.predictions.admin_figures import DayFigures
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
 from sixfold.mcp import app as mcp
@@ -178,4 +179,6 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         web_search=product.web_search,
         configuration=product.operator.configuration,
         provider_keys=product.operator.provider_keys,
+        installs=product.operator.installs,
+        figures=DayFigures(database),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from sixfold import errors
@@ -106,17 +106,19 @@ class OperatorConfiguration:
         amounts = _usd(PriceTable(app_catalog.read_toml("prices.toml")), new.name)
         return {"usd": amounts.get("", {variant: usd for variant, usd in amounts.items() if variant})}
 
-    async def _check(self, rows: Iterable[ConfigEntry], new: ConfigEntry) -> None:
+    async def _check(self, rows: Sequence[ConfigEntry], new: ConfigEntry) -> None:
         if new.section == ALIASES:
-            self._check_targets(new)
+            # A server that has just been added may not have responded yet.
+            self._check_targets(new, {row.name for row in rows if row.section == SERVERS})
         try:
             await asyncio.to_thread(self._reloader.check, tuple(rows))
         except merging.FILE_ERRORS as error:
             raise errors.InvalidInput.of("value", _sentence(error)) from None
 
-    def _check_targets(self, new: ConfigEntry) -> None:
+    def _check_targets(self, new: ConfigEntry, added: Collection[str]) -> None:
         """Raise `InvalidInput` for a target whose server is not known, or a model that no server lists."""
-        servers = {server.name.partition("@")[0] for server in self._gateway.model_servers()}
+        known = {server.name.partition("@")[0] for server in self._gateway.model_servers()}
+        servers = known.union(added)
         models = {name for name, _owner in self._gateway.gateway.router.models()}
         targets: list[Any] = new.document if isinstance(new.document, list) else [new.document]
         for target in targets:

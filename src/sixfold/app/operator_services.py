@@ -9,6 +9,7 @@ from sixfold.app import storage
 from sixfold.app.config_reload import ConfigReloader, WatchedFile
 from sixfold.app.configuration import OperatorConfiguration
 from sixfold.app.configuration_entries import EntryValues
+from sixfold.app.engine_installs import EngineInstalls
 from sixfold.app.provider_keys import ProviderKeys
 from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.core.catalog.models import Catalog
@@ -23,6 +24,7 @@ class OperatorServices:
     reloader: ConfigReloader
     configuration: OperatorConfiguration
     provider_keys: ProviderKeys
+    installs: EngineInstalls
 
 
 def build(
@@ -39,4 +41,5 @@ def build(
     reloader = ConfigReloader(watched, models, gateway, database, values)
     keys = ProviderKeys(settings, database, models, gateway.statuses, refresh)
     reloader.on_entries = keys.adopt
-    return OperatorServices(reloader, OperatorConfiguration(database, reloader, models, gateway), keys)
+    configuration = OperatorConfiguration(database, reloader, models, gateway)
+    return OperatorServices(reloader, configuration, keys, EngineInstalls(settings, database, refresh))

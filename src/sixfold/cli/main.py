@@ -479,6 +479,9 @@ def _weights(engines: Group) -> None:
     )
     add.add_argument("--name", metavar="NAME", help="the name of the weights (default: the model's name)")
     add.add_argument("--no-check", dest="check", action="store_false", help="skip the self-check")
+    add.add_argument(
+        "--progress", action="store_true", help="print a line `@ DONE TOTAL` in bytes at each percent"
+    )
     remove = _report(engines, "remove", "engines.commands:remove", "delete installed weights")
     remove.add_argument("family", metavar="FAMILY")
     remove.add_argument(

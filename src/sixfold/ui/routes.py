@@ -13,7 +13,7 @@ from sixfold.ui import gallery, start_page, static_files, workflows
 from sixfold.ui.account import data as account_data
 from sixfold.ui.account import pages as account
 from sixfold.ui.account import security
-from sixfold.ui.admin import lab, people, prices, providers
+from sixfold.ui.admin import engines, lab, people, prices, providers
 from sixfold.ui.admin import models as admin_models
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
@@ -70,6 +70,7 @@ def build_apis(
             *invitation_page.routes(services, templates),
             *admin.routes(services, templates, auth),
             *people.routes(services, templates, auth),
+            *engines.routes(services, templates, auth),
             *providers.routes(services, templates, auth),
             *admin_models.routes(services, templates, auth),
             *prices.routes(services, templates, auth),

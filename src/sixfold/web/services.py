@@ -18,7 +18,7 @@ from sixfold.core.catalog.custom_models import ImageInspector
 from sixfold.core.catalog.gradio_spaces import GradioSpacePort, LocalSpaces
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
-from sixfold.core.configuration.ports import ConfigurationService, ProviderKeyService
+from sixfold.core.configuration.ports import ConfigurationService, EngineInstallService, ProviderKeyService
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
@@ -33,6 +33,7 @@ from sixfold.core.media.media import MEDIA_PATH, MediaService
 from sixfold.core.media.ports import BlobStore, OutputFile
 from sixfold.core.memory.facts.service import FactService
 from sixfold.core.memory.service import MemoryService
+from sixfold.core.predictions.admin_figures import DayFigures
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
 from sixfold.core.predictions.service import PredictionService
@@ -104,6 +105,8 @@ class WebServices:
     web_search: WebSearch
     configuration: ConfigurationService
     provider_keys: ProviderKeyService
+    installs: EngineInstallService
+    figures: DayFigures
 
     @property
     def content_log(self) -> ContentLog | None:

@@ -14,7 +14,7 @@ from sixfold.api.platform import (
     shares,
     uploads,
 )
-from sixfold.api.platform.operator import configuration_schemas
+from sixfold.api.platform.operator import configuration_schemas, figures, installs
 from sixfold.api.platform.operator import schemas as operator
 from sixfold.api.platform.organization import openapi as organization
 from sixfold.core.accounts import usage_report
@@ -44,6 +44,8 @@ def document() -> OpenApiDocument:
             **organization.operations(),
             **operator.operations(),
             **configuration_schemas.operations(),
+            **installs.operations(),
+            **figures.operations(),
             **_server(),
         },
     )

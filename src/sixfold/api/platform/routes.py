@@ -7,7 +7,7 @@ from sixfold.api.platform.engines import EngineRoutes
 from sixfold.api.platform.health import HealthRoutes
 from sixfold.api.platform.media import MediaFileRoutes
 from sixfold.api.platform.openapi_documents import OpenApiRoutes
-from sixfold.api.platform.operator import configuration
+from sixfold.api.platform.operator import configuration, figures, installs
 from sixfold.api.platform.operator import routes as operator
 from sixfold.api.platform.organization import routes as organization
 from sixfold.api.platform.uploads import UploadRoutes
@@ -51,5 +51,7 @@ def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocumen
             *organization.routes(services),
             *operator.routes(services),
             *configuration.routes(services),
+            *installs.routes(services),
+            *figures.routes(services),
         ),
     )

@@ -52,7 +52,7 @@ def add(arguments: argparse.Namespace) -> None:
     configured = database_access.settings_of(arguments)
     request = _parse_request(arguments)
     weight_store = WeightStore(configured.data_dir / "weights")
-    printer = _Printer(TerminalStyle(), quiet=arguments.json)
+    printer = _Printer(TerminalStyle(), quiet=arguments.json, is_counted=arguments.progress)
     try:
         folder = weight_store.begin(request.family, request.name)
         if "package" in request.row:
@@ -192,7 +192,8 @@ def _download(
         missing = [file for file in files if not matches(folder / file.path, file)]
         total = sum(file.size for file in files)
         printer.about(request, tree, total)
-        _require_space(sum(file.size for file in missing), weight_store)
+        printer.total = sum(file.size for file in missing)
+        _require_space(printer.total, weight_store)
         for number, file in enumerate(missing, 1):
             with printer.bar(
                 f"{number} of {len(missing)}  {file.path}  {size(file.size)}", file.size
@@ -355,11 +356,17 @@ _CHECKS: Mapping[str, str] = {
 
 
 class _Printer:
-    """Progress output for a terminal; silent with `--json`."""
+    """Progress output for a terminal; silent with `--json`.
 
-    def __init__(self, paint: TerminalStyle, *, quiet: bool) -> None:
+    With `is_counted` it also writes a line `@ DONE TOTAL` in bytes at each percent.
+    """
+
+    def __init__(self, paint: TerminalStyle, *, quiet: bool, is_counted: bool = False) -> None:
         self.paint = paint
         self.quiet = quiet
+        self.is_counted = is_counted
+        # Bytes of all files, and of those that are complete.
+        self.total = self.done = 0
 
     def line(self, text: str) -> None:
         """Print a line."""
@@ -382,12 +389,14 @@ class _Printer:
 class _ProgressBar:
     def __init__(self, printer: _Printer, text: str, total: int) -> None:
         self._printer, self._text, self._total, self._last = printer, text, max(1, total), -1
+        self._size = total
 
     def __enter__(self) -> Callable[[int], None]:
         return self._report
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         paint = self._printer.paint
+        self._printer.done += self._size
         if self._printer.quiet:
             return
         if paint.is_terminal:
@@ -397,6 +406,9 @@ class _ProgressBar:
 
     def _report(self, count: int) -> None:
         percent = min(100, 100 * count // self._total)
+        if self._printer.is_counted and self._printer.total and percent != self._last:
+            self._last = percent
+            self._printer.paint.line(f"@ {self._printer.done + count} {self._printer.total}")
         if self._printer.quiet or not self._printer.paint.is_terminal or percent == self._last:
             return
         self._last = percent

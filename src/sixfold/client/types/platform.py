@@ -214,6 +214,27 @@ class Error(TypedDict):
     status: int
 
 
+class FigureSlot(TypedDict):
+    """Half an hour; `queue` is the mean number of waiting runs, and run times are null without a run."""
+
+    calls: int
+    earned_by_calls_usd: str
+    earned_usd: str
+    failed: int
+    median_seconds: float | None
+    p95_seconds: float | None
+    provider_cost_usd: str
+    queue: float
+    runs: int
+    start: str | None
+
+
+class Figures(TypedDict):
+    """The object Figures."""
+
+    slots: list[FigureSlot]
+
+
 class Gpu(TypedDict):
     """A GPU that several programs share. `note` says why they do not take turns, or is empty."""
 
@@ -282,6 +303,32 @@ class InputProblem(TypedDict):
 
     input: str
     message: str
+
+
+class Install(TypedDict):
+    """Weights that can be installed, or are; `percent` is null while the size is unknown."""
+
+    bytes: int
+    family: str
+    licence: str
+    log: list[str]
+    name: str
+    percent: int | None
+    state: Literal["absent", "failed", "installed", "running"]
+    title: str
+
+
+class InstallRequest(TypedDict):
+    """The object InstallRequest."""
+
+    family: str
+    name: str
+
+
+class Installs(TypedDict):
+    """The object Installs."""
+
+    installs: list[Install]
 
 
 class Invitation(TypedDict):

@@ -180,12 +180,9 @@ class ModelServer:
         if not self.ready:
             return (), "A server of this kind needs a key"
         try:
-            async with asyncio.timeout(seconds):
-                models = await self._list(self.queries())
-        except UpstreamFailure as failure:
-            return (), f"The model server {failure}"
-        except TimeoutError:
-            return (), f"The model server did not respond within {seconds:g} s"
+            models = await asyncio.wait_for(self._list(self.queries()), seconds)
+        except (UpstreamFailure, TimeoutError) as failure:
+            return (), f"The model server {str(failure) or f'did not respond within {seconds:g} s'}"
         if models is None:
             return (), "It responds, but with no list of models: check the kind, the address and the key"
         return tuple(model.name for model in models), ""

@@ -11,6 +11,7 @@ from sixfold.core.accounts.keys import Principal
 # Where a value is from: `file` is sixfold.toml (or the environment), `page` this server's pages or HTTP,
 # `found` a server that was discovered, `provider` one that a key enables, `bundled` the program.
 Source = Literal["file", "page", "found", "provider", "bundled"]
+InstallState = Literal["absent", "running", "installed", "failed"]
 CheckState = Literal["accepted", "refused", "unknown"]
 
 
@@ -145,4 +146,45 @@ class ProviderKeyService(Protocol):
 
     async def remove(self, actor: Principal, provider: str) -> None:
         """Remove a stored key; raises `NotFound`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InstallView:
+    """Weights that can be installed, or are; `percent` is None while the size is unknown.
+
+    Suggested are the default weights of a family.
+    """
+
+    family: str
+    name: str
+    title: str
+    state: InstallState
+    gigabytes: float
+    licence: str
+    commercial: str
+    is_suggested: bool
+    is_downloadable: bool
+    percent: int | None
+    log: tuple[str, ...]
+    size_bytes: int
+
+
+class EngineInstallService(Protocol):
+    """Installs and removes weights on this machine."""
+
+    async def view(self) -> tuple[InstallView, ...]:
+        """Return all weights with their state."""
+        ...
+
+    async def start(self, actor: Principal, family: str, name: str) -> None:
+        """Begin to install weights; raises `NotFound`, `Conflict`."""
+        ...
+
+    async def stop(self, actor: Principal, family: str, name: str) -> None:
+        """Stop an installation; raises `NotFound`."""
+        ...
+
+    async def remove(self, actor: Principal, family: str, name: str) -> None:
+        """Delete installed weights; raises `NotFound`."""
         ...

@@ -12,12 +12,14 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.operation import actions
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.database import Row, now
 from sixfold.core.predictions import admin_queries
 from sixfold.core.predictions.admin_queries import RunFilter
+from sixfold.ui.admin import sparklines
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -27,16 +29,6 @@ from sixfold.web.services import WebServices
 _FORM_BYTES = 4096
 _QUEUE, _PAGE, _MAX_TEXT = 50, 50, 200
 _STATES = ("queued", "running", "succeeded", "failed", "canceled", "expired", "left")
-_GROUP_TITLES = {
-    "weights": "Weights",
-    "comfyui": "ComfyUI",
-    "provider": "Providers",
-    "embedded": "Built in",
-    "relay": "Model servers",
-    "graph": "Workflows",
-    "space": "Spaces",
-}
-_OTHER = "Others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,7 @@ class AdminPages:
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
+        self._figures = services.figures
 
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show figures, workers, the queue, recent failures and storage."""
@@ -79,21 +72,7 @@ class AdminPages:
             sessions=[running.session for running in self._services.live_sessions.running],
             draining=self._services.predictions.draining,
             gpus=self._services.gpu.reports(),
-        )
-
-    async def engines(self, _request: Request, user: PageUser) -> Response:
-        """Show all engines with what they need, available ones first, and errors in model files."""
-        engines = self._engine_states({})
-        groups: dict[str, list[EngineState]] = {title: [] for title in (*_GROUP_TITLES.values(), _OTHER)}
-        for engine in sorted(engines, key=lambda engine: not engine.status.ready):
-            groups[_GROUP_TITLES.get(engine.spec.kind, _OTHER)].append(engine)
-        return self._pages.render(
-            "admin/engines.html",
-            user.session,
-            groups={title: group for title, group in groups.items() if group},
-            ready=sum(engine.status.ready for engine in engines),
-            total=len(engines),
-            faults=sorted(self._services.model_faults.items()),
+            charts=sparklines.charts(await self._figures.day()),
         )
 
     async def requests(self, request: Request, user: PageUser) -> Response:
@@ -116,13 +95,14 @@ class AdminPages:
         prediction = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
         return self._pages.render("admin/request.html", user.session, prediction=prediction)
 
-    async def cancel(self, request: Request, _user: PageUser) -> Response:
+    async def cancel(self, request: Request, user: PageUser) -> Response:
         """Cancel a run of any account."""
         prediction = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
         await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
+        await self._record(user, "run.cancel", prediction.id)
         return RedirectResponse("/admin", 303)
 
-    async def close(self, request: Request, _user: PageUser) -> Response:
+    async def close(self, request: Request, user: PageUser) -> Response:
         """Close a live session of any account."""
         session_id = requests.path_value(request, "session_id")
         live = [
@@ -133,12 +113,18 @@ class AdminPages:
         if not live:
             raise errors.NotFound("Session not found on this server")
         await self._services.live_sessions.close(session_id, Tenant(live[0].account_id))
+        await self._record(user, "session.close", session_id)
         return RedirectResponse("/admin", 303)
 
-    async def stop_idle(self, request: Request, _user: PageUser) -> Response:
+    async def stop_idle(self, request: Request, user: PageUser) -> Response:
         """Stop the idle workers of an engine to free their memory."""
-        await self._services.scheduler.stop_idle(requests.path_value(request, "engine"))
+        engine = requests.path_value(request, "engine")
+        await self._services.scheduler.stop_idle(engine)
+        await self._record(user, "workers.stop", f"engines.{engine}")
         return RedirectResponse("/admin", 303)
+
+    async def _record(self, user: PageUser, action: str, target: str) -> None:
+        await self._services.database.write(actions.record(user.principal, action, target[:_MAX_TEXT]))
 
     def _engine_states(self, queued: Mapping[str, int]) -> list[EngineState]:
         workers = self._services.scheduler.snapshot()
@@ -173,7 +159,6 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
 
     return (
         RouteEntry("/admin", {"GET": auth.operator(admin.show)}, access=rights.OPERATE),
-        RouteEntry("/admin/engines", {"GET": auth.operator(admin.engines)}, access=rights.OPERATE),
         RouteEntry("/admin/requests", {"GET": auth.operator(admin.requests)}, access=rights.OPERATE),
         RouteEntry(
             "/admin/requests/{prediction_id}",

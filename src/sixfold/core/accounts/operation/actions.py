@@ -52,10 +52,16 @@ def note(actor: Principal, action: str, target: str, before: Any = None, after: 
     )
 
 
-def page(limit: int, cursor: str | None, target: str = "") -> Transaction[ActionPage]:
-    """Return at most `limit` actions, to one `target` if it is given, or to all below `prices.`.
+def record(actor: Principal, action: str, target: str) -> Transaction[None]:
+    """Record an action that changes nothing in the database by itself."""
+    yield note(actor, action, target)
 
-    `cursor` is the `next_cursor` of the previous page. Raises `BadRequest` for an invalid cursor.
+
+def page(limit: int, cursor: str | None, target: str = "") -> Transaction[ActionPage]:
+    """Return at most `limit` actions, to one `target` if it is given.
+
+    A target that ends in `.` or `_` selects all that begin with it. `cursor` is the `next_cursor` of the
+    previous page. Raises `BadRequest` for an invalid cursor.
     """
     params = {"before_id": pagination.id_before(cursor), "target": target, "limit": limit + 1}
     rows = yield Query("operator_actions", params)

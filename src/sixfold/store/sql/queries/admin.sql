@@ -52,3 +52,27 @@ SELECT kind, COUNT(*) AS files, CAST(SUM(size) AS BIGINT) AS bytes FROM media GR
 SELECT COALESCE(a.email, '') AS email, COUNT(*) AS files, CAST(SUM(m.size) AS BIGINT) AS bytes
 FROM media m JOIN account a ON a.id = m.account_id
 GROUP BY a.id, a.email ORDER BY bytes DESC LIMIT :limit;
+
+-- name: admin_slots | Count and sum the predictions since an id by the slot of time in which they were accepted.
+SELECT slot, COUNT(*) AS total, CAST(SUM(failed) AS BIGINT) AS failed, CAST(SUM(earned) AS BIGINT) AS earned,
+  CAST(SUM(spent) AS BIGINT) AS spent, CAST(SUM(waited) AS BIGINT) AS waited
+FROM (SELECT (created_at - :start) / :step AS slot, CASE WHEN state IN ('failed', 'expired') THEN 1 ELSE 0 END AS failed,
+    CASE WHEN parent_id IS NULL THEN cost ELSE 0 END AS earned, COALESCE(upstream_cost, 0) AS spent,
+    COALESCE(started_at, completed_at, :now) - created_at AS waited
+  FROM prediction WHERE id >= :since AND created_at >= :start) AS p
+GROUP BY slot;
+
+-- name: admin_slot_durations | Return the median and the 95th percentile of run times since an id by slot of time.
+SELECT slot, MIN(CASE WHEN place * 2 >= total THEN run_us END) AS median,
+  MIN(CASE WHEN place * 20 >= total * 19 THEN run_us END) AS high
+FROM (SELECT slot, run_us, ROW_NUMBER() OVER (PARTITION BY slot ORDER BY run_us) AS place,
+    COUNT(*) OVER (PARTITION BY slot) AS total
+  FROM (SELECT (created_at - :start) / :step AS slot, run_us FROM prediction
+    WHERE id >= :since AND created_at >= :start AND state = 'succeeded' AND parent_id IS NULL) AS p) AS q
+GROUP BY slot;
+
+-- name: admin_slot_calls | Count and sum the gateway's calls since an id by slot of time.
+SELECT slot, COUNT(*) AS total, CAST(SUM(failed) AS BIGINT) AS failed, CAST(SUM(earned) AS BIGINT) AS earned
+FROM (SELECT (created_at - :start) / :step AS slot, CASE WHEN state = 'failed' THEN 1 ELSE 0 END AS failed,
+    cost AS earned FROM relay_call WHERE id >= :since AND created_at >= :start) AS c
+GROUP BY slot;

@@ -2,10 +2,10 @@
 INSERT INTO operator_action (id, actor_id, actor, action, target, before, after, created_at)
 VALUES (:id, :actor_id, :actor, :action, :target, :before, :after, :now);
 
--- name: operator_actions | Return what operators did, newest first; to one target, or to all that begin with one that ends in a dot.
+-- name: operator_actions | Return what operators did, newest first; to one target, or to all that begin with one that ends in . or _.
 SELECT id, actor, action, target, before, after, created_at FROM operator_action
 WHERE id < :before_id AND (:target = '' OR target = :target
-  OR (SUBSTR(:target, LENGTH(:target), 1) = '.' AND SUBSTR(target, 1, LENGTH(:target)) = :target)) ORDER BY id DESC LIMIT :limit;
+  OR (SUBSTR(:target, LENGTH(:target), 1) IN ('.', '_') AND SUBSTR(target, 1, LENGTH(:target)) = :target)) ORDER BY id DESC LIMIT :limit;
 
 -- name: operator_accounts | Return accounts whose email address matches a pattern, newest first.
 SELECT a.id, a.kind, a.email, a.posted, a.held, a.plan, a.budget_day, a.budget_month, a.created_at, a.closing_at, a.suspended_at,

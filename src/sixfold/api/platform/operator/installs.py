@@ -1,0 +1,118 @@
+"""`/api/operator/installs`: the weights of engines on this machine; needs `operate` with another right."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.configuration.ports import InstallState, InstallView
+from sixfold.web import bodies, openapi, requests, responses
+from sixfold.web.openapi import OperationSpec
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+_NO_STORE = {"Cache-Control": "no-store"}
+_BODY_BYTES = 4096
+_ROOT = "/api/operator/installs"
+_ONE = f"{_ROOT}/{{family}}/{{name}}"
+
+
+class InstallSchema(TypedDict):
+    """Weights that can be installed, or are; `percent` is null while the size is unknown."""
+
+    family: str
+    name: str
+    title: str
+    state: InstallState
+    percent: int | None
+    bytes: int
+    licence: str
+    log: list[str]
+
+
+class InstallRoutes:
+    """Handlers that install and remove weights."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._authenticator = services.authenticator
+        self._installs = services.installs
+
+    async def show(self, request: Request) -> Response:
+        """List the weights with their state."""
+        await self._authenticator.bearer(request)
+        return await self._listed()
+
+    async def start(self, request: Request) -> Response:
+        """Begin to install weights."""
+        principal = await self._authenticator.bearer(request)
+        body = bodies.parse_object(await request.body())
+        family, name = body.get("family"), body.get("name")
+        if not isinstance(family, str) or not isinstance(name, str):
+            raise errors.InvalidInput.of("name", "family and name must be strings")
+        await self._installs.start(principal, family, name)
+        return await self._listed(202)
+
+    async def stop(self, request: Request) -> Response:
+        """Stop an installation; what was downloaded is kept."""
+        principal = await self._authenticator.bearer(request)
+        await self._installs.stop(principal, *_named(request))
+        return await self._listed()
+
+    async def remove(self, request: Request) -> Response:
+        """Delete installed weights."""
+        principal = await self._authenticator.bearer(request)
+        await self._installs.remove(principal, *_named(request))
+        return await self._listed()
+
+    async def _listed(self, status: int = 200) -> Response:
+        rows = [_install(view) for view in await self._installs.view()]
+        return responses.json({"installs": rows}, status, _NO_STORE)
+
+
+def _named(request: Request) -> tuple[str, str]:
+    return requests.path_value(request, "family"), requests.path_value(request, "name")
+
+
+def _install(view: InstallView) -> InstallSchema:
+    return {
+        "family": view.family,
+        "name": view.name,
+        "title": view.title,
+        "state": view.state,
+        "percent": view.percent,
+        "bytes": view.size_bytes,
+        "licence": view.licence,
+        "log": list(view.log),
+    }
+
+
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
+    """Return the routes."""
+    own, see, change = InstallRoutes(services), rights.OPERATE_READ, rights.OPERATE_CHANGES
+    return (
+        RouteEntry(
+            _ROOT, {"GET": own.show, "POST": own.start}, _BODY_BYTES, access={"GET": see, "POST": change}
+        ),
+        RouteEntry(_ONE, {"DELETE": own.remove}, access=change),
+        RouteEntry(f"{_ONE}/stop", {"POST": own.stop}, access=change),
+    )
+
+
+def operations() -> dict[str, OperationSpec]:
+    """Return the operations."""
+    listed = openapi.shape("Installs", installs=list[InstallSchema])
+    shown = {200: openapi.response("All weights", listed)}
+    body = msgspec.defstruct("InstallRequestSchema", [("family", str), ("name", str)])
+    return {
+        f"GET {_ROOT}": OperationSpec("Weights with their state", shown),
+        f"POST {_ROOT}": OperationSpec(
+            "Begin to install weights", {202: openapi.response("All weights", listed)}, (400, 404, 409), body
+        ),
+        f"DELETE {_ONE}": OperationSpec("Delete installed weights", shown, (404,)),
+        f"POST {_ONE}/stop": OperationSpec("Stop an installation", shown, (404,)),
+    }

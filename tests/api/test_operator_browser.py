@@ -1,0 +1,102 @@
+"""The operator's pages in a real browser at three widths: they fit, are light, and need no scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from tests.api import browser
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.browser import Look
+from tests.api.gateway import PRICE
+from tests.api.test_memory_browser import RULES
+from tests.api.test_page_details_browser import SHIFT
+from tests.fakes.chat_servers import ModelServer, model_server
+from tests.mcp.loopback import served
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
+PAGES = ("/admin", "/admin/engines", "/admin/providers", "/admin/models", "/admin/prices", "/admin/audit")
+MAX_BYTES, MAX_SHIFT = 350_000, 0.05
+SIZES = "performance.getEntries().reduce((sum, entry) => sum + (entry.encodedBodySize || 0), 0)"
+
+
+@pytest.fixture
+async def operator_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, ModelServer, str, Any]]:
+    """A server with the bundled engines and a model server, its address, a browser; the operator signs in."""
+    models = app_catalog.models_document()
+    async with (
+        model_server() as acme,
+        running_app(tmp_path, models, fal_key="fal-0123456789abcdef") as app,
+        served(app.asgi) as url,
+        browser.browser() as chromium,
+    ):
+        yield replace(app, account=app.operator), acme, url, chromium
+
+
+@pytest.mark.parametrize("width", [1440, 834, 390])
+async def test_the_pages_fit_are_light_still_and_accessible(
+    operator_app: tuple[AppFixture, ModelServer, str, Any], width: int
+) -> None:
+    app, acme, url, chromium = operator_app
+    headers = bearer(await app.operator_key())
+    for section, name, value in (
+        ("gateway.upstreams", "box", {"kind": "openai", "base_url": acme.url}),
+        ("gateway.aliases", "fast", ["box/small", "box/large"]),
+        ("gateway.prices", "box/small", PRICE),
+        ("prices", "photoreal", {"usd": {"4K": "0.30"}}),
+    ):
+        body = {"name": name, "value": value}
+        answer = await app.client.put(f"/api/operator/configuration/{section}", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        for path in PAGES:
+            await tab.open(path)
+            assert await tab.page.evaluate(SHIFT) < MAX_SHIFT, path
+            result = await axe.Axe().run(tab.page, options=RULES)
+            assert result.response["violations"] == [], json.dumps(result.response["violations"], indent=1)
+            assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+            assert await tab.page.evaluate(SIZES) <= MAX_BYTES, path
+
+
+async def test_a_server_an_alias_and_a_price_are_set_without_scripts(
+    operator_app: tuple[AppFixture, ModelServer, str, Any],
+) -> None:
+    app, acme, url, chromium = operator_app
+    async with browser.tab(chromium, app, url, Look(width=390, scripts=False)) as tab:
+        page = tab.page
+        await tab.open("/admin/models")
+        form = page.locator("form[action='/admin/models/servers']").last
+        await form.get_by_label("Name").fill("box")
+        await form.get_by_label("Address").fill(acme.url)
+        await form.get_by_role("button", name="Test").click()
+        assert "It responds with 2 models" in await page.inner_text(".done")
+        assert await form.get_by_label("Address").input_value() == acme.url
+        await form.get_by_role("button", name="Save").click()
+        await page.wait_for_selector(".card-list h3:has-text('box')")
+        form = page.locator("form[action='/admin/models/aliases']").last
+        await form.get_by_label("Alias").fill("fast")
+        await form.get_by_label("Model").fill("nowhere/m")
+        await form.get_by_role("button", name="Save").click()
+        assert "No model server has 'nowhere/m'" in await page.inner_text("form .problem")
+        # Chromium reports the status of the refused form.
+        tab.wrong[:] = [text for text in tab.wrong if "status of 400" not in text]
+        await form.get_by_label("Model").fill("box/small")
+        await form.get_by_label("If that fails").fill("box/large")
+        await form.get_by_role("button", name="Save").click()
+        await page.wait_for_selector(".alias-name:has-text('fast')")
+        assert await page.locator(".targets li").all_inner_texts() == ["box/small", "box/large"]
+        await tab.open("/admin/prices")
+        card = page.locator(".price-list > li", has=page.get_by_text("ra1", exact=True)).first
+        await card.locator("summary").click()
+        await card.locator("input[name='usd.']").fill("0.05")
+        await card.get_by_role("button", name="Save the price of ra1").click()
+        await page.wait_for_selector(".price-list .flag:has-text('set here')")
+        assert "usd 0.04" in await page.inner_text(".faults li >> nth=0")
+    assert app.product.catalog.prices["ra1"].unit == 50_000
