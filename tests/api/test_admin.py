@@ -96,7 +96,7 @@ async def test_admin_log_searches_all_accounts_without_prompts(
     assert first not in failed
     assert (await app.client.get("/admin/requests", params={"q": "100%"})).text.count("<li>") == 0
     one = (await app.client.get(f"/admin/requests/{first}")).text
-    assert "captured" in one
+    assert "charged" in one
     for page in (everything, one):
         assert "secret" not in page
     assert (await app.client.get("/admin/requests", params={"cursor": "nonsense"})).status_code == 400
