@@ -179,6 +179,24 @@ async def test_every_script_is_found(place: MemoryFixture, query: str) -> None:
     assert await slugs(place, query) == ["all"]
 
 
+async def test_words_that_are_not_indexed_are_found_as_a_phrase(place: MemoryFixture) -> None:
+    await put(place, "plays/hamlet", "To be, or not\nto be? That is the question.", title="Hamlet")
+    await put(place, "music/live", "Live at Leeds.", title="The Who: live")
+    await put(place, "other/whole", "He is the whole crew.", title="Crew", collections=("c",))
+    await put(place, "other/secret", "%%or not%% a secret", title="Secret")
+    assert await slugs(place, "not to be") == ["plays/hamlet"]
+    assert await slugs(place, "to be or not to be") == ["plays/hamlet"]
+    assert await slugs(place, "or not") == ["plays/hamlet"]
+    assert (await slugs(place, "the who"))[0] == "music/live"
+    assert await slugs(place, "who") == ["music/live"]
+    request = SearchRequest("is the", explain=True)
+    result = await place.memory.search(replace(place.ann, collections=("c",)), request)
+    assert [hit.slug for hit in result.hits] == ["other/whole"]
+    assert result.hits[0].explain is not None
+    assert result.hits[0].explain["phrase"] == 0.5
+    assert await slugs(place, "?!") == []
+
+
 async def test_a_title_of_words_that_say_nothing_is_found(place: MemoryFixture) -> None:
     await put(place, "bands/the-who", "A band of four.", title="The Who")
     await put(place, "other", "Nobody knows.")

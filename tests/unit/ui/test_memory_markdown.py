@@ -48,7 +48,7 @@ def shown(text: str, context: RenderContext = HERE) -> str:
         ("`[[acme]]`", "<code>[[acme]]</code>"),
         (
             "![[photo.png]]",
-            '<span class="attachment" title="This file is not in the memory">photo.png</span>',
+            '<span class="attachment" title="Files are not shown here">photo.png</span>',
         ),
         ("- [x] done", '<span class="task" role="img" aria-label="done">☑</span> done'),
         (

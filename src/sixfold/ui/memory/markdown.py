@@ -315,7 +315,8 @@ def _file(name: str, target: str, size: str, context: RenderContext) -> str:
     file = (context.files or {}).get(target)
     name = html.escape(name)
     if file is None:
-        return f'<span class="attachment" title="This file is not in the memory">{name}</span>'
+        why = "Files are not shown here" if context.files is None else "This file is not in the memory"
+        return f'<span class="attachment" title="{why}">{name}</span>'
     name = name or html.escape(file.title)
     page, source = html.escape(page_path(file.slug)), html.escape(page_path(file.slug, "file"))
     kind = file.media_type.partition("/")[0]

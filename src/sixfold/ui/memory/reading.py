@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -88,7 +88,7 @@ async def render_page(body: str, context: RenderContext) -> RenderedPage:
 
 
 def _from_cache(body: str, context: RenderContext) -> RenderedPage:
-    known, files = tuple((context.mentions or {}).items()), tuple((context.files or {}).items())
+    known, files = tuple((context.mentions or {}).items()), _pairs(context.files)
     return _render_cached(body, replace(context, mentions=None, files=None), known, files)
 
 
@@ -97,10 +97,15 @@ def _render_cached(
     body: str,
     context: RenderContext,
     known: tuple[tuple[str, PageMention], ...],
-    files: tuple[tuple[str, PageFile], ...],
+    files: tuple[tuple[str, PageFile], ...] | None,
 ) -> RenderedPage:
     """Cache `render`, the slowest part of a page; the account in the key prevents timing attacks."""
-    return render(body, replace(context, mentions=dict(known), files=dict(files)))
+    shown = None if files is None else dict(files)
+    return render(body, replace(context, mentions=dict(known), files=shown))
+
+
+def _pairs(files: Mapping[str, PageFile] | None) -> tuple[tuple[str, PageFile], ...] | None:
+    return None if files is None else tuple(files.items())
 
 
 def slug_of(request: Request) -> str:

@@ -62,6 +62,9 @@ _ANY_CHARS = 2**53
 _LOOP_CHARS = 2**16
 UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
+# The characters of a phrase of stop words, and the scores of pages that have it.
+_PHRASE_CHARS, _IN_TITLE, _IN_TEXT = 200, 1.0, 0.5
+
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -176,12 +179,13 @@ class SearchService:
         span: TimeSpan | None = None
         if time_expressions.mentioned(request.query):
             span = time_expressions.parse(request.query, (yield from now()))
+        phrases = (yield from _phrases(caller, request.query)) if request.mode != "semantic" else {}
         index = yield from self._indexes.catch_up(caller.account_id)
         places, mode = yield from _best_pages(
             index,
             caller,
             request,
-            _KnownPages(vector, related, span),
+            _KnownPages(vector, related, span, phrases),
             # No other request runs in between.
         )
         if not places:
@@ -189,6 +193,18 @@ class SearchService:
         rows = yield from _pages(caller, places, _LOOP_CHARS)
         by_id = {row["id"]: row for row in rows}
         return [(by_id[place.page_id], place) for place in places if place.page_id in by_id], mode
+
+
+def _phrases(caller: Caller, text: str) -> Transaction[dict[str, float]]:
+    """Return the pages with a query of stop words, which are not indexed, in the title or text."""
+    words = " ".join(tokens.fold(text).split())
+    if not words or len(words) > _PHRASE_CHARS or tokens.terms(text):
+        return {}
+    # A text that has nothing but signs is no phrase.
+    if not any(char.isalnum() for char in words):
+        return {}
+    rows = yield Query("memory_phrase", {"account_id": caller.account_id, "phrase": words})
+    return {row["id"]: _IN_TITLE if row["titled"] else _IN_TEXT for row in rows}
 
 
 def _pages(caller: Caller, places: Sequence[_HitPosition], limit: int) -> Transaction[Rows]:
@@ -210,11 +226,12 @@ class _HitPosition:
 
 @dataclass(frozen=True, slots=True)
 class _KnownPages:
-    """The inputs of a ranking besides the words: the query's vector, related pages and time span."""
+    """The inputs of a ranking besides the words: the query's vector, related pages, time span and phrases."""
 
     vector: bytes | None
     related: Mapping[str, float]
     span: TimeSpan | None
+    phrases: Mapping[str, float]
 
 
 def _best_pages(
@@ -233,7 +250,7 @@ def _best_pages(
         question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
         vector = known.vector if mode == "hybrid" else None
-        question = replace(worded, vector=vector, answers=known.related)
+        question = replace(worded, vector=vector, answers=known.related, phrases=known.phrases)
     ranked = ranking.rank(view, question)
     keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
     end = request.offset + request.limit

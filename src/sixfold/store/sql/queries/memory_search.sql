@@ -78,6 +78,15 @@ FROM json_each(:ids) AS wanted CROSS JOIN page p ON p.id = wanted.value
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
+-- name: memory_phrase | Return the pages of the 2,000 last changed ones with a phrase in the title, or in a short text without comments.
+SELECT p.id, INSTR(LOWER(p.title), :phrase) > 0 AS titled
+FROM (SELECT id, version, title FROM page
+      WHERE account_id = :account_id AND deleted_at IS NULL ORDER BY updated_at DESC LIMIT 2000) AS p
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE (INSTR(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(p.title), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), char(10), ' ') || ' ', ' ' || :phrase || ' ') > 0)
+   OR (v.chars <= 16384 AND INSTR(v.body, '%%') = 0
+       AND INSTR(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(v.body), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), char(10), ' ') || ' ', ' ' || :phrase || ' ') > 0);
+
 -- name: memory_waiting | Return pages that need vectors, with their text, newest first.
 SELECT i.page_id, i.account_id, i.change, p.slug, p.title, v.body FROM memory_index i
 JOIN page p ON p.id = i.page_id
