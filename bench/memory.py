@@ -106,7 +106,7 @@ def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[
             "id": page.id, "slug": page.slug, "name": slugs.name(page.slug), "title": page.title,
             "type": page.type, "tags": "[]", "collections": "[]", "version": 1, "created_at": page.created_at,
             "updated_at": page.updated_at, "created_by": "bench", "head": "", "body": page.body, "path": "",
-            "operation": "write", "by": "bench", "chars": len(page.body),
+            "operation": "write", "by": "bench", "behalf": "", "chars": len(page.body),
         }
         for page in results
     ]  # fmt: skip

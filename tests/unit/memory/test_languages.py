@@ -18,6 +18,12 @@ LEAST = {
     "thai": (10, 10),
     "arabic": (12, 12),
     "hebrew": (14, 14),
+    "norwegian": (8, 8),
+    "finnish": (8, 8),
+    "russian": (8, 8),
+    "korean": (8, 8),
+    "french": (7, 7),
+    "turkish": (8, 8),
 }
 
 

@@ -75,7 +75,7 @@ _LANGUAGES = (
 )
 _STEMMERS: dict[str, Any] = {
     name: Stemmer.Stemmer(name)  # pyright: ignore[reportUnknownMemberType] - it has no stubs
-    for _, _, name in _LANGUAGES
+    for name in (*(name for _, _, name in _LANGUAGES), "finnish", "turkish")
 }
 # A stemmer is not thread-safe, as it has one buffer.
 _ONE_AT_A_TIME = threading.Lock()
@@ -167,6 +167,12 @@ def stem_once(word: str) -> str:
                 stemmed = str(_STEMMERS[language].stemWord(word))
             return semitic.without_feminine(stemmed) if arabic else stemmed
     return word
+
+
+def stem_as(language: str, word: str) -> str:
+    """Return the stem of a word in lower case in one of the languages of the stemmers."""
+    with _ONE_AT_A_TIME:
+        return str(_STEMMERS[language].stemWord(word))
 
 
 # Only short words are cached, or the caches could use gigabytes.

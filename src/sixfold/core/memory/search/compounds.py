@@ -8,6 +8,7 @@ character is searched as the pairs that have it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 from sixfold.core.memory.indexing import tokens
@@ -16,7 +17,13 @@ from sixfold.core.memory.search.ports import IndexView
 # Frequent words of these languages; in a memory with more of their pages than this, words are taken apart.
 _MARKERS = ("und", "der", "nicht", "het", "een", "och", "inte", "og", "ikke", "det")
 _MAX_RARITY = 3.9
-_MIN_PART, _MIN_REST = 4, 3
+# Frequent words of languages with many endings, two of which must be as frequent: some are words of others.
+_WORD = re.compile(r"[^\W\d_]{3,}")
+_SUFFIXING = {
+    "finnish": ("ja", "joka", "mutta", "ovat", "oli", "myos", "kun", "etta"),
+    "turkish": ("ve", "bir", "bu", "icin", "var", "ile", "cok", "degil"),
+}
+_MIN_PART, _MIN_REST, _MIN_STEM = 4, 3, 3
 # The letters of a compound that both of its parts have, and endings of its last part.
 _LINKS = ("", "s", "n", "en", "e", "es", "er")
 _ENDINGS = frozenset(
@@ -63,12 +70,17 @@ _INFLECTED, _COMPOUND, _FUNCTION = 0.8, 0.6, 0.1
 _MOST_WORDS, _MOST_FOUND, _MOST_OF_ALL = 12, 6, 24
 
 
-def expand(view: IndexView, words: Collection[str]) -> dict[str, float]:
-    """Return words of the pages that are related to those of a question, with weights.
+def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, float]:
+    """Return words of the pages that are related to those of a question, `text`, with weights.
 
     Function words of the question are among them with a weight that replaces their own.
     """
     compounding = any(0 < view.rarity(word) < _MAX_RARITY for word in _MARKERS)
+    suffixing = [
+        language
+        for language, markers in _SUFFIXING.items()
+        if sum(0 < view.rarity(marker) < _MAX_RARITY for marker in markers) > 1
+    ]
     damped = _FUNCTION_WORDS.intersection(words) if compounding else frozenset[str]()
     expanded: dict[str, float] = {}
     for word in sorted({*words} - damped, key=lambda word: (-len(word), word))[:_MOST_WORDS]:
@@ -76,6 +88,10 @@ def expand(view: IndexView, words: Collection[str]) -> dict[str, float]:
             expanded |= dict.fromkeys(view.containing(word, _MOST_FOUND), 1.0)
         elif compounding and len(word) >= _MIN_PART and word.isalpha():
             for other, weight in (*_with(view, word), *_parts(view, word)):
+                expanded[other] = max(weight, expanded.get(other, 0))
+    for language in suffixing:
+        for word in _WORD.findall(text.lower())[:_MOST_WORDS]:
+            for other, weight in _same_stem(view, word, language):
                 expanded[other] = max(weight, expanded.get(other, 0))
     best = sorted(expanded.keys() - words, key=lambda word: (-expanded[word], word))[:_MOST_OF_ALL]
     known = (word for word in damped if view.rarity(word))
@@ -94,6 +110,21 @@ def _with(view: IndexView, word: str) -> Iterator[tuple[str, float]]:
             other.startswith(base) and len(other) - len(base) > _MIN_REST and len(base) >= _MIN_PART + 1
         ):
             yield other, _COMPOUND
+
+
+def _same_stem(view: IndexView, word: str, language: str) -> Iterator[tuple[str, float]]:
+    """Yield known words that begin with the stem of a word as it is written, or end with it as a part."""
+    base = tokens.fold(tokens.stem_as(language, word))
+    # The words of the index are stemmed as English.
+    for begin in sorted({base, tokens.stem(base)}):
+        if len(begin) < _MIN_STEM:
+            continue
+        if view.rarity(begin):
+            yield begin, _INFLECTED
+        for other in view.containing(begin, _MOST_FOUND * 4):
+            at = other.rfind(begin)
+            if at == 0 or at >= _MIN_REST:
+                yield other, _INFLECTED if at == 0 else _COMPOUND
 
 
 def _parts(view: IndexView, word: str) -> Iterator[tuple[str, float]]:

@@ -312,7 +312,7 @@ def parse_query(
         spelling = _beginning(view, text)
     between = None if span is None else (span.since, span.until)
     return RankedQuery(
-        words={**_guessed(view, words, spelling), **words, **compounds.expand(view, known.keys())},
+        words={**_guessed(view, words, spelling), **words, **compounds.expand(view, known.keys(), text)},
         names=names(text, words),
         vector=vector,
         span=between,
