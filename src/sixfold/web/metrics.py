@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 
 from sixfold.core.account_data.retention import Retention
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.gateway.request_log import TokenCounts
+from sixfold.core.gateway.request_log import CallTotals, TokenCounts
 from sixfold.core.gpu.report import GpuReports
 from sixfold.core.workers.scheduler import Scheduler
 from sixfold.web import refusals
@@ -160,16 +160,18 @@ class _GatewayCounter(Collector):
         calls = CounterMetricFamily(
             "sixfold_relay_calls", "Calls of model servers", labels=("server", "status")
         )
-        for (server, status), count in self._counts.calls.items():
-            calls.add_metric((server, status), count)
         tokens = CounterMetricFamily("sixfold_relay_tokens", "Tokens of calls", labels=("server", "kind"))
-        for (server, kind), count in self._counts.tokens.items():
-            tokens.add_metric((server, kind), count)
         charged = CounterMetricFamily(
             "sixfold_relay_charged_usd", "Money charged for calls", labels=("server",)
         )
-        for server, micros in self._counts.charged.items():
-            charged.add_metric((server,), micros / 1_000_000)
+        by_server: dict[str, list[CallTotals]] = {}
+        for (server, status), total in self._counts.totals.items():
+            calls.add_metric((server, status), total.calls)
+            by_server.setdefault(server, []).append(total)
+        for server, totals in by_server.items():
+            tokens.add_metric((server, "input"), sum(total.input_tokens for total in totals))
+            tokens.add_metric((server, "output"), sum(total.output_tokens for total in totals))
+            charged.add_metric((server,), sum(total.charged for total in totals) / 1_000_000)
         yield from (calls, tokens, charged)
 
 

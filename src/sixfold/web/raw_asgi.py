@@ -61,7 +61,12 @@ class RawRequest:
 
 
 class RawConnection(Protocol):
-    """A connection that may send a whole response in one write."""
+    """A connection that may send a whole response in one write.
+
+    `on_disconnect` is called when the client disconnects.
+    """
+
+    on_disconnect: Callable[[], object] | None
 
     def send_response(self, scope: Scope, response: RawResponse) -> bool:
         """Send a response and return True, or return False if it must be sent by ASGI messages."""

@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket
 from uvicorn.server import ServerState
 
+from sixfold.api.gateway.chat_handler import EventStreamResponse
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.settings import Settings
 from sixfold.web import admission, refusals, responses
@@ -66,6 +67,7 @@ class Served:
             RouteEntry("/livez", {"GET": self._ok}, access=PUBLIC),
             RouteEntry("/body", {"POST": self._body}, 1 << 20, access=PUBLIC),
             RouteEntry("/events", {"GET": self._events}, access=PUBLIC),
+            RouteEntry("/stream", {"GET": self._stream}, access=PUBLIC),
         )
         face = ApiGroup(
             "a",
@@ -85,6 +87,16 @@ class Served:
     async def _events(self, request: Request) -> Response:
         self.admission.event_stream(request, "ada")
         return StreamingResponse(self._frames())
+
+    async def _stream(self, _request: Request) -> Response:
+        return EventStreamResponse(self._silence())
+
+    async def _silence(self) -> AsyncGenerator[bytes]:
+        try:
+            yield b"data: 1\n\n"
+            await asyncio.Event().wait()
+        finally:
+            self.ended["stream"] += 1
 
     async def _frames(self) -> AsyncIterator[bytes]:
         try:
@@ -343,6 +355,17 @@ async def test_ten_thousand_connections_leave_nothing_counted() -> None:
         await until(lambda: not served.state.connections and not served.state.tasks)
         assert served.limits.unfinished_total == 0
         assert (await answer(await connected(stack, port), GET))[0] == 200
+
+
+async def test_stream_ends_when_its_client_disconnects() -> None:
+    async with serving() as (served, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET.replace(b"/ok", b"/stream"))
+        await reader.readuntil(b"data: 1")
+        tasks = len(served.state.tasks)
+        writer.close()
+        await until(lambda: not served.state.tasks)
+        assert (tasks, served.ended["stream"]) == (1, 1)
 
 
 async def test_closed_connections_wait_for_no_garbage_collection(without_gc: None) -> None:

@@ -27,7 +27,7 @@ from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.web import auth
 from sixfold.web.idempotency import IdempotentRequest
-from sixfold.web.raw_asgi import Header, RawRequest
+from sixfold.web.raw_asgi import CONNECTION, Header, RawConnection, RawRequest
 from sixfold.web.raw_asgi import RawResponse as Whole
 from sixfold.web.responses import LongResponse
 from sixfold.web.routing import ErrorFormat
@@ -343,8 +343,21 @@ class EventStreamResponse(LongResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream."""
-        watcher = asyncio.ensure_future(_watch(receive, asyncio.current_task()))
         disconnected = False
+        task = asyncio.current_task()
+
+        def disconnect() -> None:
+            nonlocal disconnected
+            disconnected = True
+            if task is not None:
+                task.cancel()
+
+        connection: RawConnection | None = scope.get(CONNECTION)
+        watcher: asyncio.Task[None] | None = None
+        if connection is None:
+            watcher = asyncio.create_task(_watch(receive, disconnect))
+        else:
+            connection.on_disconnect = disconnect
         try:
             async with contextlib.aclosing(self._source) as source:
                 await send(
@@ -354,22 +367,22 @@ class EventStreamResponse(LongResponse):
                     await send({"type": "http.response.body", "body": block, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
-            disconnected = watcher.done() and not watcher.cancelled()
-            task = asyncio.current_task()
             if not disconnected or task is None or task.uncancel() > 0:
                 raise
         finally:
-            watcher.cancel()
+            if watcher is not None:
+                watcher.cancel()
+            if connection is not None:
+                connection.on_disconnect = None
             if self.on_close is not None:
                 await self.on_close()
 
 
-async def _watch(receive: Receive, task: asyncio.Task[Any] | None) -> None:
-    """Cancel `task` when the caller disconnects."""
+async def _watch(receive: Receive, disconnect: Callable[[], None]) -> None:
+    """Call `disconnect` when the caller disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    if task is not None:
-        task.cancel()
+    disconnect()
 
 
 async def _abandon(opening: asyncio.Future[ResponseStream]) -> None:

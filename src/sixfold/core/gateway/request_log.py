@@ -6,9 +6,8 @@ contains what is needed to end it if its server dies. The id of a call is that o
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -67,24 +66,33 @@ class CallOutcome(msgspec.Struct, frozen=True):
     charge: str = charges.NOTHING
 
 
-@dataclass
-class TokenCounts:
-    """Counters for Prometheus: calls by server and state, tokens by server and kind, micro-dollars by
-    server.
-    """
+@dataclass(slots=True)
+class CallTotals:
+    """Number of calls, their tokens, and what was charged for them in micro-dollars."""
 
-    calls: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    tokens: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    charged: Counter[str] = field(default_factory=Counter[str])
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    charged: int = 0
+
+
+class TokenCounts:
+    """Counters for Prometheus: `totals` of the calls of a server that ended in a state."""
+
+    def __init__(self) -> None:
+        self.totals: dict[tuple[str, str], CallTotals] = {}
 
     def add(self, call: CallRecord, outcome: CallOutcome) -> None:
         """Count a call that has ended."""
         # Callers choose the model's name, so only the server's becomes a label.
-        server = call.target.partition("/")[0]
-        self.calls[server, outcome.state] += 1
-        self.tokens[server, "input"] += outcome.usage.input
-        self.tokens[server, "output"] += outcome.usage.output
-        self.charged[server] += outcome.cost
+        key = call.target.partition("/")[0], outcome.state
+        total = self.totals.get(key)
+        if total is None:
+            total = self.totals[key] = CallTotals()
+        total.calls += 1
+        total.input_tokens += outcome.usage.input
+        total.output_tokens += outcome.usage.output
+        total.charged += outcome.cost
 
 
 def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[None]:

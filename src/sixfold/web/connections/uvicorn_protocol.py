@@ -54,6 +54,7 @@ class HttpProtocol(HttpToolsProtocol):
     receiving: RequestResponseCycle | None = None
     refused: overload.RefusedTransport | None = None
     refusal: overload.Refusal | None = None
+    on_disconnect: Callable[[], object] | None = None
     is_starting = False
     is_counted = False
     is_unfinished = False
@@ -145,6 +146,9 @@ class HttpProtocol(HttpToolsProtocol):
         if cycle is not None:
             # The scope refers to this connection.
             cycle.scope.pop(CONNECTION, None)
+        if self.on_disconnect is not None:
+            self.on_disconnect()
+            self.on_disconnect = None
 
     def data_received(self, data: bytes) -> None:
         """Count the request as unfinished until it is complete."""
