@@ -149,7 +149,7 @@ export interface HostingSchemas {
   "SessionBody": { "fps"?: number | null; "input"?: Record<string, unknown> | null };
   "SessionState": "active" | "closed" | "closing" | "failed" | "idle" | "ready" | "requested" | "starting";
   "Template": { "category": string | null; "defaultModelVariant"?: string | null; "description": string; "diskGb": number | null; "hardware": string; "idleSeconds": number | null; "image": string; "license": string; "minVramGb": number | null; "modelVariants"?: Array<string>; "name": string; "priceHourText": string; "repository": string; "schema": HostingSchemas["TemplateInterface"]; "serverless": boolean; "serverlessDockerArgs": string | null; "tags": Array<string>; "upstream": string | null; "verified": boolean; "version"?: number };
-  "TemplateInterface": { "apiName"?: string | null; "dockerArgs"?: string | null; "inputs": Array<HostingSchemas["Input"]>; "outputKind": "audio" | "auto" | "file" | "image" | "json" | "model3d" | "text" | "video"; "runtime"?: string; "session": boolean; "spaceId"?: string | null };
+  "TemplateInterface": { "apiName"?: string | null; "dockerArgs"?: string | null; "extraInputs"?: Array<HostingSchemas["Input"]>; "inputs": Array<HostingSchemas["Input"]>; "outputKind": "audio" | "auto" | "file" | "image" | "json" | "model3d" | "text" | "video"; "runtime"?: string; "session": boolean; "spaceId"?: string | null };
   "Templates": { "templates": Array<HostingSchemas["Template"]> };
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sixfold.api.gateway import service
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import AppFixture, bearer
 
@@ -133,6 +134,12 @@ async def test_the_same_key_gives_the_same_answer_once(app: AppFixture) -> None:
     again = await ask(app, body, **{"Idempotency-Key": "k"})
     assert again.json() == first.json()
     assert await app.balance() == ("4.96", "0.00")
+
+
+def test_text_is_beside_the_output_that_has_it() -> None:
+    assert service.text_of("hello") == "hello"
+    assert service.text_of({"text": "hello", "segments": []}) == "hello"
+    assert (service.text_of({"url": "/media/a.png"}), service.text_of([1])) == (None, None)
 
 
 async def test_service_list_has_inputs_prices_and_availability(app: AppFixture) -> None:

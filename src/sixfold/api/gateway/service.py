@@ -181,6 +181,9 @@ class ServiceRoutes:
         }
         if others:
             result["outputs"] = others
+        text = text_of(result["output"])
+        if text is not None:
+            result["text"] = text
         files = prediction.output.first.files if prediction.output is not None else ()
         images = [url(file) for file in files if file.content_type.startswith("image/")]
         if prediction.output_kind == "image" and images:
@@ -258,6 +261,12 @@ class ServiceRoutes:
         source = await self._services.media.resolve(principal.tenant, Descriptor("image_url", "image"), text)
         data = base64.b64encode(await self._services.blobs.get(source.blob)).decode()
         return f"data:{source.content_type};base64,{data}"
+
+
+def text_of(output: Any) -> str | None:
+    """Return the text that an output is or has."""
+    text = cast("dict[str, Any]", output).get("text") if isinstance(output, dict) else output
+    return text if isinstance(text, str) else None
 
 
 def _conversation(raw: bytes) -> ChatRequest:

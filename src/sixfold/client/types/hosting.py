@@ -239,6 +239,7 @@ class TemplateInterface(TypedDict):
 
     apiName: NotRequired[str | None]
     dockerArgs: NotRequired[str | None]
+    extraInputs: NotRequired[list[Input]]
     inputs: list[Input]
     outputKind: Literal["audio", "auto", "file", "image", "json", "model3d", "text", "video"]
     runtime: NotRequired[str]
