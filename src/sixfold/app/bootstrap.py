@@ -203,7 +203,11 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         workflows=graphs,
         web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
         resources=(known := _resources(settings, models, availability, gateway, web_search)),
-        operator=operator_services.build(settings, source, database, models, gateway, known.refresh),
+        operator=operator_services.connect_comfyui(
+            operator_services.build(settings, source, database, models, gateway, known.refresh),
+            address,
+            clients,
+        ),
         gpu=drivers.gpu,
     )
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
+from sixfold.app import graphs as app_graphs
 from sixfold.app.configuration_entries import FILE_ERRORS, EntryValues
 from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.clients.chat.bootstrap import GatewayRuntime
@@ -89,6 +90,8 @@ class ConfigReloader:
         self.settings = self.file_settings = source.loaded
         # The problems of entries that are not applied, by section and name.
         self.faults: Mapping[tuple[str, str], str] = {}
+        # Called with the settings after each reload.
+        self.on_settings: Callable[[Settings], None] = lambda _settings: None
         self.on_entries: Callable[[Iterable[ConfigEntry]], Awaitable[None]] | None = None
 
     def request(self) -> None:
@@ -154,6 +157,7 @@ class ConfigReloader:
             self._catalog.reprice(parsed.prices)
             await self._gateway_runtime.reconfigure(parsed.policy, parsed.book)
         self.settings = parsed.settings
+        self.on_settings(parsed.settings)
         if changes:
             _LOG.info("%s was reloaded: %s", path, ", ".join(changes))
         elif not quiet and not parsed.restart:
@@ -199,6 +203,7 @@ class ConfigReloader:
                 app_catalog.catalog(settings, prices)
             book = chat_bootstrap.price_book(settings)
             policy = policies.parse(settings.tables.get("gateway", {}))
+            app_graphs.comfyui_urls(settings)
         except ValueError as error:
             raise InvalidSetting(str(error)) from error
         restart = (*_restart(self._source.loaded, settings), *_restart_of_gateway(running, policy))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from sixfold import errors
@@ -60,6 +60,7 @@ class OperatorConfiguration:
         self._reloader = reloader
         self._catalog = catalog
         self._gateway = gateway
+        self.comfyui_prober: Callable[[str], Awaitable[ServerProbe]] | None = None
 
     async def view(self) -> ConfigurationView:
         """Return the configuration that is in force."""
@@ -83,6 +84,12 @@ class OperatorConfiguration:
         self._require_editable(section, name)
         await self._database.write(entries.remove(actor, section, name))
         await self._apply()
+
+    async def probe_comfyui(self, url: str) -> ServerProbe:
+        """Ask a ComfyUI for its node classes."""
+        if self.comfyui_prober is None:
+            raise errors.NotFound("This server does not use ComfyUI")
+        return await self.comfyui_prober(url)
 
     async def probe(self, name: str, value: Any) -> ServerProbe:
         """Ask a model server for its models without storing it; raises `BadRequest` for a wrong value."""

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from sixfold import import_string
 from sixfold.clients.comfyui.address import ComfyAddress
+from sixfold.clients.comfyui.errors import ComfyError
+from sixfold.clients.comfyui.server import ComfyLimits, ComfyServer
 from sixfold.clients.hosts import ProbeHosts
 from sixfold.core.catalog.metering import CHILDREN
+from sixfold.core.configuration import entries
+from sixfold.core.configuration.ports import ServerProbe
 from sixfold.core.database import Database
 from sixfold.core.media.media import MediaService
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.signing import Signer
-from sixfold.core.workflows import workflows
+from sixfold.core.workflows import object_info, workflows
 from sixfold.core.workflows.comfyui.image_editor import ImageCodecs
 from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Registry
@@ -25,8 +33,10 @@ from sixfold.core.workflows.storage import GraphFiles
 from sixfold.core.workflows.workflows import Workflow
 from sixfold.engines.providers.comfyui.workflows import ComfyWorkflows
 from sixfold.net.clients import HttpClients
-from sixfold.settings import Settings
+from sixfold.settings import InvalidSetting, Settings
 
+_ORIGIN = re.compile(r"https?://[^/?#@\s]+")
+_PROBE_LIMITS = ComfyLimits(connect_seconds=3.0, answer_seconds=10.0)
 _FOLDER = Path(__file__).parents[1] / "data" / "spaces"
 _EXAMPLES = (".png", ".wav")
 
@@ -52,10 +62,30 @@ def comfyui_address(settings: Settings) -> ComfyAddress:
 
 def comfyui(settings: Settings, clients: HttpClients, address: ComfyAddress) -> ComfyWorkflows | None:
     """Return the client that runs whole workflows on ComfyUI, or None if that is not allowed."""
-    has_address = bool(settings.comfyui_servers) or settings.probe
-    return (
-        ComfyWorkflows(clients.upstream, address) if has_address and settings.graphs_go_to_comfyui else None
-    )
+    return ComfyWorkflows(clients.upstream, address) if settings.graphs_go_to_comfyui else None
+
+
+def comfyui_urls(settings: Settings) -> tuple[str, ...]:
+    """Return the URLs of the settings and of the operator's entries; raises `InvalidSetting`."""
+    rows: Mapping[str, Any] = settings.tables.get(entries.COMFYUI, {})
+    urls = [str(row.get("url", "")) if isinstance(row, dict) else "" for row in rows.values()]
+    for url in urls:
+        if not _ORIGIN.fullmatch(url):
+            raise InvalidSetting(f"a ComfyUI server is an origin such as http://gpu-box:8188, not {url!r}")
+    return tuple(dict.fromkeys((*settings.comfyui_servers, *urls)))
+
+
+async def probe_comfyui(client: httpx.AsyncClient, url: str) -> ServerProbe:
+    """Return the node classes of a ComfyUI, or the problem in one sentence."""
+    if not _ORIGIN.fullmatch(url):
+        return ServerProbe(problem="The address is an origin such as http://gpu-box:8188")
+    server = ComfyServer(client, url, _PROBE_LIMITS)
+    try:
+        await server.stats()  # fails for another program
+        known = await asyncio.to_thread(object_info.read, await server.object_info())
+    except ComfyError as error:
+        return ServerProbe(problem=str(error))
+    return ServerProbe(tuple(sorted(spec.class_type for spec in known)))
 
 
 def build(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
+from sixfold.app import graphs as app_graphs
 from sixfold.app import storage
 from sixfold.app.config_reload import ConfigReloader, WatchedFile
 from sixfold.app.configuration import OperatorConfiguration
@@ -12,8 +14,10 @@ from sixfold.app.configuration_entries import EntryValues
 from sixfold.app.engine_installs import EngineInstalls
 from sixfold.app.provider_keys import ProviderKeys
 from sixfold.clients.chat.bootstrap import GatewayRuntime
+from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.database import Database
+from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 
 
@@ -43,3 +47,12 @@ def build(
     reloader.on_entries = keys.adopt
     configuration = OperatorConfiguration(database, reloader, models, gateway)
     return OperatorServices(reloader, configuration, keys, EngineInstalls(settings, database, refresh))
+
+
+def connect_comfyui(
+    operator: OperatorServices, address: ComfyAddress, clients: HttpClients
+) -> OperatorServices:
+    """Let operators connect ComfyUI servers: entries set their addresses, which can be tried first."""
+    operator.configuration.comfyui_prober = partial(app_graphs.probe_comfyui, clients.upstream)
+    operator.reloader.on_settings = lambda settings: address.configure(app_graphs.comfyui_urls(settings))
+    return operator

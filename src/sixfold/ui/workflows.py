@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
@@ -14,6 +15,8 @@ from starlette.responses import RedirectResponse, Response
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.configuration.entries import COMFYUI
+from sixfold.core.configuration.ports import ServerProbe
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.history import run_parts
@@ -32,6 +35,8 @@ from sixfold.web.sessions import SessionCookie
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _MAX_NAME = 200
 _FORM_BYTES = 4096
+# Characters that the name of an entry cannot have.
+_UNUSABLE = re.compile(r"[^\w.:-]+")
 # What the status of a verification means.
 _CHECKED = {
     "api-validated": "Checked: every node exists",
@@ -42,6 +47,14 @@ _SVG_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ComfyTest:
+    """The test of a ComfyUI at an address."""
+
+    url: str
+    probe: ServerProbe
 
 
 class WorkflowCards(Protocol):
@@ -101,6 +114,7 @@ class WorkflowPages:
             "duplicate": auth.page(self.duplicate),
             "delete": auth.page(self.remove),
         }
+        self.connect_form = auth.page(self.connect)
         self.max_bytes = services.settings.inline_body_bytes
 
     async def show_list(self, request: Request) -> Response:
@@ -124,7 +138,26 @@ class WorkflowPages:
         """Show one workflow with its graph and form."""
         user = await self._auth.user(request)
         workflow = await self._find(request, user)
+        return await self._render(request, user, workflow)
+
+    async def connect(self, request: Request, user: PageUser) -> Response:
+        """Test the address of a ComfyUI, and store it if it answers; shows the workflow with the result."""
+        form = await self._auth.read_form(request, user)
+        url = form.get("url", "").strip().rstrip("/")[:_MAX_NAME]
+        workflow = await self._find(request, user)
+        probe = await self._services.configuration.probe_comfyui(url)
+        if probe.problem or form.get("do") == "test":
+            return await self._render(request, user, workflow, ComfyTest(url, probe))
+        name = _UNUSABLE.sub("-", url.partition("://")[2])
+        await self._services.configuration.put(user.principal, COMFYUI, name, {"url": url})
+        await self._services.workflows.refresh_remote(workflow.graph)
+        return RedirectResponse(f"/workflows/{quote(workflow.slug)}", 303)
+
+    async def _render(
+        self, request: Request, user: PageUser | None, workflow: Workflow, tested: ComfyTest | None = None
+    ) -> Response:
         await self._services.workflows.load()
+        await self._services.workflows.refresh_remote(workflow.graph)
         model = (
             self._services.catalog[workflow.model]
             if user is None
@@ -140,7 +173,9 @@ class WorkflowPages:
             drawing=Markup(_STYLE.sub("", self._workflow_list.draw(workflow), count=1)),  # noqa: S704 - escaped by `draw`
             missing=missing,
             missing_count=sum(len(ids) for classes in missing.values() for ids in classes.values()),
-            connected=self._services.workflows.remote is not None,
+            tested=tested,
+            found=_found(missing, tested),
+            may_connect=self._services.workflows.remote is not None,
             operator=user is not None and user.principal.is_operator,
             checked=_CHECKED.get(str(workflow.verification.get("status")), ""),
             model=model,
@@ -234,6 +269,12 @@ def _thumbnail(file: OutputFile | HistoryFile) -> str | None:
     return f"{MEDIA_PATH}{file.name}?w=160"
 
 
+def _found(missing: dict[str, dict[str, list[str]]], tested: ComfyTest | None) -> int:
+    """Return how many missing classes the tested ComfyUI has."""
+    known = frozenset() if tested is None else frozenset(tested.probe.models)
+    return sum(name in known for classes in missing.values() for name in classes)
+
+
 def _version(form: dict[str, str]) -> int | None:
     text = form.get("version", "")
     return int(text) if text.isdecimal() and len(text) < 10 else None
@@ -259,6 +300,9 @@ def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
         *(
             RouteEntry(f"/workflows/{{slug}}/{name}", {"POST": handler}, _FORM_BYTES, access=rights.RUN)
             for name, handler in workflows.forms.items()
+        ),
+        RouteEntry(
+            "/workflows/{slug}/comfyui", {"POST": workflows.connect_form}, _FORM_BYTES, access=rights.OPERATE
         ),
     )
 

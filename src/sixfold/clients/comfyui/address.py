@@ -30,6 +30,14 @@ class ComfyAddress:
         self.active: Counter[str] = Counter()
         self.gpus: dict[str, GpuAccess] = {}
 
+    def configure(self, urls: Sequence[str]) -> None:
+        """Use these URLs, or the probed hosts if there are none."""
+        self.configured = tuple(urls)
+        if self.configured and self.url not in self.configured:
+            self.url = self.configured[0]
+        elif not self.configured:
+            self.url = self._url_on(LOOPBACK)
+
     async def candidates(self) -> tuple[str, ...]:
         """Return the URLs to probe, in order of preference."""
         if self.configured:

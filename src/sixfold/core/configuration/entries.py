@@ -20,7 +20,9 @@ from sixfold.core.gateway import policy
 
 SERVERS, ALIASES = f"gateway.{policy.SERVERS}", "gateway.aliases"
 TOKEN_PRICES, PRICES = "gateway.prices", "prices"
-SECTIONS = (SERVERS, ALIASES, TOKEN_PRICES, PRICES)
+# ComfyUI servers by name, each with its `url`.
+COMFYUI = "comfyui"
+SECTIONS = (SERVERS, ALIASES, TOKEN_PRICES, PRICES, COMFYUI)
 KEYS = "providers"
 MAX_ENTRIES, MAX_NAME, _MAX_VALUE = 1000, 120, 8000
 # A sealed secret within a value; records of actions say only that there is one.

@@ -97,6 +97,10 @@ class ConfigurationService(Protocol):
         """Remove an entry; raises `NotFound`, and `BadRequest` if others would not be valid without it."""
         ...
 
+    async def probe_comfyui(self, url: str) -> ServerProbe:
+        """Ask a ComfyUI for its node classes, the `models` of the result, without storing its address."""
+        ...
+
     async def probe(self, name: str, value: Any) -> ServerProbe:
         """Ask a model server for its models without storing it; raises `BadRequest` for a wrong value."""
         ...
