@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
+import zipfile
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from sixfold.core.account_data.archive import segments
 from sixfold.core.account_data.archive.reader import ArchiveCheck, ArchiveReader
 from sixfold.core.account_data.archive.segments import SegmentDamaged, SegmentHeader
 from sixfold.core.account_data.archive.writer import ArchiveWriter
+from sixfold.core.account_data.export import export_account
 from sixfold.core.account_data.retention import Retention, SweepLeaseLost
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.ledger import LedgerEntry
@@ -54,6 +58,19 @@ async def found(app: AppFixture, record_id: str) -> list[dict[str, Any]]:
     return [record async for record in reader.find(record_id)]
 
 
+async def ledger_of(app: AppFixture, limit: int = 50) -> list[dict[str, Any]]:
+    """Return all entries of the ledger, read in pages."""
+    entries: list[dict[str, Any]] = []
+    cursor = ""
+    while cursor is not None:
+        query = {"limit": str(limit), "cursor": cursor}
+        page = (await app.client.get("/api/account/ledger", params=query, headers=app.bearer)).json()
+        assert len(page["entries"]) <= limit
+        entries += page["entries"]
+        cursor = page["next_cursor"]
+    return entries
+
+
 async def test_archived_runs_are_read_from_the_archive(app: AppFixture) -> None:
     run = await run_image(app, app.key)
     assert (await sweep(app, ALL, 30.5))["predictions"] == 0, "a small batch waits for a day"
@@ -78,11 +95,14 @@ async def test_the_ledger_is_verified_from_closing_balances(app: AppFixture) -> 
     for key in (app.key, app.key, app.other):
         await run_image(app, key)
     before = await app.balance()
-    entries = len((await app.client.get("/api/account/ledger", headers=app.bearer)).json()["entries"])
+    entries = len(await ledger_of(app))
     assert (await sweep(app, ALL, 399))["ledger"] == 0, "not yet"
     assert (await sweep(app, ALL, 402))["ledger"] == 3
-    left = (await app.client.get("/api/account/ledger", headers=app.bearer)).json()["entries"]
+    *left, closing = await ledger_of(app)
     assert len(left) == entries - 2
+    assert (closing["kind"], closing["amount_usd"]) == ("archived", "-0.08")
+    assert sum(Decimal(entry["amount_usd"]) for entry in (*left, closing)) == Decimal(before[0])
+    assert await ledger_of(app, limit=len(left)) == [*left, closing], "on a page of its own"
     assert await app.balance() == before
     assert await app.faults() == ()
     check = await verify(app)
@@ -149,6 +169,23 @@ async def test_closing_balances_must_follow_from_the_charges(app: AppFixture) ->
     faults = (await verify(app)).faults
     assert f"{app.account.id}: closing balance differs from the archived charges" in faults
     assert any("balance differs from the sum" in fault for fault in await app.faults())
+
+
+async def test_an_export_has_the_archived_records_of_its_account(app: AppFixture) -> None:
+    run, other = await run_image(app, app.key), await run_image(app, app.other)
+    await sweep(app, ALL, 500)
+    product = app.product
+    data = b"".join(
+        [piece async for piece in export_account(product.database, product.blobs, app.account.id)]
+    )
+    with zipfile.ZipFile(io.BytesIO(data)) as opened:
+        text = opened.read("archive.jsonl")
+    rows = [segments.msgspec.json.decode(line) for line in text.splitlines()]
+    [prediction] = [row for row in rows if row["record"] == "prediction"]
+    assert (prediction["id"], prediction["cost_usd"]) == (run["id"], "0.04")
+    assert [row["amount_usd"] for row in rows if row["record"] == "transfer"] == ["0.04"]
+    assert other["id"].encode() not in text
+    assert not {"upstream_cost", "fingerprint", "holder", "task"} & prediction.keys()
 
 
 async def test_erasure_reaches_the_archive(app: AppFixture) -> None:

@@ -5,7 +5,8 @@ account.json              the account; its keys, passkeys, sessions, identities 
 <name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, conversations,
                           conversation-items, provider-objects, files, batches, batch-answers,
                           vector-stores, vector-store-files, live-sessions, posts, shares,
-                          characters, models, members, teams, invitations, audit, media, content-log
+                          characters, models, members, teams, invitations, audit, media, content-log,
+                          archive (records that the operator has archived)
 media/<name>              every file that media.jsonl names
 memory/<slug>.md          every page, as `sixfold memory import` reads it
 """
@@ -23,6 +24,8 @@ from typing import IO, Any, cast
 import msgspec
 
 from sixfold.core import money
+from sixfold.core.account_data.archive.reader import ArchiveReader
+from sixfold.core.account_data.archive.segments import SegmentLine
 from sixfold.core.accounts import accounts, audit_log, charges, keys, ledger_queries
 from sixfold.core.accounts.authentication import login_sessions, oidc_identities, passkeys
 from sixfold.core.alerts import alerts
@@ -63,6 +66,19 @@ _TABLES = {
     "invitations": "export_invitations",
     "audit": "export_audit",
     "media": "export_media",
+}
+# Columns of archived records that are exported; others are the operator's, or secrets.
+_ARCHIVED = {
+    "prediction": "id parent_id face model engine engine_version quality state inputs output error cost "
+    "charge created_at started_at completed_at",
+    "media": "name prediction_id kind content_type size sha256 created_at",
+    "session": "id model engine quality hardware inputs state reason cost created_at ready_at closed_at",
+    "call": "id key_id face model target state input_tokens cached_tokens output_tokens cost error request "
+    "response charge created_at ended_at",
+    "audit": "id action detail created_at",
+    "transfer": "id debit credit amount hold_id kind created_at",
+    "transfer_text": "id description request_id charge",
+    "damaged": "id error",
 }
 _MONEY = {"amount", "cost", "budget_day", "budget_month"}
 _JSON = frozenset(
@@ -127,6 +143,8 @@ async def export_account(
     for name, query in _TABLES.items():
         async for piece in _table(database, account_id, archive, name, query):
             yield piece
+    async for piece in _archived(database, blobs, account_id, archive):
+        yield piece
     if contents is not None:
         opened = functools.partial(contents.opened, account_id)
         async for piece in _table(database, account_id, archive, "content-log", "export_content_log", opened):
@@ -164,6 +182,23 @@ async def _table(
             await asyncio.to_thread(_write_lines, file, documents)
             yield archive.read_written()
     yield archive.read_written()
+
+
+async def _archived(
+    database: Database, blobs: BlobStore, account_id: str, archive: AccountExport
+) -> AsyncIterator[bytes]:
+    with closing(archive.open_file("archive.jsonl")) as file:
+        async for lines in ArchiveReader(database, blobs).of_account(account_id):
+            rows = [_archived_row(line) for line in lines if line.table in _ARCHIVED]
+            await asyncio.to_thread(_write_lines, file, rows)
+            yield archive.read_written()
+    yield archive.read_written()
+
+
+def _archived_row(line: SegmentLine) -> Row:
+    hidden = ("inputs", "output") if line.row.get("withheld") else ()
+    names = [name for name in _ARCHIVED[line.table].split() if name in line.row and name not in hidden]
+    return {"record": line.table, **{name: line.row[name] for name in names}}
 
 
 def _write_lines(file: IO[bytes], rows: Iterable[Row]) -> None:

@@ -19,7 +19,10 @@ _END_OF_TIME = 2**62
 
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """A page of an account's entries, newest first; `next_cursor` is None on the last page."""
+    """A page of an account's entries, newest first; `next_cursor` is None on the last page.
+
+    The last entry is the closing balance of archived charges, if there are any.
+    """
 
     entries: tuple[Row, ...]
     next_cursor: str | None
@@ -37,6 +40,10 @@ def page(account_id: str, limit: int, cursor: str | None) -> Transaction[LedgerP
     )
     entries = tuple(rows[:limit])
     has_more = len(rows) > limit
+    closing = None if has_more else (yield from one("closing_entry", account_id=account_id))
+    if closing is not None and len(entries) < limit:
+        return LedgerPage((*entries, closing), None)
+    has_more = has_more or closing is not None
     return LedgerPage(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if has_more else None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sixfold.core.account_data.archive import ledger, segments
 from sixfold.core.account_data.archive.ledger import Balances
-from sixfold.core.account_data.archive.segments import Segment, SegmentDamaged
+from sixfold.core.account_data.archive.segments import Segment, SegmentDamaged, SegmentLine
 from sixfold.core.database import Database, Row, many
 from sixfold.core.media import media
 from sixfold.core.media.ports import BlobStore
@@ -104,6 +104,21 @@ class ArchiveReader:
                 check.faults.append(f"{account}: closing balance differs from the archived charges")
         if total := sum(balance for balance, _ in stored.values()):
             check.faults.append(f"the sum of all closing balances is {total} micro-dollars instead of 0")
+
+    async def of_account(self, account_id: str) -> AsyncIterator[list[SegmentLine]]:
+        """Yield the lines of an account in each segment; one line names a segment that cannot be read."""
+        after = 0
+        params = {"account_id": account_id, "limit": _PAGE}
+        while page := await self._database.read(many("archive_of_account", after=after, **params)):
+            for row in page:
+                try:
+                    lines = (await self.read(row)).lines
+                except SegmentDamaged as damage:
+                    lines = [
+                        segments.line_of("damaged", account_id, {"id": row["number"], "error": str(damage)})
+                    ]
+                yield [line for line in lines if line.account == account_id]
+            after = int(page[-1]["number"])
 
     async def find(self, record_id: str) -> AsyncIterator[dict[str, Any]]:
         """Yield the archived rows of a record, such as a prediction with its parts and files, or a charge."""

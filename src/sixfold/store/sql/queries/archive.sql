@@ -97,6 +97,18 @@ SELECT account_id, balance, entries FROM closing_balance WHERE account_id IN (SE
 -- name: closing_balances_page | Return a page of all closing balances, ordered by account.
 SELECT account_id, balance, entries FROM closing_balance WHERE account_id > :after ORDER BY account_id LIMIT :limit;
 
+-- name: closing_entry | Return the closing balance of an account as an entry of its ledger, at the time of the last archived charge.
+SELECT 'closing' AS id, COALESCE((
+    SELECT s.until FROM archive_account a JOIN archive_segment s ON s.number = a.segment
+    WHERE a.account_id = c.account_id AND s.kind = 'ledger' ORDER BY a.segment DESC LIMIT 1), 0) AS created_at,
+    'archived' AS kind, 'closing balance of archived charges: ' || c.entries AS description, NULL AS request_id,
+    NULL AS hold_id, NULL AS charge, c.balance AS amount
+FROM closing_balance c WHERE c.account_id = :account_id;
+
+-- name: archive_of_account | Return a page of the segments that have records of an account, oldest first.
+SELECT s.number, s.kind, s.hash, s.blob FROM archive_account a JOIN archive_segment s ON s.number = a.segment
+WHERE a.account_id = :account_id AND a.segment > :after AND s.blob IS NOT NULL ORDER BY a.segment LIMIT :limit;
+
 -- name: closing_balance_set | Set the closing balance of an account.
 INSERT INTO closing_balance (account_id, balance, entries) VALUES (:account_id, :balance, :entries)
 ON CONFLICT (account_id) DO UPDATE SET balance = excluded.balance, entries = excluded.entries;
