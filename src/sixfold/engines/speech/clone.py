@@ -19,7 +19,7 @@ class CloneEngine:
     """Speaks a text in the voice of `voice_sample`, or in the model's own voice without one."""
 
     name = "clone"
-    version = "1"
+    version = "2"
 
     def __init__(self, *, source: str = "", weights: str = "") -> None:
         import torch

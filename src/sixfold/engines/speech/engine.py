@@ -19,7 +19,7 @@ class SpeechEngine:
     """Speaks `text` (`input`, `prompt`) in one of the voices of `data/voices.toml`."""
 
     name = "speech"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return an audio file, whose length follows `speed` within a hundredth."""

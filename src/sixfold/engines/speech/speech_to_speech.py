@@ -13,7 +13,7 @@ class SpeechToSpeechEngine:
     """Runs the task `transcribe` on `audio`, or `speak` on `text` or else on the transcript of `audio`."""
 
     name = "talking"
-    version = "1"
+    version = "2"
 
     def __init__(self) -> None:
         self._recognizer: SphinxEngine | None = None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, Task, UnusableInput
-from sixfold.engines.speech import files, post_processing, sentences, voices
+from sixfold.engines.speech import files, post_processing, sentences, spoken_forms, voices
 from sixfold.engines.speech.voices import SpeakingVoice
 
 Wave = NDArray[np.float32]
@@ -65,7 +65,9 @@ def _with_pauses(
         for seconds in (_EDGE_SECONDS, _PAUSE_SECONDS)
     )
     yield edge
-    for number, sentence in enumerate(request.sentences):
+    language = request.language or request.voice.language
+    for number, written in enumerate(request.sentences):
+        sentence = spoken_forms.spoken(written, language)
         if number:
             yield pause
         yield post_processing.process(post_processing.trim(speak(sentence)), rate, request.voice.warmth)
