@@ -22,6 +22,7 @@ NAMES = (
     "style",
     "matting",
     "cutout",
+    "upscale",
     "inpaint",
     "resize",
     "weights",

@@ -144,6 +144,7 @@ def page() -> str:
         )
     faces = "\n".join(f"| {face} | SIL OFL 1.1 | {notice} |" for face, notice in typefaces())
     parts.append(f"{_FONTS}{faces}\n")
+    parts.append(_NETWORK + "\n".join(_photographs()) + "\n")
     weights = tomllib.loads((ROOT / "src/sixfold/data/weights.toml").read_text("utf-8"))
     parts.append(_WEIGHTS + "\n".join(_weights(weights)) + "\n")
     return "\n".join(parts)
@@ -154,6 +155,12 @@ def typefaces() -> Iterable[tuple[str, str]]:
     for text in sorted(FONTS.glob("*.OFL.txt")):
         name = text.name.removesuffix(".OFL.txt").replace("-", " ").title()
         yield name, text.read_text("utf-8").partition("\n")[0]
+
+
+def _photographs() -> Iterable[str]:
+    for group in tomllib.loads((ROOT / "tools/train_upscaler.toml").read_text("utf-8")).values():
+        for name, credit in group["photographs"].items():
+            yield f"| {name} | {credit} | {group['package']} |"
 
 
 def _weights(table: Mapping[str, object]) -> Iterable[str]:
@@ -180,6 +187,16 @@ What the pages and this documentation are set in: files in `src/sixfold/ui/stati
 text of its licence beside it.
 
 | face | licence | notice |
+|---|---|---|
+"""
+
+_NETWORK = """## Photographs of the upscaling network
+
+The network in `src/sixfold/engines/image/upscale/network.npz` is under Apache-2.0, as Sixfold is. It was
+trained on these photographs, which are not part of Sixfold, and on drawings by `tools/train_upscaler.py`.
+Photographs whose licence requires the same licence for derived works were left out.
+
+| photograph | author and licence | package |
 |---|---|---|
 """
 

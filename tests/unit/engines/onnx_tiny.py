@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sixfold.engines.image.upscale import network
 from tests.unit.engines.onnx_model import _field, _tensor, _value
 
 
-def _node(kind: str, inputs: tuple[str, ...], output: str, **numbers: int) -> bytes:
+def _node(kind: str, inputs: tuple[str, ...], output: str, **values: int | str) -> bytes:
     row = b"".join(_field(1, name) for name in inputs) + _field(2, output) + _field(4, kind)
-    for name, number in numbers.items():
-        row += _field(5, _field(1, name) + _field(3, number) + _field(20, 2))
+    for name, value in values.items():
+        number, code = (4, 3) if isinstance(value, str) else (3, 2)
+        row += _field(5, _field(1, name) + _field(number, value) + _field(20, code))
     return _field(1, row)
 
 
@@ -52,4 +54,30 @@ def recurrent(path: Path) -> Path:
     graph += _field(11, _value("downsample_ratio", (1,)))
     graph += _field(12, _value("fgr", (1, 3, "h", "w"))) + _field(12, _value("pha", (1, 1, "h", "w")))
     graph += b"".join(_field(12, _value(f"r{n}o", (1, f"d{n}", f"e{n}", f"f{n}"))) for n in (1, 2, 3, 4))
+    return _saved(path, graph)
+
+
+def upscaler(path: Path, scale: int) -> Path:
+    """The network of the embedded upscaler, without the bicubic enlargement that its output is added to."""
+    graph, last, before = b"", "x", ""
+    for name, layer in network.layers().items():
+        if name.startswith("x") and name != f"x{scale}":
+            continue
+        inputs, outputs = len(layer.matrix) // 9, layer.matrix.shape[1]
+        weights = layer.matrix.reshape(3, 3, inputs, outputs).transpose(3, 2, 0, 1)
+        graph += _field(5, _tensor(f"{name}.w", (outputs, inputs, 3, 3), tuple(weights.ravel())))
+        graph += _field(5, _tensor(f"{name}.b", (outputs,), tuple(layer.bias)))
+        graph += _field(5, _tensor(f"{name}.f", (1, outputs, 1, 1), tuple(layer.factor)))
+        graph += _node("Conv", (last, f"{name}.w", f"{name}.b"), f"{name}.sum", auto_pad="SAME_UPPER")
+        graph += _node("Mul", (f"{name}.sum", f"{name}.f"), f"{name}.real")
+        if name.startswith("x"):
+            graph += _node("DepthToSpace", (f"{name}.real",), "y", blocksize=scale, mode="CRD")
+            continue
+        graph += _node("Round", (f"{name}.real",), f"{name}.whole")
+        added = name.startswith("body") and int(name[4:]) % 2
+        graph += _node("Add", (f"{name}.whole", before if added else "low"), f"{name}.added")
+        graph += _node("Clip", (f"{name}.added", "low", "high"), name)
+        last, before = name, before if name.startswith("body") and not added else name
+    graph += _field(5, _tensor("low", (), (0.0,))) + _field(5, _tensor("high", (), (float(network.MOST),)))
+    graph += _field(11, _value("x", (1, 3, "h", "w"))) + _field(12, _value("y", (1, 3, "a", "b")))
     return _saved(path, graph)

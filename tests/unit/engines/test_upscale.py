@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import tomllib
 from pathlib import Path
 
 import cv2
@@ -9,8 +11,9 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.engines.image import onnx_session
 from sixfold.engines.image.upscale import engine as upscale
-from sixfold.engines.image.upscale import onnx, restore
+from sixfold.engines.image.upscale import network, onnx, restore
 from sixfold.engines.image.upscale.engine import UpscaleEngine
 from tests.unit.engines import onnx_tiny, orders
 
@@ -52,14 +55,63 @@ def test_general_and_anime_differ_and_are_deterministic(tmp_path: Path) -> None:
 def test_pieces_leave_no_seam() -> None:
     rgb = orders.scenery((90, 120))
 
-    def enlarge(piece: np.ndarray, scale: int) -> np.ndarray:
-        return restore.enlarge(piece, scale, restore.RECIPES["general"])
-
     whole, pieced = (
-        upscale.enlarge_tiles(rgb, 2, enlarge, orders.Note(Path()), side).astype(int) for side in (400, 40)
+        upscale.enlarge_tiles(rgb, 2, network.enlarge, orders.Note(Path()), side).astype(int)
+        for side in (400, 40)
     )
-    assert np.abs(whole - pieced).mean() < 0.05
+    # Away from the image's border, where the tiles mirror, the network sees the same pixels.
+    inner = np.s_[40:-40, 40:-40]
+    assert np.array_equal(whole[inner], pieced[inner])
     assert np.abs(whole - pieced).max() <= 24
+
+
+def test_network_gives_the_same_bytes_on_any_number_of_threads() -> None:
+    controller = pytest.importorskip("threadpoolctl").threadpool_limits
+    small = orders.scenery((61, 83)).astype(np.float32) / 255
+    results = []
+    for threads in (1, 2, 3):
+        with controller(limits=threads):
+            results.append(network.enlarge(small, 4).tobytes())
+    assert len(set(results)) == 1
+    # float32 holds each sum of integers exactly, so that the order of additions is of no account.
+    for name, layer in network.layers().items():
+        most = 128 if name == "first" else network.MOST
+        assert (np.abs(layer.matrix).sum(0) * most + np.abs(layer.bias)).max() < 2**24
+
+
+@pytest.mark.parametrize("scale", [2, 4])
+def test_network_as_onnx_gives_the_same_bytes(tmp_path: Path, scale: int) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    model = onnx_session.OnnxSession(str(onnx_tiny.upscaler(tmp_path / "network.onnx", scale)))
+    small = orders.scenery((40, 56))
+    levels = small.astype(np.float32)
+    padded = np.pad(levels - 128, [(network.REACH,) * 2] * 2 + [(0, 0)], mode="symmetric")
+    added = model.run(onnx_session.planes(padded))[0].transpose(1, 2, 0)
+    rim = network.REACH * scale
+    assert np.array_equal(network.added(levels, scale), added[rim:-rim, rim:-rim])
+    assert np.abs(added).max() > 5
+
+
+def test_network_file_is_the_one_that_its_data_sheet_describes() -> None:
+    data = Path(network.__file__).with_name("network.npz").read_bytes()
+    sheet, licences = (
+        Path(f"docs/reference/{name}.md").read_text("utf-8") for name in ("picture-templates", "licences")
+    )
+    assert hashlib.sha256(data).hexdigest() in sheet
+    assert len(data) < 1_000_000
+    for group in tomllib.loads(Path("tools/train_upscaler.toml").read_text("utf-8")).values():
+        for name, credit in group["photographs"].items():
+            assert f"| {name} | {credit}" in licences
+            assert credit.rpartition(", ")[2].startswith(("CC0", "CC-BY-4", "CC-BY-2")), name
+
+
+@pytest.mark.parametrize("name", ["astronaut", "coffee", "rocket"])
+def test_photographs_and_text_are_closer_than_without_a_network(name: str) -> None:
+    truth = np.array(getattr(pytest.importorskip("skimage.data"), name)())[40:296, 150:406]
+    cv2.putText(truth, "Sixfold 27", (20, 60), cv2.FONT_HERSHEY_SIMPLEX, 1.2, (250, 250, 250), 2, cv2.LINE_AA)
+    small = cv2.resize(truth, (64, 64), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
+    ours, before = (method.enlarge(small, 4) * 255 for method in (network, restore))
+    assert orders.psnr(ours, truth) > orders.psnr(before, truth) + 0.2
 
 
 def test_transparency_stays_and_odd_shapes_are_taken(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Upscaling without weights."""
+"""Upscaling without a download."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sixfold.core.catalog.engines import (
 )
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage
-from sixfold.engines.image.upscale import restore
+from sixfold.engines.image.upscale import network, restore
 
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
@@ -34,17 +34,17 @@ _SCALE = 4
 
 
 class UpscaleEngine:
-    """Enlarges `image` (or `image_url`) by `scale`, with the recipe of `model` (general, anime)."""
+    """Enlarges `image` (or `image_url`) by `scale`: `model` general with a network, anime by a recipe."""
 
     name = "upscaler"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a PNG of exactly `scale` times the image's size; transparency is kept."""
         if task.inputs.get("face_enhance"):
             raise EngineError("face_enhance requires an engine with weights.")
-        recipe = restore.RECIPES.get(str(task.inputs.get("model")), restore.RECIPES["general"])
-        return run(task, context, lambda piece, scale: restore.enlarge(piece, scale, recipe), "preview")
+        enlarge = restore.enlarge if task.inputs.get("model") == "anime" else network.enlarge
+        return run(task, context, enlarge, "preview")
 
 
 def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece: int = TILE_SIDE) -> Result:

@@ -1,4 +1,4 @@
-"""Upscaling by iterative back-projection (Irani and Peleg, 1991).
+"""Upscaling of drawings by iterative back-projection (Irani and Peleg, 1991).
 
 The image is enlarged, reduced again, and corrected by the difference, repeatedly, so that the result reduces
 to the input. Between the rounds it is smoothed along its edges but not across them, which removes stairs from
@@ -7,7 +7,6 @@ slanted lines and ringing beside them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -17,47 +16,26 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreRecipe:
-    """Settings of an upscaling: `turns` rounds of smoothing and correction, then sharpening.
-
-    `along` (smoothing along edges), `flat` (merging of nearly equal colors) and `sharp` (sharpening) are
-    strengths from 0 to 1.
-    """
-
-    turns: int
-    along: float
-    flat: float
-    sharp: float
-
-
-RECIPES = {
-    "general": RestoreRecipe(turns=3, along=0.9, flat=0.0, sharp=0.0),
-    "anime": RestoreRecipe(turns=4, along=1.0, flat=0.05, sharp=0.35),
-}
+# Rounds of smoothing and correction; strengths of the merging of nearly equal colors and of the sharpening.
+_TURNS, _FLAT, _SHARP = 4, 0.05, 0.35
 # Corrections after each smoothing.
 _BACK = 2
 # Sampling distances along an edge, in units of the scale.
 _REACH = (0.6, 1.2)
 
 
-def enlarge(small: Array, scale: int, recipe: RestoreRecipe) -> Array:
+def enlarge(small: Array, scale: int) -> Array:
     """Return `small` (HxWxC, float32 0 to 1) enlarged `scale` times."""
     height, width = small.shape[:2]
     size = (width * scale, height * scale)
     large = _channels(cv2.resize(small, size, interpolation=cv2.INTER_CUBIC))
-    large = _correct(large, small)
-    for _ in range(recipe.turns):
-        large = _along_edges(large, scale, recipe.along)
-        if recipe.flat:
-            large = _flat(large, scale, recipe.flat)
-        large = _correct(large, small)
-    if recipe.sharp:
-        large = _correct(_sharpen(large, scale, recipe.sharp), small, 1)
-    return np.clip(large, 0, 1)
+    large = correct(large, small)
+    for _ in range(_TURNS):
+        large = correct(_flat(_along_edges(large, scale), scale, _FLAT), small)
+    return np.clip(correct(_sharpen(large, scale, _SHARP), small, 1), 0, 1)
 
 
-def _correct(large: Array, small: Array, times: int = _BACK) -> Array:
+def correct(large: Array, small: Array, times: int = _BACK) -> Array:
     """Add what the reduced copy lacks; values stay within the neighborhood's range."""
     size, whole = small.shape[1::-1], large.shape[1::-1]
     for _ in range(times):
@@ -66,7 +44,7 @@ def _correct(large: Array, small: Array, times: int = _BACK) -> Array:
     return large
 
 
-def _along_edges(large: Array, scale: int, amount: float) -> Array:
+def _along_edges(large: Array, scale: int) -> Array:
     """Average each pixel with its neighbors along the edge, weighted by the edge's strength."""
     gray = large.mean(2)
     dx, dy = cv2.Sobel(gray, cv2.CV_32F, 1, 0, scale=0.125), cv2.Sobel(gray, cv2.CV_32F, 0, 1, scale=0.125)
@@ -85,8 +63,7 @@ def _along_edges(large: Array, scale: int, amount: float) -> Array:
             at = (columns + step_x * np.float32(offset), rows + step_y * np.float32(offset))
             total += share * _channels(cv2.remap(large, *at, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT))
         weight += 2 * share
-    share_of = (np.float32(amount) * clear)[..., None]
-    return large + (total / np.float32(weight) - large) * share_of
+    return large + (total / np.float32(weight) - large) * clear[..., None]
 
 
 def _flat(large: Array, scale: int, amount: float) -> Array:
