@@ -19,17 +19,23 @@ WIDTH = 1100
 PAGES = {
     "companies/acme": "---\ntype: company\ntags: [client]\n---\n# Acme\nMakes airships. Ben founded Acme.\n",
     "people/ben": "---\ntype: person\ntags: [team]\n---\n# Ben Jones\nBen founded Acme in 2019.\n",
-    "projects/zeppelin": "---\ntype: project\ntags: [airships]\n---\n# Zeppelin\nA quiet airship.\n",
+    "projects/zeppelin": (
+        "---\ntype: project\ntags: [airships]\n---\n# Zeppelin\nA quiet airship.\n\n"
+        "- built_by [[companies/acme]]\n- filled_with [[decisions/helium]]\n"
+    ),
     "decisions/helium": (
         "---\ntype: decision\n---\n# We fly with helium\n[[people/ann]] decided; see [[projects/zeppelin]].\n"
     ),
-    "meetings/2026-11-02": "---\ntype: meeting\n---\n# Friedrichshafen\nAnn and Ben met: quiet engines.\n",
+    "meetings/2026-11-02": (
+        "---\ntype: meeting\n---\n# Friedrichshafen\n[[people/ann]] and [[people/ben]]: quiet engines.\n"
+    ),
     "people/ann": (
         "---\ntype: person\ntags: [team, pilots]\n---\n# Ann Smith\n"
         "Ann works at Acme and met Ben Jones on 2026-11-02. She writes the [[weekly report]].\n\n"
         "- leads [[projects/zeppelin]]\n\n"
         "## What she said\n\n> Quiet engines are not a feature. They are the point.\n\n"
         "| Flight | Hours |\n|:--|--:|\n| Test one | 4.5 |\n| Test two | 12.25 |\n\n"
+        "## To do\n\n- [x] Order helium\n- [ ] Weigh the crew, as $F = \\rho V g$ #pilots\n\n"
         "## What happened\n\n- **2026-11-02** — Met Ben Jones\n- **2026-10-12** — Took over the Zeppelin\n"
     ),
 }
@@ -59,7 +65,7 @@ async def take_screenshots(app: AppFixture, url: str) -> None:
                 await session.open(path)
                 if "search" in name:
                     await session.page.click(".why summary")
-                png = await session.page.screenshot()
+                png = await session.page.screenshot(full_page="page" in name)
             image = Image.open(io.BytesIO(png)).convert("RGB")
             image.save(PICTURES / name, "WEBP", quality=82, method=6)
             print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")

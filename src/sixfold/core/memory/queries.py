@@ -189,16 +189,23 @@ class MemoryOverview:
 
 
 def overview(caller: Caller, limit: int) -> Transaction[MemoryOverview]:
-    """Return the number of pages, the last changed ones, and those without links."""
+    """Return the number of pages, the last changed ones, and those without links of the last 10,000."""
     params = {
         "account_id": caller.account_id,
         "scope": pages.scope_of(caller),
         "sep": pages.SEPARATOR,
     }
-    total = yield Query("pages_total", params)
-    recent = yield Query("pages_recent", {**params, "limit": limit})
+    # The pages that a limited key sees must be counted.
+    total = yield Query("pages_total", params) if caller.collections else Query("pages_counted", params)
+    latest = yield from recent(caller, limit)
     orphans = yield Query("pages_orphans", {**params, "limit": limit})
-    return MemoryOverview(total[0]["pages"], tuple(recent), tuple(orphans))
+    return MemoryOverview(total[0]["pages"] if total else 0, latest, tuple(orphans))
+
+
+def recent(caller: Caller, limit: int) -> Transaction[tuple[Row, ...]]:
+    """Return the pages that were last changed."""
+    seen = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR, "limit": limit}
+    return tuple((yield Query("pages_recent", {"account_id": caller.account_id, **seen})))
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,6 +169,10 @@ class MemoryService:
     async def overview(self, caller: Caller, limit: int) -> queries.MemoryOverview:
         return await self.database.read(queries.overview(caller, limit))
 
+    async def recent(self, caller: Caller, limit: int) -> tuple[Row, ...]:
+        """Return the pages that were last changed."""
+        return await self.database.read(queries.recent(caller, limit))
+
     async def usage(self, caller: Caller) -> MemoryUsage:
         """Return the usage of the account's memory plan."""
         return await self.database.read(usage.of(caller.account_id))

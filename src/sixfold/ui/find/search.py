@@ -119,8 +119,8 @@ class FindSearch:
             return ()
         memory = self._services.memory
         if not query:
-            overview = await memory.overview(user.caller, _MAX_ENTRIES)
-            rows = [(str(row["title"]), str(row["slug"])) for row in overview.recent]
+            recent = await memory.recent(user.caller, _MAX_ENTRIES)
+            rows = [(str(row["title"]), str(row["slug"])) for row in recent]
         else:
             try:
                 result = await memory.search(

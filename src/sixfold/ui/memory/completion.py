@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.database import Query, Rows, Transaction
-from sixfold.core.memory import markdown, pages, slugs
+from sixfold.core.memory import markdown, pages, queries, slugs
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.pages import PageFilter
 from sixfold.core.memory.ports import SearchRequest
@@ -63,7 +63,7 @@ def _beginning(caller: Caller, text: str) -> Transaction[dict[str, str]]:
     seen = {"account_id": caller.account_id, "scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
     prefix = slugs.beginning(text.strip())
     if not prefix:
-        rows = yield Query("pages_recent", {**seen, "limit": _MAX_ENTRIES})
+        rows = yield from queries.recent(caller, _MAX_ENTRIES)
         return {row["slug"]: row["title"] for row in rows}
     parameters = {**seen, "prefix": prefix, "prefix_end": prefix + _LAST, "limit": _MAX_ENTRIES}
     rows = yield Query("pages_named", parameters)

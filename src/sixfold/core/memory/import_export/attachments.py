@@ -26,7 +26,7 @@ ENDINGS = (
 )
 # Kinds of files that programs for notes write.
 _LEFT_OUT = {
-    ".canvas": "a canvas of Obsidian, which has no text",
+    ".canvas": "a canvas of Obsidian, which is not read",
     ".base": "a view of Obsidian's properties",
     ".edn": "settings of Logseq",
     ".css": "styles",

@@ -49,6 +49,9 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
+-- name: pages_counted | Return the number of an account's pages, which each write updates.
+SELECT pages FROM memory_usage WHERE account_id = :account_id;
+
 -- name: pages_named | Return an account's pages whose last segment of the slug begins with a text, ordered by it.
 SELECT p.slug, p.title FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.name >= :prefix AND p.name < :prefix_end
@@ -63,10 +66,11 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.updated_at DESC, p.slug LIMIT :limit;
 
--- name: pages_orphans | Return pages without links to or from other pages, ordered by slug.
-SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL
-  AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = p.id AND l.ended_at IS NULL
+-- name: pages_orphans | Return pages without links to or from other pages, of the 10,000 last changed ones, ordered by slug.
+SELECT p.slug, p.title, p.type, p.version, p.updated_at
+FROM (SELECT id, slug, title, type, version, updated_at FROM page
+      WHERE account_id = :account_id AND deleted_at IS NULL ORDER BY updated_at DESC LIMIT 10000) AS p
+WHERE NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = p.id AND l.ended_at IS NULL
                   AND l.origin <> 'dismissed' AND l.target_id IS NOT NULL AND l.target_id <> p.id)
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.target_id = p.id AND l.ended_at IS NULL
                   AND l.origin <> 'dismissed' AND l.page_id <> p.id)
