@@ -76,6 +76,7 @@ async def take_screenshots(app: AppFixture, url: str, middle: str) -> None:
         "page-workflow.webp": (app, "/workflows/stylized-text-to-image", "dark", _run_workflow),
         "page-lineage.webp": (app, f"/predictions/{middle}", "light", _scroll_to_lineage),
         "page-operator.webp": (operator, "/admin", "light", _wait_for_images),
+        "page-engines.webp": (operator, "/admin/engines", "light", _wait_for_images),
     }
     async with browser() as chromium:
         for name, (viewer, path, scheme, prepare) in screenshots.items():

@@ -180,6 +180,11 @@ async def test_values_of_the_file_win_and_are_marked(tmp_path: Path) -> None:
 
         await until(replaced)
         assert (await log(app))[0][2:] == ('{"usd":"0.04"}', '{"usd":"0.05"}')
+        # An error in the file does not hold changes on the pages back.
+        (tmp_path / "sixfold.toml").write_text("[prices")
+        assert await put(app, "prices", "anime", {"usd": "0.01"}) == 200
+        prices = app.product.catalog.prices
+        assert (prices["anime"].unit, prices["ra2"].unit) == (10_000, 60_000)
 
 
 async def test_an_entry_that_became_invalid_leaves_the_others(app: AppFixture) -> None:

@@ -135,20 +135,22 @@ class ConfigReloader:
             self._rows = rows
             if self.on_entries is not None:
                 await self.on_entries(rows)
-            await self.reload(quiet=True)
+            await self.reload(quiet=True, by_entries=True)
 
-    async def reload(self, *, quiet: bool = False) -> bool:
+    async def reload(self, *, quiet: bool = False, by_entries: bool = False) -> bool:
         """Read, check and apply the configuration; returns False if the file is invalid.
 
         With `quiet`, an unchanged file is not logged.
         """
         async with self._applying:
-            return await self._reload(quiet=quiet)
+            return await self._reload(quiet=quiet, by_entries=by_entries)
 
-    async def _reload(self, *, quiet: bool) -> bool:
-        path = self._source.loaded.config_file
+    async def _reload(self, *, quiet: bool, by_entries: bool) -> bool:
+        path = "the configuration of the operator's pages" if by_entries else self._source.loaded.config_file
         try:
-            parsed = await asyncio.to_thread(self._parse)
+            # A change of an entry does not wait for an error in the file to be mended.
+            settings = self.file_settings if by_entries else await asyncio.to_thread(self._source.load)
+            parsed = await asyncio.to_thread(self._parse, settings)
         except FILE_ERRORS as error:
             _LOG.error("%s was not reloaded; the previous configuration stays in force: %s", path, error)
             return False
@@ -170,9 +172,9 @@ class ConfigReloader:
         """Raise one of `FILE_ERRORS` if the file is invalid with these entries."""
         self._parsed(self.values.merge(self.file_settings, rows))
 
-    def _parse(self) -> _ParsedConfig:
-        """Read and check the file, and the entries; raises `InvalidSetting` for an error in the file."""
-        settings, rows = self._source.load(), self._rows
+    def _parse(self, settings: Settings) -> _ParsedConfig:
+        """Check the file's settings and the entries; raises `InvalidSetting` for an error in the file."""
+        rows = self._rows
         try:
             parsed = self._parsed(self.values.merge(settings, rows))
             faults: dict[tuple[str, str], str] = {}

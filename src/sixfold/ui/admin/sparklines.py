@@ -48,8 +48,8 @@ def charts(slots: Sequence[FigureSlot]) -> tuple[Sparkline, ...]:
         _chart(
             "Queue",
             slots,
-            (("waiting on average", f"{slots[-1].queue:.3g}", "hosting", lambda slot: slot.queue),),
-            lambda value: f"{value:.3g}",
+            (("waiting, mean", _number(slots[-1].queue), "hosting", lambda slot: round(slot.queue, 2)),),
+            _number,
         ),
         _chart(
             "Run time",
@@ -67,7 +67,7 @@ def charts(slots: Sequence[FigureSlot]) -> tuple[Sparkline, ...]:
             lambda value: f"{value:g}",
         ),
         _chart(
-            "Earned, and paid to providers for runs",
+            "Earned and provider cost",
             slots,
             (
                 ("USD by runs", money.short_usd(earned), "reached", lambda slot: slot.earned),
@@ -77,6 +77,10 @@ def charts(slots: Sequence[FigureSlot]) -> tuple[Sparkline, ...]:
             lambda value: f"{money.short_usd(round(value))} USD",
         ),
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _last(values: Sequence[int | None]) -> int | None:
