@@ -101,7 +101,7 @@ SELECT account_id, balance, entries FROM closing_balance WHERE account_id > :aft
 SELECT 'closing' AS id, COALESCE((
     SELECT s.until FROM archive_account a JOIN archive_segment s ON s.number = a.segment
     WHERE a.account_id = c.account_id AND s.kind = 'ledger' ORDER BY a.segment DESC LIMIT 1), 0) AS created_at,
-    'archived' AS kind, 'closing balance of archived charges: ' || c.entries AS description, NULL AS request_id,
+    'archived' AS kind, 'Closing balance of archived charges (' || c.entries || ')' AS description, NULL AS request_id,
     NULL AS hold_id, NULL AS charge, c.balance AS amount
 FROM closing_balance c WHERE c.account_id = :account_id;
 
