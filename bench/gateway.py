@@ -25,10 +25,10 @@ import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import uvloop
 
@@ -44,6 +44,12 @@ AGAIN = int(os.environ.get("SIXFOLD_BENCH_REQUESTS", "1000000" if LONG else "100
 ABORTS = int(os.environ.get("SIXFOLD_BENCH_ABORTS", "100000" if LONG else "10000"))
 _CHUNKS = 43  # of one stream, as the model server sends it
 _BODY = {"model": "main", "messages": [{"role": "user", "content": "say it"}], "max_tokens": 100}
+_SENTENCE = 'The quick brown fox said "hello" to the lazy dog. It did not answer. '
+_TURNS = [
+    {"role": role, "content": [{"type": "text", "text": 14 * _SENTENCE}]} for role in ("user", "assistant")
+]
+# 20 kB.
+_LONG_BODY = {**_BODY, "messages": 10 * _TURNS}
 _NGINX = """daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
 http {{ access_log off; keepalive_requests 1000000;
@@ -137,8 +143,8 @@ class _Caller:
         self._writer.close()
 
 
-def _raw(key: str, *, stream: bool) -> bytes:
-    body = json.dumps({**_BODY, **({"stream": True} if stream else {})}, separators=(",", ":")).encode()
+def _raw(key: str, *, stream: bool, document: Mapping[str, Any] = _BODY) -> bytes:
+    body = json.dumps({**document, **({"stream": True} if stream else {})}, separators=(",", ":")).encode()
     head = (
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n" % (key.encode(), len(body))
@@ -146,14 +152,24 @@ def _raw(key: str, *, stream: bool) -> bytes:
     return head + body
 
 
-async def _callers(port: int, key: str, count: int, *, stream: bool = False) -> list[_Caller]:
-    raw = _raw(key, stream=stream)
+async def _callers(
+    port: int, key: str, count: int, *, stream: bool = False, document: Mapping[str, Any] = _BODY
+) -> list[_Caller]:
+    raw = _raw(key, stream=stream, document=document)
     return [_Caller(*await asyncio.open_connection("127.0.0.1", port), raw) for _ in range(count)]
 
 
-async def load(port: int, key: str, connections: int, count: int, *, stream: bool = False) -> list[float]:
+async def load(
+    port: int,
+    key: str,
+    connections: int,
+    count: int,
+    *,
+    stream: bool = False,
+    document: Mapping[str, Any] = _BODY,
+) -> list[float]:
     """Return the seconds of each answer."""
-    callers = await _callers(port, key, connections, stream=stream)
+    callers = await _callers(port, key, connections, stream=stream, document=document)
 
     async def run(caller: _Caller) -> list[float]:
         return [await caller.ask() for _ in range(count // connections)]
@@ -295,6 +311,10 @@ async def _figures(
     ):
         waits[where] = [wait for one in rounds for wait in one.samples]
         results += _of_rounds(name, where, rounds)
+    before = process_cpu(server.pid)
+    long = len(await load(port, key, MANY, max(server.asked // 3, MANY), document=_LONG_BODY))
+    spent = (process_cpu(server.pid) - before) / long * 1e6
+    results.append(Row(f"{name}, {MANY} connections: CPU per request of 20 kB", spent, "µs"))
     if server.asked >= REQUESTS:
         samples = waits[f"{RATE:,} requests/s"] = await _paced(port, key)
         results.append(of_samples(f"{name}, {RATE:,} requests/s: whole answer", samples, "ms"))

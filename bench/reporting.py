@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 import statistics
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable
@@ -48,8 +50,15 @@ def calibration() -> list[Row]:
         loops.append(time.perf_counter() - began)
     return [
         of_samples("calibration: fdatasync of 4 KiB", syncs, "ms"),
-        of_samples("calibration: a million empty turns", loops, "ms"),
+        of_samples("calibration: a million empty turns", loops, "ms", _python()),
     ]
+
+
+def _python() -> str:
+    """Return the version of Python, and whether its build was optimized by a profile."""
+    options = str(sysconfig.get_config_var("CONFIG_ARGS"))
+    is_optimized = "--enable-optimizations" in options
+    return f"Python {platform.python_version()}, {'with' if is_optimized else 'without'} PGO"
 
 
 def markdown(title: str, rows: Iterable[Row]) -> str:
