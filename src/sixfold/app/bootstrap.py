@@ -16,8 +16,9 @@ from sixfold.app import drivers as app_drivers
 from sixfold.app import graphs as app_graphs
 from sixfold.app import media as app_media
 from sixfold.app import memory as app_memory
-from sixfold.app import operator_services, storage
+from sixfold.app import operator_services as operator
 from sixfold.app import search as app_search
+from sixfold.app import storage
 from sixfold.app.config_reload import WatchedFile
 from sixfold.app.drivers import WorkerDrivers
 from sixfold.app.gpu import GpuSharing
@@ -203,11 +204,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         workflows=graphs,
         web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
         resources=(known := _resources(settings, models, availability, gateway, web_search)),
-        operator=operator_services.connect_comfyui(
-            operator_services.build(settings, source, database, models, gateway, known.refresh),
-            address,
-            clients,
-        ),
+        operator=operator.build(settings, source, database, models, gateway, known).connect(address, clients),
         gpu=drivers.gpu,
     )
 

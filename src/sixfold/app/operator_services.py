@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +16,7 @@ from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.database import Database
+from sixfold.engines.resources import InstalledResources
 from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 
@@ -30,6 +30,12 @@ class OperatorServices:
     provider_keys: ProviderKeys
     installs: EngineInstalls
 
+    def connect(self, address: ComfyAddress, clients: HttpClients) -> OperatorServices:
+        """Let operators connect ComfyUI servers: entries set their addresses, which can be tried first."""
+        self.configuration.comfyui_prober = partial(app_graphs.probe_comfyui, clients.upstream)
+        self.reloader.on_settings = lambda settings: address.configure(app_graphs.comfyui_urls(settings))
+        return self
+
 
 def build(
     settings: Settings,
@@ -37,22 +43,15 @@ def build(
     database: Database,
     models: Catalog,
     gateway: GatewayRuntime,
-    refresh: Callable[[], Awaitable[None]],
+    resources: InstalledResources,
 ) -> OperatorServices:
-    """Return the services; `refresh` makes the server ask providers and model servers again."""
+    """Return the services; `resources` asks providers and model servers again."""
     values = EntryValues(storage.server_secret(settings.data_dir, "server.key"))
     watched = source or WatchedFile(lambda: settings, settings, is_file=False)
     reloader = ConfigReloader(watched, models, gateway, database, values)
-    keys = ProviderKeys(settings, database, models, gateway.statuses, refresh)
+    keys = ProviderKeys(settings, database, models, gateway.statuses, resources.refresh)
     reloader.on_entries = keys.adopt
     configuration = OperatorConfiguration(database, reloader, models, gateway)
-    return OperatorServices(reloader, configuration, keys, EngineInstalls(settings, database, refresh))
-
-
-def connect_comfyui(
-    operator: OperatorServices, address: ComfyAddress, clients: HttpClients
-) -> OperatorServices:
-    """Let operators connect ComfyUI servers: entries set their addresses, which can be tried first."""
-    operator.configuration.comfyui_prober = partial(app_graphs.probe_comfyui, clients.upstream)
-    operator.reloader.on_settings = lambda settings: address.configure(app_graphs.comfyui_urls(settings))
-    return operator
+    return OperatorServices(
+        reloader, configuration, keys, EngineInstalls(settings, database, resources.refresh)
+    )
