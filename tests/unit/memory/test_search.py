@@ -193,7 +193,7 @@ async def test_words_that_are_not_indexed_are_found_as_a_phrase(place: MemoryFix
     result = await place.memory.search(replace(place.ann, collections=("c",)), request)
     assert [hit.slug for hit in result.hits] == ["other/whole"]
     assert result.hits[0].explain is not None
-    assert result.hits[0].explain["phrase"] == 0.5
+    assert result.hits[0].explain["stop_words"] == 0.5
     assert await slugs(place, "?!") == []
 
 

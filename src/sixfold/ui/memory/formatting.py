@@ -42,6 +42,10 @@ _REASONS = {
     "substance": "has substantial text",
     "recency": "recently changed",
     "meaning": "meaning",
+    "entitled": "all words are in its title",
+    "complete": "has all words",
+    "phrase": "words next to each other",
+    "stop_words": "has exactly these words",
 }
 # Smaller parts of a score are not shown.
 _MIN_SHARE = 0.005

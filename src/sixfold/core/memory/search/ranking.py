@@ -112,7 +112,7 @@ class RankedQuery:
 
     `answers` are the scores (0 to 1) by id of pages that answer by their sentences; `span` is the requested
     time in epoch µs, both ends inclusive; `spelling` tells which of `words` replace a misspelled one.
-    `phrases` are the scores by id of pages that contain a query of stop words as it is.
+    `exact` are the scores by id of pages that contain a query of stop words as it is.
     """
 
     words: Mapping[str, float]
@@ -127,7 +127,7 @@ class RankedQuery:
     expected_kind: AnswerKind | None = None
     # Whether the query names only a time, as in "what happened yesterday".
     timed: bool = False
-    phrases: Mapping[str, float] = field(default_factory=dict[str, float])
+    exact: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def guessed(self) -> frozenset[str]:
@@ -183,11 +183,11 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
         parts["relation"] = ScorePart(answering, weights.relation)
         score = score + answering * weights.relation
         among = among + answering
-    if question.phrases:
-        phrase = view.from_scores(question.phrases)
-        parts["phrase"] = ScorePart(phrase, 1.0)
-        score = score + phrase
-        among = among + phrase
+    if question.exact:
+        exact = view.from_scores(question.exact)
+        parts["stop_words"] = ScorePart(exact, 1.0)
+        score = score + exact
+        among = among + exact
     if (expected := question.expected_kind) is not None:
         held = view.once(("holding", expected), lambda: view.holding(expected))
         parts["answer"] = ScorePart(held, weights.answer)

@@ -179,13 +179,13 @@ class SearchService:
         span: TimeSpan | None = None
         if time_expressions.mentioned(request.query):
             span = time_expressions.parse(request.query, (yield from now()))
-        phrases = (yield from _phrases(caller, request.query)) if request.mode != "semantic" else {}
+        exact = (yield from _exact(caller, request.query)) if request.mode != "semantic" else {}
         index = yield from self._indexes.catch_up(caller.account_id)
         places, mode = yield from _best_pages(
             index,
             caller,
             request,
-            _KnownPages(vector, related, span, phrases),
+            _KnownPages(vector, related, span, exact),
             # No other request runs in between.
         )
         if not places:
@@ -195,7 +195,7 @@ class SearchService:
         return [(by_id[place.page_id], place) for place in places if place.page_id in by_id], mode
 
 
-def _phrases(caller: Caller, text: str) -> Transaction[dict[str, float]]:
+def _exact(caller: Caller, text: str) -> Transaction[dict[str, float]]:
     """Return the pages with a query of stop words, which are not indexed, in the title or text."""
     words = " ".join(tokens.fold(text).split())
     if not words or len(words) > _PHRASE_CHARS or tokens.terms(text):
@@ -226,12 +226,12 @@ class _HitPosition:
 
 @dataclass(frozen=True, slots=True)
 class _KnownPages:
-    """The inputs of a ranking besides the words: the query's vector, related pages, time span and phrases."""
+    """The inputs of a ranking besides the words: the vector, related and exact pages, and the time span."""
 
     vector: bytes | None
     related: Mapping[str, float]
     span: TimeSpan | None
-    phrases: Mapping[str, float]
+    exact: Mapping[str, float]
 
 
 def _best_pages(
@@ -250,7 +250,7 @@ def _best_pages(
         question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
         vector = known.vector if mode == "hybrid" else None
-        question = replace(worded, vector=vector, answers=known.related, phrases=known.phrases)
+        question = replace(worded, vector=vector, answers=known.related, exact=known.exact)
     ranked = ranking.rank(view, question)
     keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
     end = request.offset + request.limit
