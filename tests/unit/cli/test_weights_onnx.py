@@ -13,6 +13,7 @@ from tests.fakes.huggingface import LoopbackHub, serving
 from tests.unit.cli.conftest import Commands
 from tests.unit.engines import onnx_model, onnx_tiny
 from tests.unit.engines.audio import test_stems
+from tests.unit.engines.speech import test_weights as speech_weights
 
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 
@@ -118,3 +119,27 @@ def test_each_family_model_is_fetched_and_tested_before_use(
     assert (folder / "check.png").read_bytes().startswith(b"\x89PNG")
     rows = {one["engine"]: one for one in sixfold.ok("engines", "list")["engines"]}
     assert rows[engine]["ready"]
+
+
+def test_voices_of_six_languages_are_fetched_and_must_speak(sixfold: Commands, tmp_path: Path) -> None:
+    ((name, row),) = TABLE["speech"].items()
+    folder = tmp_path / "hub" / row["repository"]
+    for path in row["files"]:
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        speech_weights.voice_file(place.parent, place.stem, place.stem[:2])
+    silent = folder / row["files"][0]
+    sixfold.folder.mkdir()
+    with serving(tmp_path / "hub") as running:
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
+        data = silent.read_bytes()
+        silent.write_bytes(data[: len(data) // 2])
+        done = sixfold("engines", "add", "speech")
+        assert (done.status, "download it again" in done.err) == (1, True)
+        silent.write_bytes(data)
+        assert sixfold.ok("engines", "add", "speech")["licence"] == row["licence"]
+    record = json.loads((sixfold.folder / "weights" / "speech" / name / "sixfold.json").read_text())
+    assert set(record["files"]) == {*row["files"], *(f"{path}.json" for path in row["files"])}
+    assert record["check"]["by"] == "voices speak de, en, es, fr, it, pt"
+    rows = {one["engine"]: one for one in sixfold.ok("engines", "list")["engines"]}
+    assert rows["weights-speech"]["ready"]

@@ -209,7 +209,9 @@ def _select_hub_files(
     by_path = {file.path: file for file in tree.files}
     variant = str(request.row.get("variant", ""))
     if request.role in _FILES:
-        return [by_path[path] for path in layout.onnx_files(by_path, str(request.row["file"]))]
+        wanted = request.row.get("files") or [request.row["file"]]
+        chosen = {path for name in wanted for path in layout.onnx_files(by_path, str(name))}
+        return [by_path[path] for path in sorted(chosen)]
     if request.role != "pipeline":
         return [by_path[path] for path in layout.model_files(by_path, variant)]
     index = by_path.get(sources.INDEX)
@@ -334,10 +336,15 @@ def _run_check(folder: Path, request: _InstallRequest, printer: _Printer) -> dic
 
 
 # The suffixes of the files of roles that are single files, and the packages that such weights need.
-_FILES: Mapping[str, tuple[str, ...]] = {"onnx": (".onnx", ".onnx_data"), "gguf": (".gguf",)}
+_FILES: Mapping[str, tuple[str, ...]] = {
+    "onnx": (".onnx", ".onnx_data"),
+    "gguf": (".gguf",),
+    "voices": (".onnx", ".onnx.json"),
+}
 _NEEDED: Mapping[str, tuple[tuple[str, ...], str]] = {
     "onnx": (("onnxruntime",), "`pip install 'sixfold[onnx]'`"),
     "gguf": (("xllamacpp",), "`pip install 'sixfold[llama]'`"),
+    "voices": (("onnxruntime", "espeakng_loader"), "`pip install 'sixfold[onnx]'`"),
 }
 
 # The module that checks new weights, by family or role.
@@ -352,6 +359,7 @@ _CHECKS: Mapping[str, str] = {
     "upscale": "sixfold.engines.image.upscale.selfcheck",
     "inpaint": "sixfold.engines.image.inpaint.selfcheck",
     "stems": "sixfold.engines.audio.stems.selfcheck",
+    "voices": "sixfold.engines.speech.selfcheck",
 }
 
 

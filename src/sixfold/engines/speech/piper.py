@@ -7,6 +7,7 @@ voices of the API share the installed files and speakers of their language.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,13 @@ class PiperEngine:
             request, lambda text: file.speak(text, speaker.number, request.speed), file.rate, context
         )
         return Result((artifact,), {"voice": request.voice.id, "duration": artifact.info["duration"]}, "full")
+
+    def sample(self, text: str) -> Iterator[tuple[str, Wave, int]]:
+        """Yield the text in the first voice of each language: the language, samples and their rate."""
+        for language in sorted({speaker.language for speaker in self._speakers}):
+            first = next(speaker for speaker in self._speakers if speaker.language == language)
+            file = _VoiceFile(first.file)
+            yield language, file.speak(text, first.number, 1.0), file.rate
 
     def speaker(self, voice: SpeakingVoice, language: str) -> PiperSpeaker:
         """Return the speaker of a voice; the voices of a language share its speakers in turn."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,4 +84,9 @@ def open_network(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = _THREADS
     options.log_severity_level = _ERRORS_ONLY
-    return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    faults = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    except (faults.InvalidProtobuf, faults.InvalidGraph) as error:
+        # Neither is a subclass of the errors that other damages raise.
+        raise ValueError(str(error)) from error

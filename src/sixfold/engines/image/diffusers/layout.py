@@ -37,11 +37,11 @@ def model_files(paths: Iterable[str], variant: str = "") -> list[str]:
 
 
 def onnx_files(paths: Iterable[str], file: str) -> list[str]:
-    """Return one ONNX model with its external data, the license and the README."""
+    """Return one ONNX model with its external data, configuration, license and README."""
     known = sorted(paths)
     if file not in known:
         raise EngineError(f"{file} was not found in the repository.")
-    return [path for path in known if path in {file, f"{file}_data"} or _is_document(path)]
+    return [path for path in known if path in {file, f"{file}_data", f"{file}.json"} or _is_document(path)]
 
 
 def _component(paths: list[str], variant: str, *, must: bool, title: str) -> list[str]:
