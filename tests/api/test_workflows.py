@@ -328,7 +328,10 @@ async def test_whoever_follows_a_run_hears_of_each_node(works: AppFixture) -> No
             dict(line.split(": ", 1) for line in frame.splitlines()) for frame in text.split("\n\n") if frame
         ]
         nodes = [json.loads(frame["data"]) for frame in frames if frame["event"] == "node"]
-        assert all(set(each) == {"node", "class_type", "state", "progress"} for each in nodes)
+        fields, finished = {"node", "class_type", "state", "progress"}, {"seconds", "parts"}
+        for each in nodes:
+            assert set(each) == fields | (finished if each["state"] == "finished" else set())
+            assert len(each.get("parts", ())) == (each["node"] == "6" and each["state"] == "finished")
         assert {each["progress"] for each in nodes if each["state"] in ("finished", "cached")} == {1.0}
         return [(each["node"], each["state"]) for each in nodes]
 

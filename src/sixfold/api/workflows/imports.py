@@ -266,8 +266,10 @@ async def _form(request: Request, name: str) -> tuple[str, bytes]:
 
 def parse_name(value: Any) -> str:
     """Return the name of a workflow; raises `InvalidInput`."""
-    if not isinstance(value, str) or not value.strip():
-        raise errors.InvalidInput.of("name", "name must be a text that is not empty")
+    if not isinstance(value, str):
+        raise errors.InvalidInput.of("name", "name must be a string")
+    if not value.strip():
+        raise errors.InvalidInput.of("name", "name must not be empty")
     return _name(value)
 
 
