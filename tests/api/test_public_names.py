@@ -104,13 +104,27 @@ async def test_the_operator_puts_nothing_where_others_keep_their_files(app: AppF
     assert answer.status_code == 422
 
 
-async def test_what_has_no_key_replaces_no_file_of_the_operators(app: AppFixture) -> None:
-    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
-    mine = await app.client.get(UPLOAD, params=SMALL, headers=bearer(key))
-    before = (await app.client.get(mine.json()["path"])).content
-    other = await app.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
-    assert other.json()["path"] != mine.json()["path"]
-    assert (await app.client.get(mine.json()["path"])).content == before
+async def test_a_request_without_key_replaces_no_file_of_the_operator(app: AppFixture) -> None:
+    key = bearer((await app.product.database.write(keys.create(app.operator.id))).api_key)
+    mine = (await app.client.get(UPLOAD, params=SMALL, headers=key)).json()["path"]
+    before = (await app.client.get(mine)).content
+    refused = await app.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
+    assert (refused.status_code, "Choose another path" in refused.json()["detail"]) == (409, True)
+    assert (await app.client.get(mine)).content == before
+    assert (await app.client.get("/uploads/draft.png")).status_code == 404
+
+
+async def test_a_file_made_without_key_is_at_the_path_in_the_store(app: AppFixture) -> None:
+    uploads, other = app.product.uploads, {**SMALL, "save_path": "a/b.png"}
+    await app.client.get(UPLOAD, params=other)
+    first = await uploads.get("a/b.png")
+    await app.client.get(UPLOAD, params={**other, "prompt": "another"})
+    assert await uploads.get("a/b.png") != first
+    key = bearer((await app.product.database.write(keys.create(app.operator.id))).api_key)
+    assert (await app.client.get(UPLOAD, params=other, headers=key)).status_code == 200
+    assert (await app.client.get("/uploads/a/b.png")).status_code == 404
+    await uploads.put("_keyless/old.png", first)
+    assert (await app.client.get("/uploads/old.png")).content == first
 
 
 async def test_accounts_of_the_previous_version_have_an_author_id(

@@ -338,10 +338,8 @@ async def test_whoever_follows_a_run_hears_of_each_node(works: AppFixture) -> No
     first = await steps()
     graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     for node_id in graph:
-        assert [state for node, state in first if node == node_id and state != "progress"] == [
-            "started",
-            "finished",
-        ]
+        states = [state for node, state in first if node == node_id and state != "progress"]
+        assert states == ["started", "finished"]
     assert {state for _, state in await steps()} == {"cached"}
 
 
@@ -408,9 +406,7 @@ FIVE = {
 }
 
 
-async def test_failed_fifth_node_is_free_and_the_rerun_is_charged(
-    tmp_path: Path,
-) -> None:
+async def test_failed_fifth_node_is_free_and_the_rerun_is_charged(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.upscaler=fail"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
         answer = await app.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=app.bearer)
@@ -492,9 +488,8 @@ async def test_animated_webp_and_editor_document_become_workflows(works: AppFixt
     inputs = {each["name"]: each["default"] for each in answer.json()["apiInputs"]}
     document = (await run(works, "again", width=inputs["width"] * 2)).json()
     assert (await picture(works, document)).size == (64, 16)
-    answer = await works.client.post(
-        SPACES, json={"workflow": EDITED, "name": "edited"}, headers=works.bearer
-    )
+    edited = {"workflow": EDITED, "name": "edited"}
+    answer = await works.client.post(SPACES, json=edited, headers=works.bearer)
     assert (answer.status_code, answer.json()["nodeCount"]) == (201, 3)
     stored = await works.client.get(f"{SPACES}/edited/download", headers=works.bearer)
     assert json.loads(stored.content) == EDITED

@@ -104,6 +104,7 @@ class ImageKitRoutes:
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
             key = save_paths.key(place.path) or ""
             await self._require_free(key)
+            await self._require_own(key, principal.tenant)
             request_spec = _ImageKitRequest(
                 principal, model, inputs, requests.request_id(request), upload_path=key
             )
@@ -204,12 +205,38 @@ class ImageKitRoutes:
         if is_folder:
             raise errors.Conflict("save_path is an existing folder. Choose another path")
 
+    async def _require_own(self, key: str, tenant: Tenant) -> None:
+        """Raise `Conflict` if a request without a key names a file that was made with the operator's key."""
+        if not tenant.keyless:
+            return
+        uploads = self._services.uploads
+        file, marker = await asyncio.gather(uploads.stat(key), uploads.stat(save_paths.keyless_marker(key)))
+        if file is not None and marker is None:
+            raise errors.Conflict(
+                "save_path is a file of the operator's account. Choose another path, or send its key"
+            )
+
+    async def _mark(self, key: str, tenant: Tenant) -> None:
+        """Record whether the file that is written next is made without a key, if it is at the top level."""
+        marker = save_paths.keyless_marker(key)
+        if tenant.keyless:
+            await self._services.uploads.put(marker, b"")
+        elif not save_paths.owner_of(key):
+            await self._services.uploads.delete(marker)
+
     async def _put(self, prediction: Prediction, key: str) -> int:
         """Store the image of a prediction and return its size in bytes."""
         file, data = await self._read(prediction)
         self._services.predictions.failpoints.hit("save.before")
+        tenant = Tenant.of(prediction)
         try:
+            # The path is reserved for this prediction by now, so that no other writer comes between.
+            await self._require_own(key, tenant)
+            await self._mark(key, tenant)
             await self._services.uploads.put(key, data, content_type=file.content_type)
+        except errors.Conflict:
+            await self._services.predictions.refund(prediction, "its path was taken meanwhile")
+            raise
         except (OSError, errors.StoreFailed) as error:
             await self._services.predictions.refund(prediction, "the file could not be written to its path")
             await self._remove(key, data)

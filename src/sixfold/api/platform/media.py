@@ -91,7 +91,9 @@ class MediaFileRoutes:
         name, _, rest = path.partition("/")
         folder = await self._services.database.read(upload_folders.find(name))
         cache = files.REVALIDATE
-        if folder is not None:
+        if folder is not None and folder.tenant.keyless:
+            path = await self._keyless_path(rest) or ""
+        elif folder is not None:
             path = save_paths.store_path(folder.tenant, rest, is_operator=folder.is_operator)
         elif (local := await self._local(request, path)) is not None:
             path, cache = local, _PRIVATE
@@ -109,10 +111,17 @@ class MediaFileRoutes:
         authenticator = self._services.authenticator
         if auth.bearer_token(request) is not None or not authenticator.keyless.admits(request):
             return None
-        tenant = (await authenticator.without_key(request)).tenant
-        stored = save_paths.store_path(tenant, path, is_operator=True)
-        key = save_paths.key(stored)
-        return stored if key is not None and await self._services.uploads.stat(key) is not None else None
+        await authenticator.without_key(request)
+        return await self._keyless_path(path)
+
+    async def _keyless_path(self, path: str) -> str | None:
+        """Return the path in the store of a file made without a key, or None if there is none."""
+        marker_path = save_paths.keyless_marker(path)
+        marker_key = save_paths.key(marker_path)
+        marker = None if marker_key is None else await self._services.uploads.stat(marker_key)
+        if marker is None:
+            return None
+        return marker_path if marker.size else path
 
     async def _is_owner(self, request: Request, account_id: str) -> bool:
         """Return whether the caller is the account, or the operator if none is named."""

@@ -59,7 +59,8 @@ def resolve(principal: Principal, save_path: str) -> SaveTarget:
     extension = name.rpartition(".")[2].lower() if "." in name else ""
     if extension not in _FORMATS:
         raise _invalid("save_path must end in .webp, .png, .jpg or .jpeg, or have no extension")
-    if principal.is_operator and save_path.startswith(_RESERVED):
+    is_operator = principal.is_operator or principal.tenant.keyless
+    if is_operator and save_path.startswith(_RESERVED):
         raise _invalid("save_path must not begin with acct_ or _keyless/, which are reserved for others")
     if save_path.startswith(_KEYS):
         raise _invalid("save_path must not begin with _keys/, which is reserved for limited keys")
@@ -70,14 +71,20 @@ def resolve(principal: Principal, save_path: str) -> SaveTarget:
 def store_path(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:
     """Return the path in the store of a tenant's file.
 
-    The operator's files are at the top level, those of other accounts below their ids, those made without a
-    key in a common folder, and those of a key that sees only its own work in a folder of its own.
+    The files of the operator and those made without a key are at the top level, those of other accounts below
+    their ids, and those of a key that sees only its own work in a folder of its own.
     """
-    if tenant.keyless:
-        return f"{_KEYLESS}{save_path}"
     if tenant.credential_id:
         save_path = f"{_KEYS}{tenant.credential_id}/{save_path}"
-    return save_path if is_operator else f"{tenant.account_id}/{save_path}"
+    return save_path if is_operator or tenant.keyless else f"{tenant.account_id}/{save_path}"
+
+
+def keyless_marker(path: str) -> str:
+    """Return the path of the empty file that marks a file at the top level as made without a key.
+
+    Earlier versions stored the file itself there.
+    """
+    return f"{_KEYLESS}{path}"
 
 
 def owner_of(path: str) -> str:
