@@ -209,8 +209,8 @@ def _select_hub_files(
     by_path = {file.path: file for file in tree.files}
     variant = str(request.row.get("variant", ""))
     if request.role in _FILES:
-        wanted = request.row.get("files") or [request.row["file"]]
-        chosen = {path for name in wanted for path in layout.onnx_files(by_path, str(name))}
+        names = request.row.get("files") or [request.row["file"]]
+        chosen = {path for name in names for path in layout.onnx_files(by_path, str(name))}
         return [by_path[path] for path in sorted(chosen)]
     if request.role != "pipeline":
         return [by_path[path] for path in layout.model_files(by_path, variant)]

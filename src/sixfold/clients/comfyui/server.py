@@ -175,10 +175,10 @@ class ComfyServer:
     async def run(
         self, graph: Graph, output_nodes: Collection[str], on_event: EventCallback = lambda _event: None
     ) -> Mapping[str, Mapping[str, Any]]:
-        """Run a graph and return the outputs of its nodes, including those of `wanted`.
+        """Run a graph and return the outputs of its nodes, including those of `output_nodes`.
 
-        `watch` is called with every event; if it raises, the run is stopped here and on the server, as with
-        cancelation.
+        `on_event` is called with every event. If it raises, or the task is canceled, the run is stopped here
+        and on the server.
         """
         run = ComfyRun(on_event, frozenset(output_nodes))
         try:

@@ -67,7 +67,7 @@ def _correction(
     """Return the correction within the hole after a number of rounds of relaxation."""
     here = _source(values, np.zeros_like(moves), corner, (0, 0))
     copied = _source(values, moves, corner, (0, 0))
-    wanted, weights = np.zeros_like(start), np.full(hole.shape, _REST, np.float32)
+    change, weights = np.zeros_like(start), np.full(hole.shape, _REST, np.float32)
     inner: list[Array] = []
     for beside in _BESIDE:
         both = hole & _beside(hole, beside)
@@ -78,13 +78,13 @@ def _correction(
         back = _beside(_source(values, moves, corner, (-beside[0], -beside[1])), beside)
         # The mean gradient of both sources, less the step between what was copied from them.
         lacking = 0.5 * ((back - copied) + (_beside(copied, beside) - continued))
-        wanted += np.where(both[..., None], lacking, 0) + np.where(edge[..., None], step, 0)
+        change += np.where(both[..., None], lacking, 0) + np.where(edge[..., None], step, 0)
         inner.append(both.astype(np.float32)[..., None])
         weights += both + edge.astype(np.float32)
-    return _relaxed(start, wanted, inner, weights, rounds)
+    return _relaxed(start, change, inner, weights, rounds)
 
 
-def _relaxed(correction: Array, wanted: Array, inner: list[Array], weights: Array, rounds: int) -> Array:
+def _relaxed(correction: Array, change: Array, inner: list[Array], weights: Array, rounds: int) -> Array:
     """Return the solution by over-relaxed sweeps over the two colors of a chessboard."""
     board = (np.indices(weights.shape).sum(0) % 2)[..., None]
     depth = float(np.sqrt(float(inner[0].sum()) + 16))
@@ -93,7 +93,7 @@ def _relaxed(correction: Array, wanted: Array, inner: list[Array], weights: Arra
     shares = [share.astype(np.float32) for share in shares]
     correction = correction * (weights > 1)[..., None]
     for turn in range(2 * rounds):
-        total = wanted - weights[..., None] * correction
+        total = change - weights[..., None] * correction
         for mask, beside in zip(inner, _BESIDE, strict=True):
             total += mask * _beside(correction, beside)
         correction += shares[turn % 2] * total

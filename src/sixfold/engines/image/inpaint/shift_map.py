@@ -93,18 +93,18 @@ def _described(image: Pixels) -> Array:
 
 def _matches(described: Array, targets: Array, sources: Array) -> Array:
     """Return the source of the most similar patch for each target."""
-    wanted, known = described[tuple(targets.T)], described[tuple(sources.T)]
-    # One product gives the distance less what is the same for all: the square of the wanted descriptor.
-    wanted = np.hstack([-2 * wanted, np.ones((len(wanted), 1), np.float32)])
+    target, known = described[tuple(targets.T)], described[tuple(sources.T)]
+    # One product gives the distance less what is the same for all: the square of the target descriptor.
+    target = np.hstack([-2 * target, np.ones((len(target), 1), np.float32)])
     known = np.hstack([known, (known**2).sum(1, keepdims=True)])
     least, best = np.full(len(targets), np.inf, np.float32), np.zeros(len(targets), np.intp)
     every = np.arange(len(targets))
     for start in range(0, len(known), _CHUNK):
-        distances = wanted @ known[start : start + _CHUNK].T
+        distances = target @ known[start : start + _CHUNK].T
         at = distances.argmin(1)
-        found = distances[every, at]
-        better = found < least
-        best[better], least[better] = at[better] + start, found[better]
+        distance = distances[every, at]
+        better = distance < least
+        best[better], least[better] = at[better] + start, distance[better]
     return sources[best]
 
 
