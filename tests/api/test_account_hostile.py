@@ -276,7 +276,7 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(app: AppFixture) 
         assert (await app.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
     visible = html.unescape((await app.client.get("/account/keys")).text)
     assert "<dd>only ra1, tts; 5.00 USD per day; 20.50 USD per month</dd>" in visible
-    assert "<dd>run</dd>" in visible
+    assert "<dd>run, memory.read, memory.write, account.read</dd>" in visible
     assert "<dd>memory.read</dd><dt>Limits</dt><dd>none</dd>" in visible
     assert "<dd>none</dd>" in visible  # the key that the account had before
     assert "budget_day" not in re.sub(r"<input[^>]*>", "", visible)

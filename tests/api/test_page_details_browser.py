@@ -67,7 +67,6 @@ async def test_an_import_names_what_it_left_out(
         await page.click("text='Import' >> nth=-1")
         banner = page.locator(".banner")
         assert "2 created, 0 updated, 0 unchanged, 2 left out" in await banner.inner_text()
-        await page.click(".fold-out summary")
         assert await page.locator(".fold-out .what").all_inner_texts() == ["lamp.png", ".obsidian/app.json"]
         await tab.open("/memory/ann")
         text = await page.inner_text(".prose")
