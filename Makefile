@@ -108,7 +108,7 @@ $(STAMP)-dev: pyproject.toml $(LOCK) constraints-test.txt constraints-dev.txt
 	$(SETUP) dev
 	@touch $@ $(STAMP)-test $(STAMP)-embedded
 
-$(STAMP)-weights: pyproject.toml $(LOCK)
+$(STAMP)-weights: pyproject.toml $(LOCK) constraints-weights.txt
 	$(SETUP) weights
 	@touch $@
 

@@ -4,6 +4,7 @@
     constraints-embedded.txt  added by the extra `embedded`
     constraints-test.txt      added by the extra `test`
     constraints-dev.txt       added by the extra `dev`
+    constraints-weights.txt   added by the extra `weights`: versions without hashes, and without torch
 
 A layer holds only what the layers above it do not, so a file's length says what an extra costs. uv
 resolves the requirements once, for every supported Python and platform.
@@ -28,6 +29,9 @@ LAYERS = {
     "constraints-dev.txt": ("embedded", "test", "dev"),
 }
 HEADER = "# Written by `make lock`; do not edit.{note}\n"
+# Versions that `make weights` keeps to; torch and what its builds bring differ by machine and index.
+WEIGHTS = "constraints-weights.txt"
+OF_TORCH = re.compile(r"torch|triton|nvidia-|cuda-")
 # Extras that no layer holds: torch, since its builds differ by machine, and ray, which only clusters need.
 UNLOCKED = frozenset({"weights", "ray"})
 # An editable install needs the build backend in the environment, since nothing is built in isolation.
@@ -95,6 +99,20 @@ def main(arguments: list[str]) -> None:
             (ROOT / name).write_text(HEADER.format(note=note) + "".join(f"{text}\n" for text in layer))
             above |= expected
             print(f"{name}: {len(expected)} distributions")
+        write_weights(uv, pinned)
+
+
+def write_weights(uv: Path, locked: Path) -> None:
+    """Write the pins that the extra `weights` adds to the locked versions."""
+    known = {name_of(pin) for pin in locked.read_text().splitlines()}
+    old = ROOT / WEIGHTS
+    constraints = locked.with_name("weights.txt")
+    kept = old.read_text() if old.exists() and "--upgrade" not in sys.argv else ""
+    constraints.write_text(locked.read_text() + kept)
+    pins = blocks(resolve(uv, ("weights",), constraints))
+    added = [pin for pin in pins if name_of(pin) not in known and not OF_TORCH.match(pin)]
+    old.write_text(HEADER.format(note=" Adds the extra `weights`.") + "".join(f"{pin}\n" for pin in added))
+    print(f"{WEIGHTS}: {len(added)} distributions")
 
 
 if __name__ == "__main__":

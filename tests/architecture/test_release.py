@@ -75,6 +75,15 @@ def test_bill_of_materials_lists_what_the_lock_installs() -> None:
     assert sorted(bill["dependencies"][0]["dependsOn"]) == sorted(row["bom-ref"] for row in rows.values())
 
 
+def test_versions_of_the_extra_weights_are_pinned() -> None:
+    extras = tomllib.loads(source.text("pyproject.toml"))["project"]["optional-dependencies"]
+    needed = {match[0].lower() for each in extras["weights"] if (match := re.match(r"[\w-]+", each))}
+    pinned = {
+        lock.name_of(pin) for name in (*lock.LAYERS, lock.WEIGHTS) for pin in lock.blocks(source.text(name))
+    }
+    assert needed - pinned == {"sixfold", "torch"}
+
+
 def test_checksums_cover_every_file_and_are_signed_with_a_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
