@@ -166,7 +166,7 @@ def session() -> Iterator[requests.Session]:
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("area", AREAS)
 def test_no_request_of_an_operation_breaks_its_description(
     served: ServedApp, session: requests.Session, area: str

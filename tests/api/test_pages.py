@@ -262,6 +262,13 @@ async def test_a_run_that_is_awaited_returns_its_record_or_error(tmp_path: Path)
         assert (failed.status_code, failed.json()["code"]) == (502, "generation_failed")
 
 
+@pytest.mark.parametrize("model", [None, 1, [], {}, "none"])
+async def test_the_start_page_refuses_what_is_no_model(app: AppFixture, model: object) -> None:
+    headers = {"X-CSRF-Token": await signed_in(app)}
+    answer = await app.client.post("/pages/make", json={"model": model, "prompt": "a fox"}, headers=headers)
+    assert (answer.status_code, answer.json()["error"][:20]) == (400, "model must be one of")
+
+
 def test_all_scripts_of_all_pages_together_are_small() -> None:
     packed = {path.name: len(gzip.compress(path.read_bytes())) for path in STATIC.glob("*.js")}
     assert len(packed) > 5

@@ -86,11 +86,11 @@ class StartPage:
         """Generate an image for the signed-in user and return the result as JSON."""
         body = bodies.parse_object(await request.body())
         model = body.get("model")
-        if model not in _MODELS:
+        if not isinstance(model, str) or model not in _MODELS:
             raise errors.BadRequest(f"model must be one of {', '.join(_MODELS)}")
         prediction_request = PredictionRequest(
             principal=user.principal,
-            model=str(model),
+            model=model,
             inputs={"prompt": body.get("prompt")},
             face="pages",
             request_id=requests.request_id(request),
