@@ -110,6 +110,10 @@ async def test_a_request_without_key_replaces_no_file_of_the_operator(app: AppFi
     before = (await app.client.get(mine)).content
     refused = await app.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
     assert (refused.status_code, "Choose another path" in refused.json()["detail"]) == (409, True)
+    # A keyless file that an earlier version stored under the same name gives no right to the operator's.
+    await app.product.uploads.put("_keyless/draft.png", before)
+    assert (await app.client.get(UPLOAD, params=SMALL)).status_code == 409
+    await app.product.uploads.delete("_keyless/draft.png")
     assert (await app.client.get(mine)).content == before
     assert (await app.client.get("/uploads/draft.png")).status_code == 404
 
