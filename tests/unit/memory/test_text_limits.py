@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from sixfold.core.memory.relation_extraction import entities
 from sixfold.core.workflows import documents
 from sixfold.engines.speech import sentences
 from sixfold.engines.text import hashed
+from tests.loop_time import cpu_seconds
 
 MOST_SECONDS = 2.0  # normalization in quadratic time takes from 5 seconds to minutes of these
 
@@ -35,13 +35,6 @@ def marked(chars: int) -> str:
 
 
 TEXT = marked(400_000)
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """CPU time of this thread."""
-    before = time.thread_time()
-    work()
-    return time.thread_time() - before
 
 
 @pytest.mark.parametrize(
@@ -61,7 +54,7 @@ def test_names_are_counted_before_they_are_normalized(refused: Callable[[], obje
         with pytest.raises(errors.BadRequest, match=r"at most \d+ (characters|entries) \(got"):
             refused()
 
-    assert seconds(work) < MOST_SECONDS
+    assert cpu_seconds(work, MOST_SECONDS) < MOST_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,7 @@ def test_names_are_counted_before_they_are_normalized(refused: Callable[[], obje
     ],
 )
 def test_other_texts_are_read_in_linear_time(read: Callable[[], object]) -> None:
-    assert seconds(read) < MOST_SECONDS
+    assert cpu_seconds(read, MOST_SECONDS) < MOST_SECONDS
 
 
 def test_decomposed_names_of_full_length_are_accepted() -> None:
@@ -121,7 +114,7 @@ def test_long_archive_paths_are_refused_before_normalization(
             assert file.error == "has a path that leads out of the archive, or is too long"
             assert naming.slug(file.path) is None
 
-    assert seconds(work) < 0.5
+    assert cpu_seconds(work, 0.5) < 0.5
 
 
 def page(body: str) -> MemoryPage:
