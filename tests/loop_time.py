@@ -40,8 +40,8 @@ def slowdown() -> float:
 def cpu_seconds(work: Callable[[], object], aim: float) -> float:
     """Return the CPU time, in seconds of a quiet machine, that some work takes at its quickest.
 
-    That is the least of five tries, of which the first below `aim` is the last one: other programs, imports at a
-    first call and collections of garbage can only add to it.
+    That is the least of five tries, of which the first below `aim` is the last one: other programs, imports
+    at a first call and collections of garbage can only add to it.
     """
     least = _cpu_seconds(work)
     for _ in range(4):
