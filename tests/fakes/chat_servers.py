@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,10 @@ from tests.fakes.openai_media import MediaEndpoints
 
 MODELS = ("small", "large")
 _WORDS = re.compile(r"say (\d+) words")
+
+
+def _unchanged(usage: dict[str, Any]) -> Any:
+    return usage
 
 
 @dataclass
@@ -60,6 +64,8 @@ class ModelServer:
     stored: dict[str, Any] = field(default_factory=dict[str, Any])
     # Whether a stream ends with its usage although the request does not ask for it.
     always_usage: bool = False
+    # Changes the usage that a chat, a response or a message reports.
+    report: Callable[[dict[str, Any]], Any] = _unchanged
 
     @property
     def url(self) -> str:
@@ -140,7 +146,8 @@ class ModelServer:
     def usage(self, document: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
         """Return the usage of a chat completion."""
         usage = {"prompt_tokens": 10 * len(document["messages"]), "completion_tokens": reply["tokens"]}
-        return usage | {"total_tokens": sum(usage.values()), "prompt_tokens_details": {"cached_tokens": 4}}
+        usage |= {"total_tokens": sum(usage.values()), "prompt_tokens_details": {"cached_tokens": 4}}
+        return self.report(usage)
 
     async def responses(self, request: Request) -> Response:
         document, mode, fault = await self._take(request)
@@ -164,7 +171,7 @@ class ModelServer:
         answer |= {
             "model": document["model"],
             "output": [*self.items, item],
-            "usage": usage,
+            "usage": self.report(usage),
             "parallel_tool_calls": True,
         }
         answer |= {
@@ -206,7 +213,7 @@ class ModelServer:
             "content": reply["blocks"],
             "stop_reason": reply["stop"],
             "stop_sequence": None,
-            "usage": usage,
+            "usage": self.report(usage),
             **self.stored,
         }
         if not document.get("stream"):
@@ -357,7 +364,7 @@ def _message_events(answer: dict[str, Any]) -> list[bytes]:
         "container": None,
         "content": [],
         "stop_reason": None,
-        "usage": {**answer["usage"], "output_tokens": 1},
+        "usage": {**answer["usage"], "output_tokens": 1} if answer["usage"] else None,
     }
     events: list[dict[str, Any]] = [{"type": "message_start", "message": blank}, {"type": "ping"}]
     for index, block in enumerate(answer["content"]):
@@ -370,7 +377,7 @@ def _message_events(answer: dict[str, Any]) -> list[bytes]:
             delta = delta or {"type": "input_json_delta", "partial_json": piece}
             events.append({"type": "content_block_delta", "index": index, "delta": delta})
         events.append({"type": "content_block_stop", "index": index})
-    usage = {"output_tokens": answer["usage"]["output_tokens"]}
+    usage = {"output_tokens": (answer["usage"] or {}).get("output_tokens")}
     delta = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
     delta |= {"container": answer["container"]} if "container" in answer else {}
     events += [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]

@@ -36,7 +36,7 @@ from sixfold.core.gateway.chat import (
 )
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_micros, parse_token_count
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_micros, parse_token_count, parse_totals
 from sixfold.core.input_limits import json_decoding
 
 _encode = msgspec.json.Encoder().encode
@@ -70,19 +70,16 @@ class _CompletionsUsage(msgspec.Struct):
 
     def read(self) -> TokenUsage | None:
         """Return the usage, or None if the main counts are missing or invalid."""
-        input_tokens, output_tokens = (
-            parse_token_count(self.prompt_tokens),
-            parse_token_count(self.completion_tokens),
-        )
-        if input_tokens is None or output_tokens is None:
+        totals = parse_totals(self.prompt_tokens, self.completion_tokens)
+        if totals is None:
             return None
         inputs, outputs = (
             self.prompt_tokens_details or _CompletionsDetails(),
             self.completion_tokens_details or _CompletionsDetails(),
         )
         return TokenUsage(
-            input=input_tokens,
-            output=output_tokens,
+            input=totals[0],
+            output=totals[1],
             cached=parse_token_count(inputs.cached_tokens or self.prompt_cache_hit_tokens) or 0,
             cache_write=parse_token_count(inputs.cache_write_tokens) or 0,
             image_in=parse_token_count(inputs.image_tokens) or 0,

@@ -44,7 +44,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count, parse_totals
 
 _encode = msgspec.json.Encoder().encode
 _STOPS: dict[str, Stop] = {
@@ -70,14 +70,17 @@ class _ConverseUsage(msgspec.Struct, rename="camel"):
     cache_write_input_tokens: Any = None
     cache_details: list[_CacheDetail] | None = None
 
-    def read(self) -> TokenUsage:
+    def read(self) -> TokenUsage | None:
+        totals = parse_totals(self.input_tokens, self.output_tokens)
+        if totals is None:
+            return None
         cached = parse_token_count(self.cache_read_input_tokens) or 0
         written = parse_token_count(self.cache_write_input_tokens) or 0
         details = self.cache_details or ()
         hour = sum(parse_token_count(each.input_tokens) or 0 for each in details if each.ttl == "1h")
         return TokenUsage(
-            input=(parse_token_count(self.input_tokens) or 0) + cached + written,
-            output=parse_token_count(self.output_tokens) or 0,
+            input=totals[0] + cached + written,
+            output=totals[1],
             cached=cached,
             cache_write=max(0, written - hour),
             cache_write_long=min(written, hour),
@@ -188,8 +191,9 @@ class Converse(WireProtocol):
         as_tool = json_as_tool(chat)
         parts = [part for block in blocks if (part := _parse_block(block, as_tool=as_tool)) is not None]
         stop = _STOPS.get(document.stop_reason or "end_turn", "end")
-        usage = document.usage.read() if document.usage is not None else NOTHING
-        return ChatResponse("", "", tuple(parts), "end" if as_tool and stop == "tool" else stop, usage)
+        usage = document.usage.read() if document.usage is not None else None
+        end = "end" if as_tool and stop == "tool" else stop
+        return ChatResponse("", "", tuple(parts), end, usage or NOTHING)
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
         return parse_rejection(body)

@@ -38,7 +38,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count, parse_totals
 
 _encode = msgspec.json.Encoder().encode
 _STOPS: dict[str, Stop] = {
@@ -71,16 +71,20 @@ class _GeminiUsage(msgspec.Struct, rename="camel"):
     thoughts_token_count: Any = None
     prompt_tokens_details: list[_ModalityCount] | None = None
 
-    def read(self) -> TokenUsage:
+    def read(self) -> TokenUsage | None:
+        # A count of 0 is omitted.
+        answered = 0 if self.candidates_token_count is None else self.candidates_token_count
+        totals = parse_totals(self.prompt_token_count, answered)
+        if totals is None:
+            return None
         thoughts = parse_token_count(self.thoughts_token_count) or 0
-        prompt = parse_token_count(self.prompt_token_count) or 0
         kinds = {
             each.modality: parse_token_count(each.token_count) or 0
             for each in self.prompt_tokens_details or ()
         }
         return TokenUsage(
-            input=prompt + (parse_token_count(self.tool_use_prompt_token_count) or 0),
-            output=(parse_token_count(self.candidates_token_count) or 0) + thoughts,
+            input=totals[0] + (parse_token_count(self.tool_use_prompt_token_count) or 0),
+            output=totals[1] + thoughts,
             cached=parse_token_count(self.cached_content_token_count) or 0,
             audio_in=kinds.get("AUDIO", 0),
             reasoning=thoughts,

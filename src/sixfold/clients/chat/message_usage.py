@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
+from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count, parse_totals, uncounted
 
 
 class _CacheCreation(msgspec.Struct):
@@ -27,22 +27,30 @@ class MessagesUsage(msgspec.Struct):
     cache_creation: _CacheCreation | None = None
     server_tool_use: _ToolUses | None = None
 
-    def read(self, *, runs_code: bool = False) -> TokenUsage:
-        """Return the usage of a message, by which the server has run code with `runs_code`."""
+    def read(self, *, runs_code: bool = False) -> TokenUsage | None:
+        """Return the usage of a message, by which the server has run code with `runs_code`.
+
+        None if the main counts are missing or invalid.
+        """
         cached = parse_token_count(self.cache_read_input_tokens) or 0
         cache_writes = parse_token_count(self.cache_creation_input_tokens) or 0
         creation = self.cache_creation or _CacheCreation()
-        long_cache_writes = parse_token_count(creation.ephemeral_1h_input_tokens) or 0
+        long_cache_writes = min(cache_writes, parse_token_count(creation.ephemeral_1h_input_tokens) or 0)
         searches = parse_token_count((self.server_tool_use or _ToolUses()).web_search_requests) or 0
+        units = (
+            Units(web_searches=searches, code_executions=int(runs_code)) if searches or runs_code else None
+        )
+        # Tokens of the cache are not part of `input_tokens`, which may be 0.
+        totals = parse_totals(self.input_tokens, self.output_tokens)
+        if totals is None:
+            return uncounted(units)
         return TokenUsage(
-            input=(parse_token_count(self.input_tokens) or 0) + cached + cache_writes,
-            output=parse_token_count(self.output_tokens) or 0,
+            input=totals[0] + cached + cache_writes,
+            output=totals[1],
             cached=cached,
             cache_write=cache_writes - long_cache_writes,
             cache_write_long=long_cache_writes,
-            units=Units(web_searches=searches, code_executions=int(runs_code))
-            if searches or runs_code
-            else None,
+            units=units,
         )
 
     def merge(self, older: MessagesUsage | None) -> MessagesUsage:

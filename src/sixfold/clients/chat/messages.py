@@ -39,7 +39,7 @@ from sixfold.core.gateway.chat import (
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, Units
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, Units, uncounted
 from sixfold.core.input_limits import json_decoding
 
 _encode = msgspec.json.Encoder().encode
@@ -209,6 +209,8 @@ class MessagesParser:
         self.complete = False
         self.error = ""
         self._reported: MessagesUsage | None = None
+        # Whether the end has reported the output, of which the start has only the first token.
+        self._has_output = False
         self._stop: Stop = "end"
         self._as_tool = as_tool
         self._splitter = sse.EventSplitter()
@@ -220,12 +222,16 @@ class MessagesParser:
     def usage(self) -> TokenUsage | None:
         if self._reported is None:
             return None
-        usage = self._reported.read(runs_code=self._runs_code)
+        reported = self._reported
+        if not self._has_output:
+            output = None if self.complete else reported.output_tokens or 0
+            reported = msgspec.structs.replace(reported, output_tokens=output)
+        usage = reported.read(runs_code=self._runs_code)
         # The number is reported at the end, which a caller that disconnects does not wait for.
         if self.complete or not self._searches:
             return usage
         units = Units(web_searches=self._searches, code_executions=int(self._runs_code))
-        return msgspec.structs.replace(usage, units=units)
+        return uncounted(units) if usage is None else msgspec.structs.replace(usage, units=units)
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()
@@ -266,14 +272,14 @@ class MessagesParser:
         elif event.type == "message_stop":
             self.complete = True
         elif event.type == "message_start" and isinstance(event.message, dict):
-            usage = cast("dict[str, Any]", event.message).get("usage")
-            self._reported = msgspec.convert(usage, MessagesUsage) if isinstance(usage, dict) else None
+            self._reported = _convert_usage(cast("dict[str, Any]", event.message).get("usage"))
         block = event.content_block
         if block is not None and (block.type, block.name) == ("server_tool_use", "web_search"):
             self._searches += 1
         self._runs_code = self._runs_code or event.runs_code
         if event.usage is not None:
             self._reported = event.usage.merge(self._reported)
+            self._has_output = self._has_output or event.usage.output_tokens is not None
         if event.delta is not None:
             delta = event.delta
             self.chars += len(delta.text or delta.partial_json or delta.thinking or "")
@@ -291,6 +297,13 @@ class MessagesParser:
                 TextDelta(delta.partial_json) if self._as_tool else ToolCallDelta(number, delta.partial_json)
             ]
         return []
+
+
+def _convert_usage(value: Any) -> MessagesUsage | None:
+    try:
+        return msgspec.convert(value, MessagesUsage | None)
+    except msgspec.ValidationError:
+        return None
 
 
 def _document(body: bytes) -> _MessagesDocument:

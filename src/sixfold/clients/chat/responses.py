@@ -16,7 +16,7 @@ from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
+from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count, parse_totals, uncounted
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -34,14 +34,17 @@ class _ResponsesUsage(msgspec.Struct):
     input_tokens_details: _ResponsesDetails | None = None
     output_tokens_details: _ResponsesDetails | None = None
 
-    def read(self) -> TokenUsage:
+    def read(self) -> TokenUsage | None:
+        totals = parse_totals(self.input_tokens, self.output_tokens)
+        if totals is None:
+            return None
         inputs, outputs = (
             self.input_tokens_details or _ResponsesDetails(),
             self.output_tokens_details or _ResponsesDetails(),
         )
         return TokenUsage(
-            input=parse_token_count(self.input_tokens) or 0,
-            output=parse_token_count(self.output_tokens) or 0,
+            input=totals[0],
+            output=totals[1],
             cached=parse_token_count(inputs.cached_tokens) or 0,
             reasoning=parse_token_count(outputs.reasoning_tokens) or 0,
         )
@@ -141,9 +144,9 @@ class ResponsesProtocol(WireProtocol):
 
 
 def _usage(response: _Response) -> TokenUsage | None:
-    if response.usage is None:
-        return None
-    return msgspec.structs.replace(response.usage.read(), units=_units(response.output or ()))
+    units = _units(response.output or ())
+    usage = None if response.usage is None else response.usage.read()
+    return uncounted(units) if usage is None else msgspec.structs.replace(usage, units=units)
 
 
 def _units(items: Iterable[msgspec.Raw]) -> Units | None:
@@ -184,8 +187,7 @@ class ResponsesParser:
         """The reported usage; before the end, the uses of tools so far."""
         if self._reported is not None:
             return self._reported
-        units = _units(self._items)
-        return None if units is None else TokenUsage(reported=False, units=units)
+        return uncounted(_units(self._items))
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()

@@ -32,7 +32,7 @@ from sixfold.core.gateway.ports import (
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
 from sixfold.core.gateway.routing import RouteTarget
-from sixfold.core.gateway.usage import TokenRates, TokenUsage
+from sixfold.core.gateway.usage import TokenRates, TokenUsage, limit_parts
 from sixfold.core.gpu.arbiter import GpuAccess, GpuLease
 
 _LOG = logging.getLogger("sixfold.gateway")
@@ -79,8 +79,14 @@ class ActiveCall(msgspec.Struct):
             self.chat = self.request.parse()
         return self.chat
 
+    def estimated(self, reported: TokenUsage | None, output: int) -> TokenUsage:
+        """Return the usage of a call whose server reports no valid tokens, with the units that it reports."""
+        units = None if reported is None else reported.units
+        return TokenUsage(self.plan.input_tokens, output, reported=False, units=units)
+
     def billable(self, usage: TokenUsage, target: RouteTarget) -> TokenUsage:
         """Return the usage to charge, with the uses of tools at the prices of the request."""
+        usage = limit_parts(usage)
         tools = self.plan.tools
         if tools is None or not target.accepts(self.request.wire):
             return usage

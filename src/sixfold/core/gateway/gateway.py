@@ -401,8 +401,8 @@ class Gateway:
         wire, body, (usage, chars) = response.wire, response.first_block, response.usage
         if active.request.expected_usage is not None:
             usage = merge_usage(usage, active.request.expected_usage)
-        elif usage is None:
-            usage = TokenUsage(active.plan.input_tokens, chats.tokens_of(chars), reported=False)
+        elif usage is None or not usage.reported:
+            usage = active.estimated(usage, chats.tokens_of(chars))
         usage = active.billable(usage, response.target)
         answer = None
         if wire.name != active.request.wire:

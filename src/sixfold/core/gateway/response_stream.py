@@ -129,10 +129,9 @@ def _usage(active: ActiveCall, scanner: UsageScanner, *, complete: bool) -> Toke
             if complete or scanner.chars
             else TokenUsage(expected.input, reported=False)
         )
-    if complete and reported is not None:
+    if complete and reported is not None and reported.reported:
         return reported
     delivered = chats.tokens_of(scanner.chars)
     if reported is not None and reported.input:
         return msgspec.structs.replace(reported, output=delivered, reported=False)
-    units = None if reported is None else reported.units
-    return TokenUsage(active.plan.input_tokens, delivered, reported=False, units=units)
+    return active.estimated(reported, delivered)

@@ -61,9 +61,37 @@ NOTHING = TokenUsage(reported=False)
 
 
 def parse_token_count(value: Any) -> int | None:
-    """Return a token count reported by a server, or None if it is invalid or implausibly large."""
+    """Return a token count reported by a server, or None if it is invalid, negative or implausibly large."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return int(value) if is_number and abs(value) <= _MAX_TOKENS else None
+    return int(value) if is_number and 0 <= value <= _MAX_TOKENS else None
+
+
+def parse_totals(input_tokens: Any, output_tokens: Any) -> tuple[int, int] | None:
+    """Return the tokens of a call as its server reports them, or None if they cannot be charged.
+
+    Then one of them is missing or invalid, or both are 0, although every call has tokens.
+    """
+    read, written = parse_token_count(input_tokens), parse_token_count(output_tokens)
+    return None if read is None or written is None or not read + written else (read, written)
+
+
+def uncounted(units: Units | None) -> TokenUsage | None:
+    """Return the usage of a server that reports units and no valid tokens; None if it reports nothing."""
+    return None if units is None else TokenUsage(reported=False, units=units)
+
+
+def limit_parts(usage: TokenUsage) -> TokenUsage:
+    """Return a usage with parts of at most its totals: servers may report parts that exceed them."""
+    parts = usage.cached, usage.cache_write, usage.cache_write_long, usage.image_in, usage.audio_in
+    if sum(parts) <= usage.input and usage.audio_out <= usage.output:
+        return usage
+    limited, remaining = list[int](), usage.input
+    for part in parts:
+        limited.append(min(part, remaining))
+        remaining -= limited[-1]
+    names = ("cached", "cache_write", "cache_write_long", "image_in", "audio_in")
+    fields = dict(zip(names, limited, strict=True))
+    return msgspec.structs.replace(usage, **fields, audio_out=min(usage.audio_out, usage.output))
 
 
 def parse_micros(value: Any) -> int:
