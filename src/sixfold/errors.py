@@ -90,7 +90,6 @@ class InvalidInput(BadRequest):
 
     @classmethod
     def of(cls, name: str, sentence: str, kind: str = "value") -> InvalidInput:
-        """Return the error for one input."""
         return cls([Problem(name, sentence, kind)])
 
 
@@ -133,7 +132,6 @@ class SignInAgain(Forbidden):
     code = "sign_in_again"
 
     def __init__(self, page: str = "") -> None:
-        """`page` is the page to return to."""
         super().__init__()
         self.page = page
 

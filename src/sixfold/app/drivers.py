@@ -160,7 +160,6 @@ def _namespace(settings: Settings) -> str:
 
 
 def policy(settings: Settings, templates: Templates) -> worker_policy.WorkerPolicy:
-    """Return the worker policy."""
     return worker_policy.WorkerPolicy(
         slots=0 if settings.process else settings.workers,
         run_limit_seconds=settings.run_limit_seconds,

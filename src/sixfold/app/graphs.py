@@ -43,13 +43,11 @@ _EXAMPLES = (".png", ".wav")
 
 @functools.cache
 def built_in_workflows() -> Mapping[str, Workflow]:
-    """Return the bundled workflows."""
     contents = {path.stem: path.read_bytes() for path in _FOLDER.glob("*.json")}
     return workflows.bundled({**_read("catalogue"), "verified": _read("verified")}, contents)
 
 
 def node_classes() -> Registry:
-    """Return all classes of nodes."""
     classes: Registry = import_string.deferred("sixfold.engines.workflow_nodes.registry:registry")()
     return classes
 

@@ -89,7 +89,6 @@ def _pem(name: str, path: Path) -> bytes:
 
 
 def open_files(settings: Settings, database: Database, blobs: BlobStore) -> AccountFiles:
-    """Return the files of accounts."""
     limits = FileLimits(settings.files_per_account, settings.file_bytes_per_account)
     return AccountFiles(database, blobs, limits, settings.scratch_dir / "files")
 

@@ -63,7 +63,6 @@ def pages(
     fetcher: Fetcher,
     blobs: BlobStore,
 ) -> MemoryService:
-    """Return the service of pages."""
     allowed = MemoryLimits(
         page_bytes=settings.memory_page_bytes,
         import_files=settings.memory_import_files,

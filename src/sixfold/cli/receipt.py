@@ -99,7 +99,6 @@ class ReceiptBar:
         self._drawn = True
 
     def clear(self) -> None:
-        """Clear the line."""
         if self._drawn:
             self._paint.stream.write("\r\x1b[2K")
             self._paint.stream.flush()

@@ -104,7 +104,6 @@ class LlamaRouterHolder:
         self._swap = swap
 
     def canonical(self, model: str) -> str:
-        """Return the name of a model."""
         return model
 
     async def residents(self) -> Mapping[str, int | None] | None:
@@ -179,11 +178,9 @@ class GgufHolder:
         self._server = server
 
     def canonical(self, model: str) -> str:
-        """Return the name of a model."""
         return model
 
     async def residents(self) -> Mapping[str, int | None]:
-        """Return the models with a process."""
         return dict.fromkeys(self._server.pool.loaded())
 
     async def unload(self, model: str) -> None:

@@ -25,11 +25,9 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """The URL on this machine."""
         return self.url_on(LOOPBACK)
 
     def url_on(self, host: str) -> str:
-        """Return the URL on a host."""
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def matches(self, body: bytes) -> bool:

@@ -202,7 +202,6 @@ class ProviderClient:
         return await self._send_with_retries(_ProviderRequest("PUT", path))
 
     async def delete(self, path: str) -> ProviderResponse:
-        """DELETE a path."""
         return await self._send_with_retries(_ProviderRequest("DELETE", path))
 
     def failed(self, refusal: ProviderRefusal) -> EngineError:

@@ -106,7 +106,6 @@ class ReplicateClient:
         return file_id, url
 
     async def delete_file(self, file_id: str) -> None:
-        """Delete an input file."""
         await self._to.delete(f"files/{file_id}")
 
     def error(self, prediction: ReplicatePrediction) -> EngineError:

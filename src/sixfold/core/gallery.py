@@ -75,7 +75,6 @@ class Character:
 
     @classmethod
     def of(cls, row: Row) -> Character:
-        """Build a character from a row."""
         return cls(**{name: row[name] for name in cls.__slots__})
 
 
@@ -162,7 +161,6 @@ class Post:
 
     @classmethod
     def of(cls, row: Row) -> Post:
-        """Build a post from a row."""
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["tags"] = tuple(json.loads(row["tags"]))
         values["is_unlisted"] = bool(row["is_unlisted"])

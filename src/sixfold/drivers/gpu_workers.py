@@ -41,7 +41,6 @@ class WeightsHolder:
     _expected: dict[str, int] = field(default_factory=dict[str, int])
 
     def canonical(self, model: str) -> str:
-        """Return the name of an engine."""
         return model
 
     async def residents(self) -> Mapping[str, int | None]:

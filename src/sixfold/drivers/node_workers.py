@@ -299,7 +299,6 @@ class _ProcessSession:
     # -- messages from the worker --------------------------------------------------------------------
 
     def handle(self, frame: NodeFrame) -> None:
-        """Handle a frame from the worker."""
         payload = frame.payload
         answer, context = self._open[payload["number"]]
         match payload["kind"]:

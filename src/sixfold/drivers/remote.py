@@ -79,7 +79,6 @@ class ServerServices:
 
     @property
     def workflows(self) -> GraphService:
-        """Return the workflow service."""
         return self._services.workflows
 
     @property

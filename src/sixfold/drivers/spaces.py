@@ -71,7 +71,6 @@ class _LocalSpace:
         self.guarded = client
 
     def key(self, name: str) -> str:
-        """Return no credential."""
         return ""
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:

@@ -54,7 +54,6 @@ class EngineAvailability:
             self._known[engine.name] = self._check(engine, _importable)
 
     def __call__(self, name: str) -> EngineStatus:
-        """Return the status of an engine by its name."""
         spec = self._engines.get(name)
         source = None if spec is None else self.status_sources.get(name) or self.status_sources.get(spec.kind)
         if source is not None:

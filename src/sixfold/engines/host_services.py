@@ -56,9 +56,7 @@ class HostServices(ClientServices, Protocol):
         ...
 
     @property
-    def workflows(self) -> GraphService:
-        """Return the workflow service."""
-        ...
+    def workflows(self) -> GraphService: ...
 
     @property
     def gateway(self) -> Gateway:

@@ -87,7 +87,6 @@ class CrashEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """End the process."""
         context.log("about to crash")
         if "exit" in task.inputs:
             os._exit(int(task.inputs["exit"]))

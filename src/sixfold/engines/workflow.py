@@ -319,8 +319,6 @@ class _WorkflowRun:
         return dataclasses.replace(result, billed=cost.list_micros, lines=cost.list_lines)
 
     async def _store_output(self, node_id: str, ui: Mapping[str, Any]) -> dict[str, Any]:
-        """Store the files in the output of a node."""
-
         async def store(row: Any) -> Any:
             return await self.keep(node_id, row, preview=False) if isinstance(row, NodeArtifact) else row
 

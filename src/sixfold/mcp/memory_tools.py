@@ -199,7 +199,6 @@ class MemoryPages:
         return {"contents": [{"uri": uri, "mimeType": _MARKDOWN, "text": text}]}
 
     async def _page_text(self, caller: Caller, slug: str) -> str:
-        """Return the complete text of a page."""
         parts: list[str] = []
         offset: int | None = 0
         while offset is not None:
@@ -250,8 +249,6 @@ _PROMPTS: Mapping[str, tuple[str, str, str]] = {
 
 
 def prompts() -> ServerFeature:
-    """Return the prompts."""
-
     async def list_prompts(params: JsonObject, call: ToolInvocation) -> JsonObject:
         del params, call
         return {

@@ -122,7 +122,6 @@ class ModelTools:
         self._predictions = services.predictions
 
     def tools(self) -> list[McpTool]:
-        """Return all tools."""
         return [self._tool(name, *row) for name, row in _TOOLS.items()]
 
     def _tool(

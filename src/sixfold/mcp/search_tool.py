@@ -22,7 +22,6 @@ _FIELDS = (
 
 
 def tool(services: WebServices) -> McpTool:
-    """Return the tool `web_search`."""
     operation = Operation(SERVICE, _DESCRIPTION, _FIELDS, False, _unused)
 
     async def run(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:

@@ -72,7 +72,6 @@ class McpTool:
         return self.access is not None and principal.has(self.access.right)
 
     def to_json(self) -> JsonObject:
-        """Return the tool as listed by `tools/list`."""
         return {
             "name": self.name,
             "title": self.title,
@@ -95,7 +94,6 @@ class Toolbox:
         self._page = page
 
     def feature(self) -> ServerFeature:
-        """Return the methods of the tools."""
         return ServerFeature(
             {"tools": {"listChanged": False}},
             {"tools/list": self._list, "tools/call": self._call},

@@ -53,17 +53,11 @@ class TracedTransport(Protocol):
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
-    ) -> Coroutine[Any, Any, UpstreamStream]:
-        """POST a body."""
-        ...
+    ) -> Coroutine[Any, Any, UpstreamStream]: ...
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
-        """GET a URL."""
-        ...
+    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream: ...
 
-    async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
-        """DELETE a URL."""
-        ...
+    async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream: ...
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -351,7 +345,6 @@ def _head(body: bytes) -> _RequestHead:
 
 
 def _parameters(head: _RequestHead) -> dict[str, str | int | float]:
-    """Return the parameters of a request as attributes."""
     parameters: dict[str, str | int | float] = {}
     for name, attribute in _PARAMETERS.items():
         value = getattr(head, name)

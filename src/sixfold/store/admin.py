@@ -58,9 +58,7 @@ class DatabaseAdmin(Protocol):
 class LoadReport(TableWriter, Protocol):
     """A database being loaded from a backup; other sessions see it when the loader exits without an error."""
 
-    def stored(self, row: Row) -> Row:
-        """Return a row as the database stores it."""
-        ...
+    def stored(self, row: Row) -> Row: ...
 
     def snapshot(self) -> AbstractContextManager[TableReader]:
         """Open a reader of the loaded rows, to compare them with the backup."""

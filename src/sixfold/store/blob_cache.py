@@ -100,7 +100,6 @@ class BlobCache:
             raise
 
     def drop(self, name: str) -> None:
-        """Delete a cached file."""
         with contextlib.suppress(OSError):
             (self._root / name).unlink()
 

@@ -58,7 +58,6 @@ class WeightStore:
         return weights
 
     def get(self, family: str, name: str) -> InstalledWeights | None:
-        """Return a set of weights, or None."""
         return next((one for one in self.installed() if (one.family, one.name) == (family, name)), None)
 
     def names(self, family: str) -> list[str]:

@@ -31,7 +31,6 @@ class PageUser:
 
     @property
     def account_id(self) -> str:
-        """Return the ID of the user's account."""
         return self.principal.account_id
 
     @property

@@ -46,7 +46,6 @@ class GalleryPages:
         return self._pages.render("gallery/list.html", session, page=page, tag=tag, media=MEDIA_PATH)
 
     async def characters(self, request: Request) -> Response:
-        """Show the characters of all accounts."""
         session = await self._services.sessions.admitted(request)
         page = await self._gallery.characters(_PAGE, _cursor(request))
         return self._pages.render("gallery/characters.html", session, page=page, media=MEDIA_PATH)
@@ -83,7 +82,6 @@ class PublishForms:
         self._gallery = Gallery(services.database, services.media)
 
     async def form(self, request: Request, user: PageUser) -> Response:
-        """Show the form for a run."""
         prediction, _ = await self._result(user, requests.query_text(request, "run", _MAX_TEXT))
         return await self._render(user, prediction)
 
@@ -114,7 +112,6 @@ class PublishForms:
         return RedirectResponse(f"/gallery/posts/{post.id}", 303)
 
     async def delete(self, request: Request, user: PageUser) -> Response:
-        """Delete a post."""
         await self._auth.read_form(request, user)
         post_id = requests.path_value(request, "post_id")
         await self._services.database.write(gallery.delete_post(user.account_id, post_id))

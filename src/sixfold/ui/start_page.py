@@ -57,7 +57,6 @@ class StartPage:
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        """Show the start page."""
         session = await self._services.sessions.admitted(request)
         enabled = self._services.settings.enabled_apis
         models = [

@@ -118,7 +118,6 @@ class WorkflowPages:
         self.max_bytes = services.settings.inline_body_bytes
 
     async def show_list(self, request: Request) -> Response:
-        """List the workflows."""
         user = await self._auth.user(request)
         await self._services.workflows.load()
         page, next_cursor = await self._workflow_list.list_page(request, _account(user))
@@ -219,7 +218,6 @@ class WorkflowPages:
         return responses.json({"path": f"/workflows/{workflow.slug}", "slug": workflow.slug}, 201)
 
     async def rename(self, request: Request, user: PageUser) -> Response:
-        """Rename a workflow."""
         form = await self._auth.read_form(request, user)
         slug = requests.path_value(request, "slug")
         name = form.get("name", "")[:_MAX_NAME]
@@ -227,13 +225,11 @@ class WorkflowPages:
         return RedirectResponse(f"/workflows/{quote(slug)}", 303)
 
     async def duplicate(self, request: Request, user: PageUser) -> Response:
-        """Copy a workflow and show the copy."""
         await self._auth.read_form(request, user)
         copy = await self._workflow_list.duplicate(user.principal, requests.path_value(request, "slug"))
         return RedirectResponse(f"/workflows/{quote(copy.slug)}", 303)
 
     async def remove(self, request: Request, user: PageUser) -> Response:
-        """Delete a workflow and show the list."""
         form = await self._auth.read_form(request, user)
         slug = requests.path_value(request, "slug")
         await self._workflow_list.remove(user.principal, slug, _version(form))
@@ -308,7 +304,6 @@ def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
 
 
 def script_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
-    """Return the routes for the scripts of the pages."""
     if workflows is None:
         return ()
     return (

@@ -132,7 +132,6 @@ class SessionCookies:
             raise errors.Forbidden("This form has expired: reload the page and try again")
 
     def set(self, response: Response, token: str) -> None:
-        """Set the session cookie."""
         response.set_cookie(
             COOKIE,
             token,

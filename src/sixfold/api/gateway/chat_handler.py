@@ -342,7 +342,6 @@ class EventStreamResponse(LongResponse):
         self.on_close: Callable[[], Awaitable[None]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the stream."""
         disconnected = False
         task = asyncio.current_task()
 
@@ -424,5 +423,4 @@ def reply_headers(reply: GatewayReply) -> list[Header]:
 
 
 def text_headers(reply: GatewayReply) -> dict[str, str]:
-    """Return `reply_headers` as text."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in reply_headers(reply)}

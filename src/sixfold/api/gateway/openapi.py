@@ -68,7 +68,6 @@ _IMAGE_OPTIONS: Node = {
 
 
 def document(catalog: Catalog) -> OpenApiDocument:
-    """Return the document."""
     return OpenApiDocument(
         "Sixfold Gateway",
         "1.0.0",

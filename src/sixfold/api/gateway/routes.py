@@ -77,7 +77,6 @@ class ModelRoutes:
         self._own = tuple(dict.fromkeys((*media_jobs.MODEL_ALIASES, *media_models)))
 
     async def page(self, request: Request) -> Response:
-        """List the models."""
         principal = await self._auth.enter(request)
         known = self._gateway.router.listing()
         rows = [_row(name, owner, known.get(name)) for name, owner in self.visible(principal)]
@@ -310,7 +309,6 @@ class ChatRoutes:
 
 
 def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
-    """Return the routes of the gateway."""
     gateway, auth = services.gateway, CachedKeyAuth(services)
     chat_routes, models = ChatRoutes(services, auth, gateway), ModelRoutes(services, auth)
     body, runner = services.settings.inline_body_bytes, MediaJobRunner(services, auth)

@@ -33,7 +33,6 @@ class ContainerImageRoutes:
         self._services = services
 
     async def post(self, request: Request) -> Response:
-        """Import an image and return its template."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 

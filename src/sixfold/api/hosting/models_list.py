@@ -264,7 +264,6 @@ class HostedModelList:
                 yield template(metadata, self._services.catalog[metadata.name], self._idle_seconds)
 
     async def config(self, request: Request) -> Response:
-        """Return the configuration."""
         return self._config.response(request)
 
     async def hardware(self, request: Request) -> Response:

@@ -94,7 +94,6 @@ class PublicNames:
         return iter(self._rows.values())
 
     def find(self, name: str) -> PublicModel | None:
-        """Return the row of a name."""
         return self._rows.get(name)
 
     def by_version(self, version: str) -> PublicModel | None:

@@ -155,7 +155,6 @@ def _webhook_renderer(services: WebServices) -> Renderer:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """Return the routes of the Hosting API."""
     runs = PredictionRoutes(services)
     services.outbox.renderers["hosting"] = _webhook_renderer(services)
     cancel = {"POST": runs.cancel, "PUT": runs.cancel}

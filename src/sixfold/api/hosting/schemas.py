@@ -142,7 +142,6 @@ def joined(record: Prediction, position: int) -> JoinedSchema:
 
 
 def quote(price_quote: PriceQuote, run_seconds: float, eta_seconds: float, *, cold: bool) -> QuoteSchema:
-    """Return the response to a quote request."""
     price, list_price = price_quote.price, price_quote.price.list_micros
     expected = price.micros
     if price.meter == "time":

@@ -30,7 +30,6 @@ class SpaceImportRoutes:
         self._services = services
 
     async def post(self, request: Request) -> Response:
-        """Import a space and return its template."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 

@@ -18,7 +18,6 @@ _PATH: Node = {
 
 
 def document(catalog: Catalog) -> OpenApiDocument:
-    """Return the document."""
     images, klein = _query(catalog, routes.PICTURE), _query(catalog, routes.KLEIN)
     save = openapi.query("save_path", _PATH, required=True)
     image: Node = {

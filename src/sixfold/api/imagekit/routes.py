@@ -89,7 +89,6 @@ class ImageKitRoutes:
         return responses.json({"status": "ok"})
 
     async def picture(self, request: Request) -> Response:
-        """Return a generated image."""
         principal = await self._services.authenticator.image_kit(request)
         inputs = schemas.picture(request, self._services.catalog[PICTURE])
         inputs["format"] = _format(request)

@@ -35,8 +35,6 @@ class MediaRoutes:
         self._services = services
 
     def maker(self, endpoint: MediaEndpoint) -> Handler:
-        """Return the handler of an endpoint."""
-
         async def make(request: Request) -> Response:
             principal, fields, raw = await media_auth.enter(request, self._services.authenticator)
             idempotent = IdempotentRequest(principal.replays, raw, dialect.answer)

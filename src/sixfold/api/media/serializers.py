@@ -108,7 +108,6 @@ class JobSchema(TypedDict):
 
 
 def picture(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
-    """Return a result with one image."""
     return {
         "image_url": urls[0],
         "prompt_used": prediction.inputs["prompt"],

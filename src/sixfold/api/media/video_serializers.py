@@ -78,7 +78,6 @@ def wrapped(prediction: Prediction, urls: tuple[str, ...]) -> AnimationResultSch
 
 
 def whole(prediction: Prediction, urls: tuple[str, ...]) -> VideoResultSchema:
-    """Return a result with `video`."""
     return {"video": video(prediction, urls[0]), **serializers.charged(prediction)}
 
 
@@ -89,7 +88,6 @@ def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> VideoCutOutResultS
 
 
 def address(prediction: Prediction, urls: tuple[str, ...]) -> VideoUrlResultSchema:
-    """Return a result with `video_url`."""
     return {"video_url": urls[0], **serializers.charged(prediction)}
 
 

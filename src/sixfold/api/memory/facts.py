@@ -64,7 +64,6 @@ class FactRoutes:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """Return the routes."""
     facts, small = FactRoutes(services), services.settings.json_body_bytes
     return (
         RouteEntry(

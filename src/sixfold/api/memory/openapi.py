@@ -124,7 +124,6 @@ def _facts() -> dict[str, OperationSpec]:
 
 
 def _parts() -> dict[str, OperationSpec]:
-    """Return the operations on parts of a page."""
     links, added = openapi.response("The links", _LINKS), openapi.response("The entries", _TIMELINE)
     tags, key = openapi.response("The tags", _TAGS), openapi.IDEMPOTENCY
     backlinks = openapi.page("Backlinks", backlinks=memory_serializers.BacklinkSchema)

@@ -171,7 +171,6 @@ class PageRoutes:
         return await self._written(caller, replace(saved, created=False))
 
     async def links(self, request: Request, caller: Caller) -> Response:
-        """List the links of a page."""
         result = await self._memory.links(caller, _slug(request), schemas.moment(request))
         return _part("links", [memory_serializers.link(link) for link in result])
 
@@ -211,7 +210,6 @@ class PageRoutes:
         return responses.json(memory_serializers.walk(result), headers=_NO_STORE)
 
     async def timeline(self, request: Request, caller: Caller) -> Response:
-        """Return the timeline of a page."""
         arguments = schemas.from_query(schemas.PARTS, request)
         result = await self._memory.timeline(
             caller, _slug(request), arguments["limit"], arguments["cursor"], schemas.moment(request)

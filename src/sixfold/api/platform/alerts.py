@@ -55,7 +55,6 @@ class AlertRoutes:
         return responses.json({"alerts": [alerts.to_json(row) for row in rows]}, headers=_NO_STORE)
 
     async def create(self, request: Request) -> Response:
-        """Create an alert."""
         principal = await self._services.authenticator.bearer(request)
         alert = CostAlert(bodies.parse_object(await request.body()))
         try:
@@ -66,7 +65,6 @@ class AlertRoutes:
         return responses.json(alerts.to_json(row), 201, _NO_STORE)
 
     async def delete(self, request: Request) -> Response:
-        """Delete an alert."""
         principal = await self._services.authenticator.bearer(request)
         alert_id = requests.path_value(request, "alert_id")
         await self._services.database.write(alerts.delete(principal.account_id, alert_id))

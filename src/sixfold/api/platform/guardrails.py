@@ -58,7 +58,6 @@ class GuardrailRoutes:
         self._services = services
 
     async def page(self, request: Request) -> Response:
-        """List the guardrails of the account and its keys."""
         principal = await self._services.authenticator.bearer(request)
         rows = await self._services.database.read(storage.guardrails_of(principal.account_id))
         listed = [
@@ -67,7 +66,6 @@ class GuardrailRoutes:
         return responses.json({"guardrails": listed}, headers=_NO_STORE)
 
     async def put(self, request: Request) -> Response:
-        """Set the guardrail of a key or of the account."""
         principal = await self._services.authenticator.bearer(request)
         fields = bodies.parse_object(await request.body())
         key_id = fields.pop("key", None) or ""

@@ -26,7 +26,6 @@ class OpenApiRoutes:
         self._encoded: dict[str, tuple[bytes, str]] = {}
 
     async def show(self, request: Request) -> Response:
-        """Return one document."""
         name, dot, suffix = requests.path_value(request, "area").rpartition(".")
         if f"{dot}{suffix}" != _SUFFIX or name not in self._documents:
             raise errors.NotFound("The OpenAPI document was not found")

@@ -75,7 +75,6 @@ class ShareRoutes:
         return responses.json({**share.record, **link}, 201, _NO_STORE)
 
     async def end(self, request: Request) -> Response:
-        """End a share."""
         principal = await self._services.authenticator.bearer(request)
         share_id = requests.path_value(request, "share_id")
         await self._services.database.write(shares.end(principal, share_id))

@@ -162,7 +162,6 @@ def _load(backup: Archive, loader: archive.TableWriter, result: RestoreReport) -
 
 
 async def _store_file(stored: ArchivedFile, store: BlobStore, folder: Path, result: RestoreReport) -> None:
-    """Store one file of the backup and count it."""
     temporary = folder / "incoming"
     with temporary.open("wb") as out:
         for piece in stored.pieces():

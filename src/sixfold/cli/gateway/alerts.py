@@ -15,7 +15,6 @@ from sixfold.net import urls
 
 
 def create_alert(arguments: argparse.Namespace) -> None:
-    """Run `alert create`."""
     urls.parse(arguments.url)
     fields = {"key": arguments.key, "period": arguments.per, "threshold_usd": arguments.usd}
     alert = CostAlert({**fields, "url": arguments.url})
@@ -33,7 +32,6 @@ def _create_alert(email: str, alert: CostAlert) -> Transaction[Row]:
 
 
 def list_alerts(arguments: argparse.Namespace) -> None:
-    """Run `alert list`."""
     configured = database_access.settings_of(arguments)
     documents = [alerts.to_json(row) for row in database_access.read(configured, _alerts_of(arguments.email))]
     if arguments.json:
@@ -56,7 +54,6 @@ def _alerts_of(email: str) -> Transaction[tuple[Row, ...]]:
 
 
 def delete_alert(arguments: argparse.Namespace) -> None:
-    """Run `alert delete`."""
     configured = database_access.settings_of(arguments)
     database_access.write(configured, _delete_alert(arguments.email, arguments.id))
     if arguments.json:

@@ -12,7 +12,6 @@ from sixfold.core.gateway.content_log import storage as contents
 
 
 def set_logging(arguments: argparse.Namespace) -> None:
-    """Run `logging set`."""
     configured = database_access.settings_of(arguments)
     database_access.write(configured, _set_days(arguments.email, arguments.days))
     _print_days(arguments, arguments.days)
@@ -24,7 +23,6 @@ def _set_days(email: str, days: int) -> Transaction[None]:
 
 
 def show_logging(arguments: argparse.Namespace) -> None:
-    """Run `logging show`."""
     configured = database_access.settings_of(arguments)
     _print_days(arguments, database_access.read(configured, _days_of(arguments.email)))
 

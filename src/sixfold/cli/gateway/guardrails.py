@@ -17,7 +17,6 @@ from sixfold.net import urls
 
 
 def set_guardrail(arguments: argparse.Namespace) -> None:
-    """Run `guardrail set`."""
     fields: dict[str, Any] = {"mask": _names(arguments.mask), "mask_responses": arguments.mask_responses}
     if arguments.hook:
         urls.parse(arguments.hook)
@@ -43,7 +42,6 @@ def _set(email: str, key_id: str, guardrail: Guardrail) -> Transaction[None]:
 
 
 def list_guardrails(arguments: argparse.Namespace) -> None:
-    """Run `guardrail list`."""
     rows = database_access.read(database_access.settings_of(arguments), _of(arguments.email))
     stored = [(row["key_id"], guardrails.decode(row["document"]), row["updated_at"]) for row in rows]
     if arguments.json:
@@ -68,7 +66,6 @@ def _of(email: str) -> Transaction[tuple[Row, ...]]:
 
 
 def remove_guardrail(arguments: argparse.Namespace) -> None:
-    """Run `guardrail remove`."""
     configured = database_access.settings_of(arguments)
     database_access.write(configured, _remove(arguments.email, arguments.key))
     if arguments.json:

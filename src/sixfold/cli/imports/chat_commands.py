@@ -27,12 +27,10 @@ _Chats = Sequence[tuple[str, ImportedChat]]
 
 
 def import_chatgpt(arguments: argparse.Namespace) -> None:
-    """Run `import chatgpt`."""
     _run(arguments, _read(chatgpt.read, arguments.file), arguments.account)
 
 
 def import_openwebui(arguments: argparse.Namespace) -> None:
-    """Run `import openwebui`."""
     export = _read(openwebui.read, arguments.file)
     if not export.users and not arguments.account:
         raise CommandError("An export of chats has no users: add --account EMAIL, the account of the chats")

@@ -23,7 +23,6 @@ def add(
     new_group: Callable[[Group, str, str], Group],
     command: Callable[..., argparse.ArgumentParser],
 ) -> None:
-    """Add the group `import` with its commands."""
     group = new_group(commands, "import", "take over configuration and chats of other programs")
     litellm = command(
         group,

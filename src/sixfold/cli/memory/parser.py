@@ -12,7 +12,6 @@ Group = Any
 
 
 def add(group: Group, command: CommandFactory, client: Callable[[argparse.ArgumentParser], None]) -> None:
-    """Add the commands of the `memory` group."""
     for add_one in (
         *(_search, _context, _answer, _read, _write, _edit, _tag, _link, _list),
         *(_remember, _forget, _import, _export, _sync),

@@ -163,7 +163,6 @@ class _LogLines:
         """Do nothing: the lines are part of the run."""
 
     def ended(self, run: Document) -> None:
-        """Print the run with its lines."""
         _put(_run(run))
 
     def fault(self, fault: str) -> None:

@@ -19,7 +19,6 @@ from sixfold.core.database import Transaction, Value
 
 
 def create(arguments: argparse.Namespace) -> None:
-    """Run `organization create`."""
     name = arguments.name
 
     def work() -> Transaction[str]:
@@ -30,7 +29,6 @@ def create(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Run `organization show`."""
     record = database_access.read(database_access.settings_of(arguments), _record(arguments.organization))
     if arguments.json:
         put_json(record)
@@ -50,7 +48,6 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def list_members(arguments: argparse.Namespace) -> None:
-    """Run `member list`."""
     record = database_access.read(database_access.settings_of(arguments), _record(arguments.organization))
     if arguments.json:
         put_json({"members": record["members"]})
@@ -59,7 +56,6 @@ def list_members(arguments: argparse.Namespace) -> None:
 
 
 def budget(arguments: argparse.Namespace) -> None:
-    """Run `organization budget`."""
     changed = _budgets(arguments)
 
     def work() -> Transaction[None]:
@@ -74,8 +70,6 @@ def budget(arguments: argparse.Namespace) -> None:
 
 
 def transfer(arguments: argparse.Namespace) -> None:
-    """Run `organization transfer`."""
-
     def work() -> Transaction[None]:
         member = yield from _member(arguments.organization, arguments.email)
         yield from organizations.transfer(member.account_id, member.id, arguments.name)
@@ -85,8 +79,6 @@ def transfer(arguments: argparse.Namespace) -> None:
 
 
 def add(arguments: argparse.Namespace) -> None:
-    """Run `member add`."""
-
     def work() -> Transaction[Member]:
         account = yield from accounts.by_email(arguments.organization)
         person = yield from accounts.by_email(arguments.email)
@@ -98,8 +90,6 @@ def add(arguments: argparse.Namespace) -> None:
 
 
 def invite(arguments: argparse.Namespace) -> None:
-    """Run `member invite`."""
-
     def work() -> Transaction[NewInvitation]:
         account = yield from accounts.by_email(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
@@ -112,7 +102,6 @@ def invite(arguments: argparse.Namespace) -> None:
 
 
 def change(arguments: argparse.Namespace) -> None:
-    """Run `member change`."""
     changed = _budgets(arguments)
 
     def work() -> Transaction[None]:
@@ -130,8 +119,6 @@ def change(arguments: argparse.Namespace) -> None:
 
 
 def remove(arguments: argparse.Namespace) -> None:
-    """Run `member remove`."""
-
     def work() -> Transaction[None]:
         member = yield from _member(arguments.organization, arguments.email)
         yield from members.remove(member.account_id, member.id)
@@ -145,7 +132,6 @@ def remove(arguments: argparse.Namespace) -> None:
 
 
 def create_team(arguments: argparse.Namespace) -> None:
-    """Run `team create`."""
     changed = _budgets(arguments)
 
     def work() -> Transaction[Team]:
@@ -157,7 +143,6 @@ def create_team(arguments: argparse.Namespace) -> None:
 
 
 def budget_team(arguments: argparse.Namespace) -> None:
-    """Run `team budget`."""
     changed = _budgets(arguments)
 
     def work() -> Transaction[None]:
@@ -170,8 +155,6 @@ def budget_team(arguments: argparse.Namespace) -> None:
 
 
 def remove_team(arguments: argparse.Namespace) -> None:
-    """Run `team remove`."""
-
     def work() -> Transaction[None]:
         account = yield from accounts.by_email(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
@@ -182,7 +165,6 @@ def remove_team(arguments: argparse.Namespace) -> None:
 
 
 def key_team(arguments: argparse.Namespace) -> None:
-    """Run `team key`."""
     changed = _budgets(arguments)
 
     def work() -> Transaction[NewKey]:

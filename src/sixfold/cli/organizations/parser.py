@@ -17,7 +17,6 @@ def add(
     new_group: Callable[[Group, str, str], Group],
     command: Callable[..., argparse.ArgumentParser],
 ) -> None:
-    """Add the groups with their commands."""
     _organization(new_group(commands, "organization", "manage organizations, which own a balance"), command)
     _member(new_group(commands, "member", "manage the members of an organization"), command)
     _team(new_group(commands, "team", "manage the teams of an organization"), command)

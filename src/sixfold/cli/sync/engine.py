@@ -131,7 +131,6 @@ class FolderSync:
             self._problem(f"{file.path if file is not None else slug}: {error.strerror or error}")
 
     def _send(self, slug: str, file: LocalSide | None, known: SyncedFile | None) -> None:
-        """Send a change of the folder to the memory."""
         if file is None:
             if known is not None:
                 self._remote.remove(slug, known.version)
@@ -274,7 +273,6 @@ class FolderSync:
     # -- the folder ------------------------------------------------------------------------------
 
     def _scan(self) -> dict[str, LocalSide]:
-        """Return the files of the folder by slug."""
         files: dict[str, LocalSide] = {}
         settings = itertools.chain(
             self._folder.glob(paths.SETTINGS), sorted(self._folder.glob(f"*/{paths.SETTINGS}"))

@@ -33,7 +33,6 @@ class EventSplitter:
 
 
 def data(events: bytes) -> Iterator[bytes]:
-    """Yield the data of each event."""
     for line in events.split(b"\n"):
         if line.startswith(b"data:"):
             value = line[5:].strip()

@@ -53,7 +53,6 @@ class GradioServer:
         return config, _object(await self._json("GET", f"{self.prefix}/info"))
 
     async def upload(self, path: Path, name: str) -> str:
-        """Upload a file and return its path in the application."""
         content = await asyncio.to_thread(path.read_bytes)
         paths = await self._json("POST", f"{self.prefix}/upload", files={"files": (name, content)})
         if not isinstance(paths, list) or not paths or not isinstance(paths[0], str):
@@ -93,7 +92,6 @@ class GradioServer:
                     yield message
 
     async def cancel(self, function: int, session: str, event: str) -> None:
-        """Cancel a run."""
         body = {"fn_index": function, "session_hash": session, "event_id": event}
         await self._json("POST", f"{self.prefix}/cancel", document=body)
 

@@ -28,7 +28,6 @@ class RecordKind:
     contents: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def lines(self, record_ids: Sequence[str]) -> Transaction[list[SegmentLine]]:
-        """Return the lines of records for the archive."""
         lines: list[SegmentLine] = []
         for table, query in self.contents.items():
             rows = yield from many(query, ids=json.dumps(record_ids))

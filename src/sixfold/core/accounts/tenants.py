@@ -13,9 +13,7 @@ class Owned(Protocol):
     """A principal, or something that one has created."""
 
     @property
-    def account_id(self) -> str:
-        """The account."""
-        ...
+    def account_id(self) -> str: ...
 
     @property
     def keyless(self) -> bool:

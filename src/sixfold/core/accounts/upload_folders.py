@@ -36,7 +36,6 @@ def create(tenant: Tenant) -> Transaction[str]:
 
 
 def find(name: str) -> Transaction[UploadFolder | None]:
-    """Return the folder with a name, or None."""
     row = (yield from one("upload_folder", name=name)) if _NAME.fullmatch(name) else None
     if row is None:
         return None

@@ -118,7 +118,6 @@ class ClaimedLine(msgspec.Struct, frozen=True):
 
 
 def claimed(row: Row) -> ClaimedLine:
-    """Build a line from a row."""
     return ClaimedLine(**{name: row[name] for name in ClaimedLine.__struct_fields__})
 
 

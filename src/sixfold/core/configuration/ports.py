@@ -85,9 +85,7 @@ class ServerProbe:
 class ConfigurationService(Protocol):
     """Reads and changes the entries; a change is in force on this server when it returns."""
 
-    async def view(self) -> ConfigurationView:
-        """Return the configuration that is in force."""
-        ...
+    async def view(self) -> ConfigurationView: ...
 
     async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
         """Set an entry; raises `BadRequest` with one sentence for one that is not valid, and sets nothing."""
@@ -136,9 +134,7 @@ class KeyCheck:
 class ProviderKeyService(Protocol):
     """Reads, checks and changes provider keys; keys in the environment or sixfold.toml cannot be changed."""
 
-    async def view(self) -> tuple[ProviderView, ...]:
-        """Return all providers."""
-        ...
+    async def view(self) -> tuple[ProviderView, ...]: ...
 
     async def set(self, actor: Principal, provider: str, key: str) -> KeyCheck:
         """Store a key unless the provider refuses it; raises `InvalidInput`, `NotFound`."""

@@ -31,7 +31,6 @@ class ResponseCache(Generic[T]):
         self._bytes = 0
 
     def get(self, request: GatewayRequest) -> T | None:
-        """Return the cached response to a request, or None."""
         key = _key(request)
         entry = self._entries.get(key)
         if entry is None:

@@ -93,5 +93,4 @@ def guess_capabilities(name: str) -> frozenset[str]:
 
 
 def guess_model(name: str, *, loaded: bool = False) -> ServedModel:
-    """Return a model with guessed capabilities."""
     return ServedModel(name, guess_capabilities(name), loaded)

@@ -146,7 +146,6 @@ class ChatResponse:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 

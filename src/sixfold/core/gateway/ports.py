@@ -96,9 +96,7 @@ class WireProtocol(Protocol):
         """Return a response's usage and length in characters; raises `ValueError` if it is invalid."""
         ...
 
-    def parse_error(self, body: bytes) -> UpstreamRejection:
-        """Parse an error response."""
-        ...
+    def parse_error(self, body: bytes) -> UpstreamRejection: ...
 
     def scanner(self) -> UsageScanner:
         """Return a scanner for a stream that is passed on."""
@@ -279,10 +277,6 @@ class FilterableStream(Protocol):
     raw: bool
     filter: StreamFilter | None
 
-    def blocks(self) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a `raw` stream."""
-        ...
+    def blocks(self) -> AsyncGenerator[bytes]: ...
 
-    def events(self) -> AsyncGenerator[Event]:
-        """Yield the events of a stream that is not `raw`."""
-        ...
+    def events(self) -> AsyncGenerator[Event]: ...

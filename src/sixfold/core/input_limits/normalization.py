@@ -27,7 +27,6 @@ Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 
 def normalized(form: Form, text: str) -> str:
-    """Return the text in a normalization form."""
     if len(text) > _SHORT and not text.isascii():
         likely, exact = _long_runs()
         text = likely.sub(lambda run: exact.sub(_DIVIDED, run[0]), text)

@@ -93,7 +93,6 @@ class NamedFile:
 
     @classmethod
     def of(cls, row: Row) -> NamedFile:
-        """Build a named file from a row."""
         return cls(row["name"], row["blob"], row["content_type"], row["size"], row["created_at"])
 
 
@@ -176,7 +175,6 @@ class MediaService:
 
     @property
     def blobs(self) -> BlobStore:
-        """The blob store."""
         return self._blobs
 
     # -- inputs ----------------------------------------------------------------------------------

@@ -66,7 +66,6 @@ class ThumbnailStore:
         return await self._blobs.put(key, data, content_type=MEDIA_TYPE)
 
     async def delete(self, blob: str) -> None:
-        """Delete the copies of a blob."""
         for width in WIDTHS:
             await self._blobs.delete(_key(blob, width))
 

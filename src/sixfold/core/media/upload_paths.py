@@ -34,7 +34,6 @@ def reserve(path: str | None, prediction_id: str) -> Transaction[None]:
 
 
 def mark_stored(prediction_id: str) -> Transaction[None]:
-    """Mark the file of a prediction as stored."""
     yield Query("upload_path_stored", {"writer": prediction_id})
 
 

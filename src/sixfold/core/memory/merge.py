@@ -89,7 +89,6 @@ def has_marks(text: str) -> bool:
 
 
 def texts(base: str, mine: str, theirs: str) -> MergeResult:
-    """Merge two edits of `base`."""
     old, left, right = diff.lines(base), diff.lines(mine), diff.lines(theirs)
     parts: list[MergePart] = []
     spans = [*_shared_spans(old, left, right), _Span((len(old), len(left), len(right)), 0)]

@@ -263,7 +263,6 @@ def past(arguments: Arguments) -> int | None:
 
 
 def parse_search(arguments: Arguments) -> SearchRequest:
-    """Return the search request of the arguments of `search`."""
     return SearchRequest(
         query=arguments["query"],
         limit=arguments["limit"],
@@ -280,7 +279,6 @@ def parse_search(arguments: Arguments) -> SearchRequest:
 
 
 def parse_page(arguments: Arguments) -> PageWrite:
-    """Return the page of the arguments of `write`."""
     return PageWrite(
         slug=slugs.normalize(arguments["slug"]),
         body=arguments["body"],
@@ -294,7 +292,6 @@ def parse_page(arguments: Arguments) -> PageWrite:
 
 
 def parse_filter(arguments: Arguments) -> PageFilter:
-    """Return the filter of the arguments of `list`."""
     after = moment(arguments, "updated_after")
     result = PageFilter(
         tag=arguments["tag"] or "",

@@ -133,7 +133,6 @@ def _names(
 
 
 def of(page: MemoryPage) -> PageDraft:
-    """Return the draft of a page as it is."""
     return PageDraft(
         page.slug, page.title, page.head, page.body, page.type, page.tags, page.collections, page.path
     )

@@ -72,7 +72,6 @@ class FoundPage:
 
 
 def of(row: Row) -> MemoryPage:
-    """Return the page of a row."""
     return MemoryPage(
         id=row["id"],
         account_id=row["account_id"],

@@ -54,7 +54,6 @@ def _past(caller: Caller, slug: str, as_of: int) -> Transaction[MemoryPage]:
 
 
 def _of_version(row: Row) -> MemoryPage:
-    """Return the page of a version's row."""
     return pages.of(
         {
             **row,
@@ -104,7 +103,6 @@ def backlinks(
 def leading_to(
     caller: Caller, slug: str, as_of: int | None, limit: int, after: tuple[str, str]
 ) -> Transaction[tuple[Backlink, ...]]:
-    """Return the backlinks of the page at a slug."""
     view = yield from page(caller, slug, as_of)
     return (yield from backlinks(caller, view, limit, after))
 
@@ -118,7 +116,6 @@ def get_neighbourhood(caller: Caller, slug: str, route: LinkPath) -> Transaction
 def get_timeline(
     caller: Caller, slug: str, as_of: int | None, limit: int, cursor: str | None
 ) -> Transaction[timeline.TimelineEvent]:
-    """Return the timeline of the page at a slug."""
     view = yield from page(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
     return (yield from timeline.of_page(view.page, limit, cursor, moment))

@@ -231,7 +231,6 @@ def brief(result: MemoryPage, base_url: str) -> PageOfListSchema:
 
 
 def row(result: Row, base_url: str) -> PageOfListSchema:
-    """Return a page of a list."""
     return {
         "id": result["id"],
         "slug": result["slug"],
@@ -259,7 +258,6 @@ def glance(result: Row) -> dict[str, Any]:
 
 
 def link(result: Link) -> LinkSchema:
-    """Return a link."""
     return {
         "to": result.target,
         "type": result.type,
@@ -290,7 +288,6 @@ def _evidence(result: Link | Backlink) -> str | None:
 
 
 def entry(result: TimelineEntry) -> TimelineEntrySchema:
-    """Return an entry of a timeline."""
     return {
         "date": result.date,
         "summary": result.summary,
@@ -340,7 +337,6 @@ def walk(result: GraphWalk) -> WalkSchema:
 
 
 def answer(result: SearchResult, base_url: str) -> FoundSchema:
-    """Return the result of a search."""
     return {
         "results": [_hit(hit, base_url) for hit in result.hits],
         "mode": result.mode,

@@ -94,7 +94,6 @@ class MemoryService:
         return _by_name(part(rows, limit, "slug"))
 
     async def links(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[Link, ...]:
-        """List the links of a page."""
         return (await self.read(caller, slug, as_of)).links
 
     async def backlinks(
@@ -135,7 +134,6 @@ class MemoryService:
         return current, part(rows, limit, "version")
 
     async def version(self, caller: Caller, slug: str, number: int) -> MemoryPage:
-        """Return a page at one of its versions."""
         return await self.database.read(queries.version(caller, slugs.normalize(slug), number))
 
     async def version_file(self, caller: Caller, slug: str, number: int) -> str:

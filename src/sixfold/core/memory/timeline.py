@@ -44,7 +44,6 @@ def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: in
 
 
 def add(caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int) -> Transaction[None]:
-    """Add entries to the timeline of a page."""
     yield from _put(caller, [_row(page, entry, "api") for entry in entries], moment)
 
 

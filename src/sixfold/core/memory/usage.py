@@ -76,6 +76,5 @@ def _check(noun: str, present: int, added: int, most: int) -> None:
 
 
 def of(account_id: str) -> Transaction[MemoryUsage]:
-    """Return the usage of an account."""
     row = yield from one("memory_used", account_id=account_id)
     return MemoryUsage(row["used"], row["plan"]) if row is not None else MemoryUsage(0, "free")

@@ -52,7 +52,6 @@ class DurationEstimator:
         return (model, engine) in self._averages
 
     def average(self, model: str, engine: str) -> DurationSample:
-        """Return the average durations."""
         return self._averages.get((model, engine), DurationSample())
 
     def until_end(self, model: str, engine: str, rounds: int, *, cold: bool) -> float:

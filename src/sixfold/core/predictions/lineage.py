@@ -44,7 +44,6 @@ class Lineage:
 
 
 def get(prediction: Prediction) -> Transaction[Lineage]:
-    """Return the lineage of a prediction."""
     sources: list[LineageSource] = []
     for name, blob in sorted(prediction.task.files.items()):
         row = yield from _source_row(prediction, blob)

@@ -115,5 +115,4 @@ def entry(prediction: Prediction, charge: str | None) -> LedgerEntry:
 
 
 def to_json(prediction: Prediction) -> list[ReceiptStepSchema]:
-    """Return the receipt as JSON."""
     return [step.to_json() for step in steps(prediction)]

@@ -40,7 +40,6 @@ class RunWaiters:
             await asyncio.wait(set(self._patient), timeout=seconds)
 
     def stop(self) -> None:
-        """End all waits."""
         self._over.set()
 
     async def wait(

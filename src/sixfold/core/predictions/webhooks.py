@@ -180,7 +180,6 @@ class WebhookOutbox:
         await self._database.write(one("outbox_sweep", before=moment - self.schedule.life_us), durable=False)
 
     async def _send_in_order(self, messages: list[Row]) -> None:
-        """Send the messages of one prediction in their order."""
         for message in messages:
             error, final = await self._send(message)
             age = int(message["now"]) - int(message["created_at"])

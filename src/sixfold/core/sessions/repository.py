@@ -76,7 +76,6 @@ class SessionRecord:
 
     @classmethod
     def of(cls, row: Row) -> SessionRecord:
-        """Return the session of a database row."""
         values = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
         return cls(
             **values, inputs=json_decoding.decode_whole(row["inputs"]), state=SessionState(row["state"])

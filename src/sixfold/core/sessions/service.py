@@ -131,7 +131,6 @@ class SessionService:
 
     @property
     def running(self) -> tuple[SessionRunner, ...]:
-        """Return the sessions that run on this server."""
         return tuple(self._running.values())
 
     # -- requests --------------------------------------------------------------------------------

@@ -81,7 +81,6 @@ class Share:
 
     @classmethod
     def of(cls, row: Row) -> Share:
-        """Build a share from a row."""
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         for name in ("has_inputs", "is_indexed"):
             values[name] = bool(row[name])
@@ -194,7 +193,6 @@ def opened(token: str) -> Transaction[Share]:
 
 
 def count_view(share: Share) -> Transaction[None]:
-    """Count a view."""
     yield Query("share_viewed", {"id": share.id})
 
 

@@ -30,7 +30,6 @@ def build(
     limits: VectorStoreLimits,
     new_index: Callable[[], Index],
 ) -> VectorStoreParts:
-    """Return the vector stores of a database."""
     return VectorStoreParts(
         VectorStores(database, limits),
         VectorStoreIngestion(database, files, reader, limits),

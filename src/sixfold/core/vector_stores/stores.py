@@ -145,7 +145,6 @@ class VectorStores:
         return await self._database.write(_add(tenant, self.limits, store_id, files, batch=batch))
 
     async def file(self, tenant: Tenant, store_id: str, file_id: str) -> VectorStoreFile:
-        """Return a file of a store."""
         return await self._database.read(_file(tenant, store_id, file_id))
 
     async def files(
@@ -171,7 +170,6 @@ class VectorStores:
         return await self._database.read(_chunks(tenant, store_id, file_id, position, limit))
 
     async def batch(self, tenant: Tenant, store_id: str, batch_id: str) -> VectorStoreBatch:
-        """Return a batch."""
         return await self._database.read(_batch(tenant, store_id, batch_id))
 
     async def cancel(self, tenant: Tenant, store_id: str, batch_id: str) -> VectorStoreBatch:
@@ -308,7 +306,6 @@ def _files(tenant: Tenant, store_id: str, status: str, batch_id: str) -> Transac
 
 
 def file_of(row: Row) -> VectorStoreFile:
-    """Return the file of a row."""
     values: dict[str, Any] = {name: row[name] for name in VectorStoreFile.__struct_fields__}
     values["attributes"] = _decode(row["attributes"])
     return VectorStoreFile(**values)

@@ -98,7 +98,6 @@ class WorkerPool:
         return sum(1 for slot in self.slots if slot.usable) < (self.engine.concurrency or slot_count)
 
     def hardware_names(self) -> tuple[str, ...]:
-        """Return the hardware names of its workers."""
         return tuple(dict.fromkeys(slot.hardware for slot in self.slots))
 
     async def wait_for_start(self, slot: WorkerSlot) -> WorkerSlot:

@@ -115,7 +115,6 @@ class GraphFiles:
         return self._media
 
     def outcomes(self, tenant: Tenant) -> NodeOutputCache:
-        """Return the node output cache of a tenant."""
         return NodeOutputCache(self._database, self._media, tenant)
 
     async def put(self, run: Run, name: StoredName, source: MediaSource) -> None:

@@ -51,7 +51,6 @@ class Workflow:
 
     @property
     def model(self) -> str:
-        """Return the name of its model."""
         return PREFIX + self.slug
 
     @property

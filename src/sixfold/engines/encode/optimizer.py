@@ -151,7 +151,6 @@ def _resize(layer: Pixels, size: tuple[int, int]) -> Pixels:
 
 
 def _encoder(image: DecodedImage, width: int, quality: int) -> SimilarEncoder:
-    """Return the encoder of an image at a width."""
     size = (width, max(1, round(image.height * width / image.width)))
     rgb, alpha = image.rgb, image.alpha
     if size != (image.width, image.height):

@@ -48,7 +48,6 @@ class SimilarEncoder:
         self._jpeg = self._encode("jpeg", quality)
 
     def encode(self, format_: str) -> EncodedImage:
-        """Return the image in a format."""
         if format_ == "jpeg":
             return self._jpeg
         if format_ == _LOSSLESS:

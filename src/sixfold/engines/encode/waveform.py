@@ -34,7 +34,6 @@ def draw(pieces: Iterable[Array], samples: int, width: int) -> Array:
 
 
 def _measure(pieces: Iterable[Array], samples: int, count: int) -> tuple[Array, Array]:
-    """Return the peak and the mean power of each bar."""
     peaks, powers, counts = np.zeros(count), np.zeros(count), np.zeros(count)
     position = 0
     for piece in pieces:

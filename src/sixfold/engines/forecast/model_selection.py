@@ -179,7 +179,6 @@ class _Fitter:
         self._sets: dict[str, Any] = {}
 
     def forecast(self, model: Candidate, values: Values, horizon: int) -> SelectedForecast:
-        """Return the forecast of a model."""
         if isinstance(model, ArimaModel):
             return SelectedForecast(*model.forecast(values, horizon))
         start = self._sets.get(model.name)

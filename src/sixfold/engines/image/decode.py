@@ -64,12 +64,10 @@ class DecodedImage:
 
     @property
     def width(self) -> int:
-        """Width in pixels."""
         return self.rgb.shape[1]
 
     @property
     def height(self) -> int:
-        """Height in pixels."""
         return self.rgb.shape[0]
 
 

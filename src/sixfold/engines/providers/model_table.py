@@ -269,5 +269,4 @@ def prompt_template(model: str) -> str:
 
 
 def capabilities() -> Mapping[str, tuple[str, ...]]:
-    """Return the capabilities of the table by provider."""
     return {name: tuple(row) for name, row in _table().items() if name not in ("looks", "voices")}

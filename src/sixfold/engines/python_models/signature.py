@@ -100,7 +100,6 @@ def _choices_row(name: str, values: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _marker_fields(mark: Any) -> dict[str, Any]:
-    """Return the fields of one `Annotated` marker."""
     if isinstance(mark, str):
         return {"description": mark}
     if isinstance(mark, model_api.Media):

@@ -42,7 +42,6 @@ def variances(model: Path) -> Values:
 
 
 def means(model: Path) -> Values:
-    """Return the means of a model."""
     return read(model / "means")[1]
 
 

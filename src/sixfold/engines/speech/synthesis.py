@@ -59,7 +59,6 @@ def record(
 def _with_pauses(
     request: SpeechRequest, speak: Callable[[str], Wave], rate: int, progress: Callable[[float], None]
 ) -> Iterator[Wave]:
-    """Yield the processed sentences with pauses."""
     edge, pause = (
         np.zeros(max(0, round((seconds / request.speed - post_processing.TAIL_SECONDS) * rate)), np.float32)
         for seconds in (_EDGE_SECONDS, _PAUSE_SECONDS)

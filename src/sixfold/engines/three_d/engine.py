@@ -60,7 +60,6 @@ class ReliefEngine:
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return a GLB with a closed mesh."""
         inputs = task.inputs
         resolution = int(inputs.get("resolution") or _RESOLUTION)
         max_faces = int(inputs.get("decimation_target") or _FACES)
@@ -120,7 +119,6 @@ def _smooth_mesh(mesh_subject: MeshSubject, cells: int) -> MeshPart:
 
 
 def _resize(mesh_subject: MeshSubject, cells: int) -> MeshSubject:
-    """Return the subject at a size of `cells`."""
     size = (cells, cells)
     small, rgb, near = (
         cv2.resize(values, size, interpolation=cv2.INTER_AREA)

@@ -194,7 +194,6 @@ def _fit_outline(nodes: Array, outline: Array, edges: Array, inside: Array, coun
 
 
 def _sample(nodes: Array, values: Array) -> Array:
-    """Return the values of a map at nodes."""
     side = np.float32(len(values))
     x, y = (np.ascontiguousarray(nodes[:, axis] * side - 0.5, np.float32) for axis in (0, 1))
     samples = np.empty(len(nodes), np.float32)

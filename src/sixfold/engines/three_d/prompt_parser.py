@@ -127,7 +127,6 @@ def _part(bodies: Sequence[PrimitiveBody], surface: Material, center: Array) -> 
 
 
 def material(paint: str) -> Material:
-    """Return the material of a paint."""
     row = _table()["paints"][paint]
     red, green, blue = (int(row["color"][at : at + 2], 16) / 255 for at in (0, 2, 4))
     return Material(

@@ -45,7 +45,6 @@ class MeshSubject:
 
     @property
     def side(self) -> int:
-        """The side of the square in pixels."""
         return self.rgb.shape[0]
 
 

@@ -95,7 +95,6 @@ class VideoReader:
             raise UnusableInput("The video has no readable frame")
 
     def close(self) -> None:
-        """Close the file."""
         self._container.close()
 
     def at(self, second: float) -> Any:
@@ -253,7 +252,6 @@ class AudioTrack:
             self._container.seek(round((begin + first) * 1_000_000), backward=True)
 
     def close(self) -> None:
-        """Close the file."""
         self._container.close()
 
     def at_end(self) -> bool:

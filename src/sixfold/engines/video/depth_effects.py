@@ -67,7 +67,6 @@ class OnnxDepthEngine:
 
 
 def run(task: Task, context: Context, estimator: DepthEstimator, quality: Quality) -> Result:
-    """Run a depth task with an estimator."""
     path = task.files.get("image") or task.files.get("image_url")
     if path is None:
         raise EngineError("`image` is required.")

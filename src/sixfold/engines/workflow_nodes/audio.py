@@ -31,12 +31,10 @@ def load(_context: NodeContext, audio: Any) -> tuple[AudioValue | None]:
 
 
 def save_flac(context: NodeContext, audio: Any, filename_prefix: str) -> NodeResult:
-    """Save audio as FLAC."""
     return NodeResult(artifacts=(_artifact(context, audio, "flac", filename_prefix),))
 
 
 def save_mp3(context: NodeContext, audio: Any, filename_prefix: str, **_: Any) -> NodeResult:
-    """Save audio as MP3."""
     return NodeResult(artifacts=(_artifact(context, audio, "mp3", filename_prefix),))
 
 

@@ -60,7 +60,6 @@ class HostedNodes:
         return (self.request(inputs),)
 
     async def run(self, context: NodeContext, **inputs: Any) -> NodeResult:
-        """Run the child prediction and return the node's outputs."""
         ready = {name: await asyncio.to_thread(_sendable, context, value) for name, value in inputs.items()}
         child = await context.child(self.request(ready))
         return await asyncio.to_thread(self.convert, context, child, inputs)

@@ -209,7 +209,6 @@ def from_batch(_context: NodeContext, image: Any, batch_index: int, length: int)
 def empty(
     _context: NodeContext, width: int, height: int, batch_size: int = 1, color: int = 0
 ) -> tuple[Frames]:
-    """Return images of one color."""
     check_size(batch_size, width, height, 3)
     rgb = np.array([color >> 16 & 255, color >> 8 & 255, color & 255], np.float32) / np.float32(255)
     return (np.broadcast_to(rgb, (batch_size, height, width, 3)).copy(),)
@@ -219,7 +218,6 @@ def empty(
 
 
 def invert(_context: NodeContext, image: Any) -> tuple[Frames]:
-    """Invert the colors."""
     return (1 - frames(image),)
 
 

@@ -37,18 +37,15 @@ def from_color(_context: NodeContext, image: Any, color: int) -> tuple[Mask]:
 
 
 def solid(_context: NodeContext, value: float, width: int, height: int) -> tuple[Mask]:
-    """Return a mask of one value."""
     check_size(width, height)
     return (np.full((1, height, width), value, np.float32),)
 
 
 def invert(_context: NodeContext, mask: Any) -> tuple[Mask]:
-    """Invert a mask."""
     return (1 - _mask(mask),)
 
 
 def crop(_context: NodeContext, mask: Any, x: int, y: int, width: int, height: int) -> tuple[Mask]:
-    """Crop a mask."""
     return (_mask(mask)[:, y : y + height, x : x + width],)
 
 

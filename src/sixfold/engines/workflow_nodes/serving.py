@@ -86,7 +86,6 @@ class _Run:
         await self._session.close(ended=True)
 
     def handle(self, frame: NodeFrame) -> None:
-        """Handle one frame."""
         fields = frame.payload
         match fields["kind"]:
             case "run":

@@ -24,7 +24,6 @@ _METHODS = {"default": 4, "fastest": 0, "slowest": 6}
 
 
 def load(_context: NodeContext, file: NodeFile) -> tuple[VideoValue]:
-    """Load a video file."""
     return (VideoValue(file),)
 
 

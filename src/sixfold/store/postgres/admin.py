@@ -211,7 +211,6 @@ class PostgresLoader:
         self._whole = True
 
     def stored(self, row: Row) -> Row:
-        """Return a row as the database stores it."""
         return without_nul(row)
 
     def snapshot(self) -> AbstractContextManager[TableReader]:

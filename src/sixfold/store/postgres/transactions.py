@@ -79,7 +79,6 @@ class TransactionJob:
             raise RunSeparately
 
     def fail(self, error: BaseException) -> None:
-        """End the transaction with an error."""
         self.query, self.error = None, error
 
 

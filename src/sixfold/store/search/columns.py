@@ -68,7 +68,6 @@ class FreeList:
         return self._next - 1
 
     def give_back(self, place: int) -> None:
-        """Release a place."""
         self._free.append(place)
 
 
@@ -81,7 +80,6 @@ class SharedBuffer:
         self.count = 0  # allocated rows
 
     def of(self, page: int) -> Sequence[int]:
-        """Return the rows of a page."""
         return self._of.get(page, ())
 
     def fit(self, page: int, count: int) -> tuple[Sequence[int], Sequence[int]]:

@@ -44,7 +44,6 @@ class FolderOrder:
         self._join(place, row[at + 1] if at + 1 < len(row) else NOBODY)
 
     def remove(self, place: int) -> None:
-        """Remove a page from the order of its folder."""
         folder = slugs.parent(self._slugs[place])
         row = self._series[folder]
         del row[bisect_left(row, self._key(place), key=self._key)]

@@ -95,7 +95,6 @@ class IndexedPages:
         self.link(page_id, ())
 
     def place(self, page_id: str) -> int | None:
-        """Return the place of a page, or None."""
         return self._place.get(page_id)
 
     def remove(self, page_id: str) -> None:
@@ -210,7 +209,6 @@ class IndexedPages:
     # -- reading ---------------------------------------------------------------------------------
 
     def labelled(self, kind: Label, name: str) -> Places:
-        """Return the places of the pages with a label."""
         return self.labels.places(f"{kind} {name}")
 
     def having(self, kind: Label, names: Iterable[str]) -> Flags:
@@ -225,7 +223,6 @@ class IndexedPages:
         return self._passages.of(place)
 
     def neighbours(self, place: int) -> Sequence[int]:
-        """Return the places linked from or to a place."""
         page_id = self.page_ids[place]
         targets, sources = self._targets.get(page_id), self._sources.get(page_id)
         if not targets and not sources:
@@ -234,7 +231,6 @@ class IndexedPages:
         return [self._place[other] for other in ids if other in self._place]
 
     def __len__(self) -> int:
-        """Number of pages."""
         return len(self._place)
 
     @property

@@ -154,7 +154,6 @@ class SqliteLoader:
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def stored(self, row: Row) -> Row:
-        """Return a row as the database stores it."""
         return row
 
     def snapshot(self) -> SqliteSnapshot:

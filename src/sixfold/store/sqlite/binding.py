@@ -45,7 +45,6 @@ class SqliteBinder:
         self._known: dict[str, BoundStatement] = {}
 
     def __call__(self, sql: str) -> BoundStatement:
-        """Return the translated statement."""
         bound = self._known.get(sql)
         if bound is None:
             bound = self._known[sql] = BoundStatement(sql)

@@ -33,7 +33,6 @@ class AccountDataPages:
         self._export_attempts = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
     async def show(self, request: Request) -> Response:
-        """Show the forms for export and deletion."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
@@ -67,7 +66,6 @@ class AccountDataPages:
         return response
 
     async def cancel_deletion(self, request: Request) -> Response:
-        """Cancel the deletion of the account."""
         session, _form = await forms.read_with_session(request, self._services.sessions)
         await self._services.database.write(deletion.reopen(session.account.id))
         return RedirectResponse(PATH, 303)

@@ -116,7 +116,6 @@ class KeysPage:
         return await self._render(session, new_key)
 
     async def revoke(self, request: Request) -> Response:
-        """Revoke a key of the account."""
         session, _form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
         account_keys = await self._services.database.read(keys.of_account(session.account.id))

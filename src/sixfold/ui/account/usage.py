@@ -141,7 +141,6 @@ def _key_names(account_id: str) -> Transaction[dict[str, str]]:
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its CSV."""
     page = UsagePage(services, pages)
     return (
         RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),

@@ -80,7 +80,6 @@ class EntryForms:
         return RedirectResponse(self._path, 303)
 
     def route(self, name: str, handler: PageHandler) -> RouteEntry:
-        """Return the route of a form."""
         return RouteEntry(
             f"{self._path}/{name}",
             {"POST": self._auth.page(handler)},

@@ -52,7 +52,6 @@ class ModelsPage:
         self._pages = pages
 
     async def show(self, _request: Request, user: PageUser) -> Response:
-        """Show the model servers and aliases."""
         return await self.render(user)
 
     async def render(

@@ -154,7 +154,6 @@ def _by_engine(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the operator's pages."""
     admin = AdminPages(services, pages)
 
     return (

@@ -156,7 +156,6 @@ class PeopleForms:
         return _back(account_id)
 
     async def suspend(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
-        """Suspend the account."""
         reason = form.get("reason", "")
         await self.write(customers.suspend(user.principal, account_id, suspended=True, reason=reason))
         return _back(account_id)
@@ -181,7 +180,6 @@ class PeopleForms:
         return await self.pages.render_one(user, account_id, key=await self.write(create))
 
     async def revoke_key(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
-        """Revoke a key of the account."""
         await self.write(customers.revoke_key(user.principal, account_id, form.get("key_id", "")))
         return _back(account_id)
 

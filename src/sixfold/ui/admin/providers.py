@@ -50,8 +50,6 @@ class ProvidersPage:
         return None
 
     def handler(self, work: Work) -> Handler:
-        """Return the handler of a form."""
-
         async def handle(request: Request, user: PageUser) -> Response:
             provider = requests.path_value(request, "provider")
             form = await self._auth.read_form(request, user)

@@ -81,7 +81,6 @@ class AbilityCard:
 
     @property
     def section(self) -> str:
-        """Return the section of the card."""
         return self.first.section
 
     @property

@@ -261,7 +261,6 @@ def _example(descriptor: Descriptor) -> Any:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the list and the models."""
     catalog = CatalogPages(services, pages, auth)
     return (
         RouteEntry("/catalog", {"GET": catalog.show_list}, access=rights.PUBLIC),

@@ -34,7 +34,6 @@ class SessionPages:
         self._pages = pages
 
     async def show(self, request: Request, user: PageUser) -> Response:
-        """Show the page for the sessions of one model."""
         name = requests.path_value(request, "model")
         templates = self._services.templates
         if name not in templates or not templates[name].session:
@@ -77,7 +76,6 @@ class SessionPages:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and of its recordings."""
     sessions = SessionPages(services, pages)
     record = auth.script(sessions.record)
     return (

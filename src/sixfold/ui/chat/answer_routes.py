@@ -118,7 +118,6 @@ class AnswerRoutes:
         return await self._started(request, user, turn, form.model, inline=target == chat_id)
 
     async def _kept_files(self, user: PageUser, chat_id: str, item_id: str) -> tuple[AccountFile, ...]:
-        """Return the files of a message that is edited."""
         if not item_id:
             return ()
         item = await self._store.item(user.tenant, chat_id, item_id)

@@ -34,7 +34,6 @@ class ModelChoice:
 
     @property
     def label(self) -> str:
-        """The name with price and context."""
         return " · ".join(part for part in (self.title, self.context, self.price) if part)
 
 
@@ -64,7 +63,6 @@ def groups(gateway: Gateway, principal: Principal) -> tuple[ModelGroup, ...]:
 
 
 def names(choices: Sequence[ModelGroup]) -> Mapping[str, ModelChoice]:
-    """Return the choices by name."""
     return {choice.name: choice for group in choices for choice in group.models}
 
 

@@ -57,7 +57,6 @@ class ChatPages:
         self._reader = reader
 
     async def new(self, request: Request, user: PageUser) -> Response:
-        """Show the form of a new chat."""
         model = requests.query_text(request, "model", _MAX_TEXT)
         return await self.render(user, None, Composer(model), chats_before=_number(request, "chats"))
 
@@ -101,7 +100,6 @@ class ChatPages:
         return self._templates.render("chat/page.html", user.session, status=status, **values)
 
     async def rename(self, request: Request, user: PageUser) -> Response:
-        """Rename a chat."""
         form = await self._auth.read_form(request, user)
         chat_id = requests.path_value(request, "conversation_id")
         title = " ".join(form.get("title", "").split())

@@ -100,7 +100,6 @@ class RenderedTexts:
         self._chars = 0
 
     async def html(self, text: str) -> str:
-        """Return a text as HTML."""
         known = self._html.get(text)
         if known is not None:
             self._html.move_to_end(text)

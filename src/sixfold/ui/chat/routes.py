@@ -19,7 +19,6 @@ _FORM_BYTES = 16_384
 
 
 def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
-    """Return the routes of chats."""
     templates, auth = PageTemplates(apis), PageAuth(services)
     store = ChatStore(services.database, services.conversations)
     reader = ThreadReader(store, templates)

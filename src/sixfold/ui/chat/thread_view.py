@@ -107,7 +107,6 @@ class ThreadReader:
         )
 
     async def fragment(self, tenant: Tenant, chat_id: str, item_id: str) -> str:
-        """Return one message as HTML."""
         item = await self._store.item(tenant, chat_id, item_id)
         return self.text(chat_id, await self._view(item, _NO_VERSIONS))
 
@@ -126,7 +125,6 @@ class ThreadReader:
         return self._templates.text("chat/failure.html", thread=thread), thread.total
 
     def text(self, chat_id: str, view: MessageView | None) -> str:
-        """Return a message as HTML."""
         return "" if view is None else self._templates.text("chat/message.html", chat_id=chat_id, view=view)
 
     async def _view(self, item: ChatItem, known: Mapping[int, MessageVersions]) -> MessageView | None:

@@ -62,9 +62,7 @@ class LinkResolver(Protocol):
         """Return the page that a link points to."""
         ...
 
-    def image(self, path: str) -> GuideImage | None:
-        """Return an image."""
-        ...
+    def image(self, path: str) -> GuideImage | None: ...
 
     def source(self, path: str) -> str | None:
         """Return the text of a file."""

@@ -68,7 +68,6 @@ class DocsSnapshot:
         return self._groups[name]
 
     def of(self, section: str) -> list[GuidePage]:
-        """Return the pages of a section."""
         return [guide for guide in self.guides.values() if posixpath.dirname(guide.name) == section]
 
     def rendered(self, name: str) -> RenderedGuide:
@@ -173,5 +172,4 @@ class DocsRepository:
 
 @cache
 def installed() -> DocsRepository:
-    """Return the documentation of this installation."""
     return DocsRepository()

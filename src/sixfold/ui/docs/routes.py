@@ -45,7 +45,6 @@ class DocsPages:
         )
 
     async def show_guide(self, request: Request) -> Response:
-        """Show a page."""
         session = await self._services.sessions.admitted(request)
         snapshot = await asyncio.to_thread(self._repository.snapshot)
         name = requests.path_value(request, "name")
@@ -76,7 +75,6 @@ class DocsPages:
 def routes(
     services: WebServices, pages: PageTemplates, documents: Mapping[str, OpenApiDocument]
 ) -> tuple[RouteEntry, ...]:
-    """Return the routes of `/docs`."""
     docs_pages = DocsPages(services, pages, documents)
     return (
         RouteEntry("/docs", {"GET": docs_pages.show_contents}, access=rights.PUBLIC),

@@ -39,12 +39,10 @@ def _query(request: Request) -> str:
 
 
 def page_routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the route of the page."""
     show = auth.page(FindPages(services, pages).show)
     return (RouteEntry("/find", {"GET": show}, access=rights.RUN_MEMORY_READ),)
 
 
 def script_routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the route of the results for scripts."""
     results = auth.script(FindPages(services, pages).results)
     return (RouteEntry("/pages/find", {"GET": results}, access=rights.RUN_MEMORY_READ),)

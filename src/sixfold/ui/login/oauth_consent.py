@@ -123,7 +123,6 @@ def _target_name(uri: str) -> str:
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """Return the route of the consent page."""
     consent = ConsentPages(services, pages)
     return (
         RouteEntry(

@@ -40,7 +40,6 @@ class OidcLoginPages:
         self._signup = services.settings.oidc_signup == "allow"
 
     async def begin(self, request: Request) -> Response:
-        """Redirect to the provider to sign in."""
         self._services.trusted_hosts.admit(request)
         self._login.attempts.count_challenge(request)
         next_path = sessions.own_path(request.query_params.get("next", ""))

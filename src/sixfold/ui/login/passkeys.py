@@ -184,7 +184,6 @@ def _credential(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def routes(services: WebServices, login: LoginService) -> tuple[RouteEntry, ...]:
-    """Return the routes of the passkey endpoints."""
     endpoints = PasskeyPages(services, login)
     return (
         RouteEntry(

@@ -43,7 +43,6 @@ class ListQuery:
 
     @property
     def filters(self) -> dict[str, str]:
-        """Return the filters that are set."""
         filters = {"tag": self.tag, "type": self.type, "collection": self.collection}
         return {name: value for name, value in filters.items() if value}
 

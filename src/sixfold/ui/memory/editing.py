@@ -70,7 +70,6 @@ class WritePages:
     # -- the editor ------------------------------------------------------------------------------
 
     async def new(self, request: Request, user: PageUser) -> Response:
-        """Show the editor for a new page."""
         _check(user)
         query = request.query_params
         slug = query.get("slug", "").strip()[: limits.LONG_SLUG]
@@ -100,7 +99,6 @@ class WritePages:
         return _redirect(saved.page.slug)
 
     async def edit(self, request: Request, user: PageUser) -> Response:
-        """Show the editor for a page."""
         _check(user)
         view = await self._memory.read(user.caller, slug_of(request))
         _check(user, view.page)
@@ -212,7 +210,6 @@ class WritePages:
         return _redirect(saved.page.slug)
 
     async def show_move(self, request: Request, user: PageUser) -> Response:
-        """Show the forms that move and delete a page."""
         _check(user)
         view = await self._memory.read(user.caller, slug_of(request))
         _check(user, view.page)

@@ -54,7 +54,6 @@ class MemoryFilePages:
         self._folder = services.settings.data_dir / "tmp"
 
     async def form(self, request: Request, user: PageUser) -> Response:
-        """Show the import form."""
         return self._render(user)
 
     async def import_file(self, request: Request, user: PageUser) -> Response:
@@ -104,7 +103,6 @@ class MemoryFilePages:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def show_file(self, request: Request, user: PageUser) -> Response:
-        """Return the file of a page."""
         file = await self._memory.attachment(user.caller, requests.path_value(request, "slug"))
         tag = digest_of(file.blob)
         return await serve(

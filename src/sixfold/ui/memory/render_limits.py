@@ -93,7 +93,6 @@ class BoundedRenderer(RendererHTML):
         return self._joined(tokens, options, env)
 
     def renderInline(self, tokens: Sequence[Token], options: Any, env: Any) -> str:  # noqa: N802 - the base's name
-        """Return the HTML of inline tokens."""
         return self._joined(tokens, options, env)
 
     def _joined(self, tokens: Sequence[Token], options: Any, env: Any) -> str:

@@ -22,7 +22,6 @@ _MAX_ENCODED_BYTES = 6
 
 
 def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
-    """Return the routes of `/memory`."""
     pages, auth = PageTemplates(apis, formatting.FILTERS), PageAuth(services, api_keys=True)
     browsing, reading = BrowsePages(services, pages), ReadPages(services, pages)
     writing, files = WritePages(services, pages, auth), MemoryFilePages(services, pages, auth)

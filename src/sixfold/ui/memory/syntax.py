@@ -27,7 +27,6 @@ def add_rules(parser: MarkdownIt) -> None:
 
 
 def anchor(heading: str) -> str:
-    """Return the anchor of a heading."""
     return "s-" + (slugs.loosely(heading.replace("/", "-")) or "section")
 
 
@@ -118,7 +117,6 @@ def _label(text: str) -> str:
 
 
 def _tag(state: StateInline, silent: bool) -> bool:
-    """Parse `#tag`."""
     if state.src[state.pos] != "#":
         return False
     match = markdown.TAG.match(state.src, state.pos)

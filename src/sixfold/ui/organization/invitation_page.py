@@ -69,7 +69,6 @@ class InvitationPage:
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """Return the route of the page."""
     page = InvitationPage(services, pages)
     return (
         RouteEntry(PATH, {"GET": page.show, "POST": page.accept}, _FORM_BYTES, access=rights.ACCOUNT_READ),

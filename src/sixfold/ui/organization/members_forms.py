@@ -123,7 +123,6 @@ class MembersForms:
         return await self._done(organizations.set_budgets(session.account.id, day, month), "changed")
 
     async def create_team(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
-        """Create a team."""
         day, month = (members_page.amount(form.get(name, "")) for name in ("budget_day", "budget_month"))
         team = teams.create(session.account.id, form.get("name", ""), day, month)
         return await self._done(team, "changed")
@@ -135,7 +134,6 @@ class MembersForms:
         return await self._done(teams.change(session.account.id, team_id, **changes), "changed")
 
     async def remove_team(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
-        """Remove a team."""
         team_id = requests.path_value(request, "team_id")
         return await self._done(teams.remove(session.account.id, team_id), "changed")
 
@@ -182,7 +180,6 @@ def _require_fresh(session: SessionCookie) -> None:
 
 
 def routes(services: WebServices, page: MembersPage) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms."""
     own = MembersForms(services, page)
     anyone = (
         ("/account/switch", own.switch),

@@ -154,6 +154,5 @@ def _label(day: int, today: int) -> str:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the route of the wall."""
     show = auth.page(HistoryPages(services, pages).show)
     return (RouteEntry("/predictions", {"GET": show}, access=rights.RUN),)

@@ -107,7 +107,6 @@ class OutputView:
         return catalog[prediction.model].unlock(self._services.predictions.terms)
 
     def fragment(self, prediction: Prediction) -> str:
-        """Return the HTML fragment of a result."""
         return self._pages.text("predictions/result.html", **self.values(prediction))
 
 

@@ -53,7 +53,6 @@ class PredictionPages:
 def routes(
     services: WebServices, pages: PageTemplates, output_view: OutputView, auth: PageAuth
 ) -> tuple[RouteEntry, ...]:
-    """Return the route of the page."""
     predictions = PredictionPages(services, pages, output_view)
     show_prediction = auth.page(predictions.show_prediction)
     return (RouteEntry("/predictions/{prediction_id}", {"GET": show_prediction}, access=rights.RUN),)

@@ -86,7 +86,6 @@ class ProvenancePages:
         }
 
     async def _find_prediction(self, prediction_id: str, user: PageUser) -> Prediction | None:
-        """Return the prediction if it belongs to the user."""
         try:
             return await self._services.predictions.get(prediction_id, user.tenant)
         except errors.NotFound:
@@ -176,7 +175,6 @@ def _without_manifests(data: bytes, content_type: str) -> bytes:
 
 
 def page_routes(services: WebServices, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the forms that repeat a prediction."""
     pages = ProvenancePages(services)
     replay, vary = auth.page(pages.replay), auth.page(pages.vary)
     return (
@@ -186,7 +184,6 @@ def page_routes(services: WebServices, auth: PageAuth) -> tuple[RouteEntry, ...]
 
 
 def script_routes(services: WebServices, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the route that reads a dropped file."""
     read = auth.script(ProvenancePages(services).read)
     return (
         RouteEntry(

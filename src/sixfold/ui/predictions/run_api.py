@@ -198,7 +198,6 @@ class RunRoutes:
                 return b"node", event.record
 
     async def cancel(self, request: Request, user: PageUser) -> Response:
-        """Cancel a prediction."""
         prediction_id = requests.path_value(request, "prediction_id")
         prediction = await self._services.predictions.cancel(prediction_id, user.tenant)
         return responses.json({"status": str(prediction.state)})

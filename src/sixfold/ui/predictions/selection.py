@@ -117,7 +117,6 @@ def _text(values: Mapping[str, Any], name: str) -> str:
 def routes(
     services: WebServices, pages: PageTemplates, output_view: OutputView, auth: PageAuth
 ) -> tuple[RouteEntry, ...]:
-    """Return the route of the selection."""
     selection = SelectionPages(services, pages, output_view)
     handlers = {"GET": auth.page(selection.show), "POST": auth.page(selection.delete)}
     return (RouteEntry("/predictions/selection", handlers, _FORM_BYTES, access=rights.RUN),)

@@ -78,7 +78,6 @@ class SharedContents:
         }
 
     async def read(self, share: Share, path: str) -> SharedContent:
-        """Return what a share at a path shows."""
         return await self._readers[share.kind](share, path)
 
     # -- runs ------------------------------------------------------------------------------------

@@ -101,7 +101,6 @@ def _with_shares(user: PageUser, draft: ShareDraft) -> Any:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the forms and the list."""
     own = ShareForms(services, pages, auth)
     page, signed_in, run = auth.page, auth.signed_in, rights.RUN
     return (

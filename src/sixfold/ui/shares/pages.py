@@ -87,7 +87,6 @@ class SharedPages:
 def routes(
     services: WebServices, pages: PageTemplates, workflow_list: WorkflowCards | None
 ) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its files."""
     shared = SharedPages(services, pages, workflow_list)
     return (
         RouteEntry("/s/{token}", {"GET": shared.show}, access=rights.PUBLIC),

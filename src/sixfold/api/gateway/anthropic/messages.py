@@ -244,7 +244,6 @@ def usage(tokens: TokenUsage) -> dict[str, Any]:
 
 
 def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
-    """Render a message."""
     blocks = [_render_part(part) for part in answer.parts]
     return _encode(_document(answer.model or chat_call.model, request_id, blocks, answer.stop, answer.usage))
 
@@ -303,7 +302,6 @@ class _Blocks:
         return self.close() + self._start(kind, block)
 
     def delta(self, delta: Mapping[str, Any]) -> bytes:
-        """Return a delta of the open block."""
         return _event("content_block_delta", index=self._index, delta=delta)
 
     def call(self, number: int, block: Mapping[str, Any]) -> bytes:
@@ -328,7 +326,6 @@ class _Blocks:
         return output
 
     def close(self) -> bytes:
-        """Close all blocks."""
         output = b""
         while self._queued:
             output += self._next()
@@ -370,7 +367,6 @@ def _event(kind: str, **fields: Any) -> bytes:
 async def render_stream(
     events: AsyncIterator[Event], chat_call: ChatCall, request_id: str
 ) -> AsyncGenerator[bytes]:
-    """Yield the events of a message."""
     yield _event("message_start", message=_document(chat_call.model, request_id, [], None, NOTHING))
     blocks = _Blocks()
     async for event in events:

@@ -153,7 +153,6 @@ class AnthropicBatchRoutes:
         return responses.json(listed)
 
     async def show(self, request: Request) -> Response:
-        """Return a batch."""
         _, batch = await self._find(request)
         return responses.json(self._document(batch))
 

@@ -107,7 +107,6 @@ class OpenAIBatchRoutes:
         self._auth = auth
 
     async def create(self, request: Request) -> Response:
-        """Create a batch."""
         principal = await self._auth.enter(request)
         raw = await request.body()
 
@@ -150,7 +149,6 @@ class OpenAIBatchRoutes:
         return responses.json(listed)
 
     async def show(self, request: Request) -> Response:
-        """Return a batch."""
         principal = await self._auth.enter(request)
         batch_id = requests.path_value(request, "batch_id")
         return responses.json(

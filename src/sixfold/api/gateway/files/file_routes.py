@@ -34,7 +34,6 @@ class FileRoutes(ABC):
         return await intake.content(request, self._services, await self._find(request))
 
     async def delete(self, request: Request) -> Response:
-        """Delete a file."""
         principal = await self._auth.enter(request)
         file_id = requests.path_value(request, "file_id")
         await self._services.files.delete(principal.tenant, file_id)

@@ -81,7 +81,6 @@ class OpenAIFileRoutes(FileRoutes):
         return responses.json(document(file))
 
     async def page(self, request: Request) -> Response:
-        """List files."""
         principal = await self._auth.enter(request)
         limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
         order = requests.query_choice(request, "order", ("asc", "desc"), MAX_TEXT) or "desc"

@@ -97,7 +97,6 @@ class UploadInPartsRoutes:
         return await self._intake.receive(request, b"data", openai_errors.dialect, work)
 
     async def complete(self, request: Request) -> Response:
-        """Make a file of the parts."""
         principal = await self._auth.enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body())
         part_ids = parsing.items(body.get("part_ids"), "part_ids")
@@ -109,7 +108,6 @@ class UploadInPartsRoutes:
         return responses.json({**_document(upload), "file": openai_files.document(file)})
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel an upload."""
         principal = await self._auth.enter(request)
         upload = await self._uploads.cancel(principal.tenant, requests.path_value(request, "upload_id"))
         return responses.json(_document(upload))

@@ -100,7 +100,6 @@ class OllamaModels:
         return [_row(name) for name, _ in self._models(principal)]
 
     def loaded(self, principal: Principal) -> list[OllamaLoadedSchema]:
-        """Return the models that are loaded."""
         return [
             {**_row(name), "size_vram": 0, "context_length": model.context}
             for name, model in self._models(principal)

@@ -21,7 +21,6 @@ _REFUSED = (
 
 
 def operations() -> dict[str, OperationSpec]:
-    """Return the operations."""
     running = openapi.response("Running", {"type": "string"}, "text/plain")
     version = openapi.shape("OllamaVersion", version=str)
     tags = openapi.shape("OllamaTags", models=list[models.OllamaModelSchema])

@@ -53,7 +53,6 @@ class OllamaErrorSchema(TypedDict):
 
 
 def error(problem: SixfoldError, _request_id: str) -> Response:
-    """Return `{"error"}`."""
     body: OllamaErrorSchema = {"error": problem.message}
     return responses.json(body, problem.status, responses.error_headers(problem))
 

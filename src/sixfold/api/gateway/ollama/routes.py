@@ -66,19 +66,15 @@ class OllamaRoutes:
         return PlainTextResponse(_RUNNING)
 
     async def version(self, _request: Request) -> Response:
-        """Return the version of the API."""
         return responses.json({"version": VERSION})
 
     async def tags(self, request: Request) -> Response:
-        """List the models."""
         return responses.json({"models": self._models.tags(await self._auth.enter(request))})
 
     async def loaded(self, request: Request) -> Response:
-        """List the models that are loaded."""
         return responses.json({"models": self._models.loaded(await self._auth.enter(request))})
 
     async def show(self, request: Request) -> Response:
-        """Return one model."""
         principal = await self._auth.enter(request)
         return responses.json(self._models.show(principal, await _model_name(request)))
 

@@ -211,7 +211,6 @@ def usage(tokens: TokenUsage) -> dict[str, Any]:
 
 
 def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
-    """Render a chat completion."""
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in answer.calls

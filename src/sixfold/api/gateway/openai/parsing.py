@@ -91,7 +91,6 @@ def response_format(value: Any, param: str) -> ResponseFormat | None:
 
 
 def tool_choice(value: Any) -> str:
-    """Parse `tool_choice`."""
     if value is None or isinstance(value, str):
         return value if value in ("none", "required") else "auto"
     fields = mapping(value, "tool_choice")

@@ -112,7 +112,6 @@ class PlainTool:
         self._returned = ""
 
     def add(self, piece: str) -> str:
-        """Return the text that this piece adds."""
         self._raw += piece
         if not self._at:
             opening = _TEXT_START.match(self._raw)

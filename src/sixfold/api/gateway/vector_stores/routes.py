@@ -42,7 +42,6 @@ class VectorStoreRoutes:
         self._wake = services.vector_stores.ingestion.wake
 
     async def create(self, request: Request) -> Response:
-        """Create a store."""
         principal, body = await self._body(request)
         details, files = schemas.new_store(body)
         store = await self._stores.create(principal.tenant, details, files)
@@ -50,7 +49,6 @@ class VectorStoreRoutes:
         return responses.json(schemas.store(store))
 
     async def page(self, request: Request) -> Response:
-        """List stores."""
         principal = await self._auth.enter(request)
         limit, ascending, bound = _paging(request)
         stores = await self._stores.page(principal.tenant, limit + 1, bound, ascending=ascending)
@@ -65,7 +63,6 @@ class VectorStoreRoutes:
         return responses.json(listed)
 
     async def show(self, request: Request) -> Response:
-        """Return a store."""
         principal = await self._auth.enter(request)
         return responses.json(schemas.store(await self._stores.get(principal.tenant, _store(request))))
 
@@ -76,7 +73,6 @@ class VectorStoreRoutes:
         return responses.json(schemas.store(changed))
 
     async def delete(self, request: Request) -> Response:
-        """Delete a store."""
         principal = await self._auth.enter(request)
         await self._stores.delete(principal.tenant, _store(request))
         deleted: DeletedVectorStoreSchema = {
@@ -87,14 +83,12 @@ class VectorStoreRoutes:
         return responses.json(deleted)
 
     async def search(self, request: Request) -> Response:
-        """Search a store."""
         principal, body = await self._body(request)
         texts, query = schemas.query(body)
         hits = await self._search.search(principal.tenant, _store(request), query)
         return responses.json(schemas.hits(texts, hits))
 
     async def add(self, request: Request) -> Response:
-        """Add a file to a store."""
         principal, body = await self._body(request)
         spec = schemas.file_spec(body)
         await self._stores.add(principal.tenant, _store(request), [spec])
@@ -103,13 +97,11 @@ class VectorStoreRoutes:
         return responses.json(schemas.file(added))
 
     async def files(self, request: Request) -> Response:
-        """List the files of a store."""
         principal = await self._auth.enter(request)
         files = await self._stores.files(principal.tenant, _store(request), _status(request))
         return _files_page(request, files)
 
     async def file(self, request: Request) -> Response:
-        """Return a file of a store."""
         principal = await self._auth.enter(request)
         return responses.json(
             schemas.file(await self._stores.file(principal.tenant, _store(request), _file(request)))
@@ -123,7 +115,6 @@ class VectorStoreRoutes:
         return responses.json(schemas.file(changed))
 
     async def remove(self, request: Request) -> Response:
-        """Remove a file from a store."""
         principal = await self._auth.enter(request)
         await self._stores.remove(principal.tenant, _store(request), _file(request))
         deleted: DeletedVectorStoreSchema = {
@@ -159,7 +150,6 @@ class VectorStoreRoutes:
         return responses.json(content)
 
     async def add_batch(self, request: Request) -> Response:
-        """Add a batch of files."""
         principal, body = await self._body(request)
         specs = schemas.batch_specs(body)
         batch_id = await self._stores.add(principal.tenant, _store(request), specs, batch=True)
@@ -169,19 +159,16 @@ class VectorStoreRoutes:
         )
 
     async def batch(self, request: Request) -> Response:
-        """Return a batch."""
         principal = await self._auth.enter(request)
         batch = await self._stores.batch(principal.tenant, _store(request), _batch(request))
         return responses.json(schemas.batch(batch))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel a batch."""
         principal = await self._auth.enter(request)
         batch = await self._stores.cancel(principal.tenant, _store(request), _batch(request))
         return responses.json(schemas.batch(batch))
 
     async def batch_files(self, request: Request) -> Response:
-        """List the files of a batch."""
         principal = await self._auth.enter(request)
         await self._stores.batch(principal.tenant, _store(request), _batch(request))
         files = await self._stores.files(principal.tenant, _store(request), _status(request), _batch(request))
@@ -233,7 +220,6 @@ def _batch(request: Request) -> str:
 
 
 def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
-    """Return the routes of vector stores."""
     api, body = VectorStoreRoutes(services, auth), services.settings.json_body_bytes
     store = "/v1/vector_stores/{vector_store_id}"
     routes = {

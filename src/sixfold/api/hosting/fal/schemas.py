@@ -124,12 +124,10 @@ class RequestCanceled(errors.SixfoldError):
 
 
 def error_type(problem: errors.SixfoldError) -> str:
-    """Return fal's type of an error."""
     return _ERROR_TYPES.get(problem.code, "bad_request" if problem.status < 500 else "internal_error")
 
 
 def error_body(problem: errors.SixfoldError) -> FalErrorSchema:
-    """Return the body of an error."""
     if not isinstance(problem, errors.InvalidInput):
         return {"detail": problem.message, "error_type": error_type(problem)}
     return {

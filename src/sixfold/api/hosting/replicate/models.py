@@ -99,7 +99,6 @@ class ReplicateModels:
         return responses.json({"query": query, "models": documents, "collections": collections, "pages": []})
 
     async def model(self, request: Request) -> Response:
-        """Return one model."""
         return responses.json(self._render(await self.named(request, await self._enter(request))))
 
     async def versions(self, request: Request) -> Response:
@@ -108,7 +107,6 @@ class ReplicateModels:
         return _page([schemas.version(named.model, self._since, named.public)])
 
     async def version(self, request: Request) -> Response:
-        """Return one version."""
         named = await self.named(request, await self._enter(request))
         version = schemas.version(named.model, self._since, named.public)
         published = () if named.public is None else named.public.versions
@@ -122,7 +120,6 @@ class ReplicateModels:
         return _page([self._collection(task) for task in self._tasks])
 
     async def collection(self, request: Request) -> Response:
-        """Return a collection with its models."""
         await self._enter(request)
         slug = requests.path_value(request, "slug")
         for task, names in self._tasks.items():

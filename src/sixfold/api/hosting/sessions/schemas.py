@@ -174,7 +174,6 @@ def message(text: str) -> dict[str, Any]:
 
 
 def integer(fields: dict[str, Any], name: str, maximum: int = _MAX_SEQ) -> int:
-    """Return an integer field of a message."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
         raise InvalidSessionMessage(f"{name} must be a whole number from 0 to {maximum}")

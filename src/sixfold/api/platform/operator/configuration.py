@@ -108,7 +108,6 @@ def _checked(result: KeyCheck) -> Response:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """Return the routes."""
     own, root = ConfigurationRoutes(services), "/api/operator"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
     provider = f"{root}/providers/{{provider}}"

@@ -94,7 +94,6 @@ class KeyCheckSchema(TypedDict):
 
 
 def configuration(view: ConfigurationView) -> OperatorConfigurationSchema:
-    """Return the configuration as JSON."""
     return {
         "servers": [
             {
@@ -138,7 +137,6 @@ def configuration(view: ConfigurationView) -> OperatorConfigurationSchema:
 
 
 def provider(row: ProviderView) -> ProviderSchema:
-    """Return a provider as JSON."""
     return {
         "name": row.name,
         "title": row.title,
@@ -154,7 +152,6 @@ def provider(row: ProviderView) -> ProviderSchema:
 
 
 def operations() -> dict[str, OperationSpec]:
-    """Return the operations."""
     root = "/api/operator"
     section, one = f"{root}/configuration/{{section}}", f"{root}/providers/{{provider}}"
     shown = {200: openapi.response("The configuration in force", OperatorConfigurationSchema)}

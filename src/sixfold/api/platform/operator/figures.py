@@ -50,8 +50,6 @@ def _slot(slot: FigureSlot) -> FigureSlotSchema:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """Return the route."""
-
     async def show(request: Request) -> Response:
         await services.authenticator.bearer(request)
         slots = [_slot(slot) for slot in await services.figures.day()]
@@ -61,7 +59,6 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
 
 
 def operations() -> dict[str, OperationSpec]:
-    """Return the operation."""
     shown = openapi.shape("Figures", slots=list[FigureSlotSchema])
     return {
         f"GET {_PATH}": OperationSpec(

@@ -92,7 +92,6 @@ def _install(view: InstallView) -> InstallSchema:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """Return the routes."""
     own, see, change = InstallRoutes(services), rights.OPERATE_READ, rights.OPERATE_CHANGES
     return (
         RouteEntry(
@@ -104,7 +103,6 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
 
 
 def operations() -> dict[str, OperationSpec]:
-    """Return the operations."""
     listed = openapi.shape("Installs", installs=list[InstallSchema])
     shown = {200: openapi.response("All weights", listed)}
     body = msgspec.defstruct("InstallRequestSchema", [("family", str), ("name", str)])

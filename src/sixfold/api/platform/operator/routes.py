@@ -41,7 +41,6 @@ class OperatorRoutes:
         return responses.json({"accounts": listed, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
     async def show(self, request: Request) -> Response:
-        """Return an account."""
         await self._services.authenticator.bearer(request)
         account = await self._read(customers.find(requests.path_value(request, "account_id")))
         return responses.json(schemas.of_account(account), headers=_NO_STORE)
@@ -63,7 +62,6 @@ class OperatorRoutes:
         )
 
     async def suspend(self, request: Request) -> Response:
-        """Suspend an account."""
         principal, body = await self._fields(request)
         account_id = requests.path_value(request, "account_id")
         reason = fields.text(body, "reason", "")
@@ -119,7 +117,6 @@ def _micros(value: Any) -> int | None:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """Return the routes."""
     own, root = OperatorRoutes(services), "/api/operator"
     one = f"{root}/accounts/{{account_id}}"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES

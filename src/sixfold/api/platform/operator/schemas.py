@@ -53,7 +53,6 @@ class OperatorActionSchema(TypedDict):
 
 
 def of_account(account: Account) -> CustomerSchema:
-    """Return an account as JSON."""
     return {
         "account_id": account.id,
         "kind": account.kind,
@@ -68,7 +67,6 @@ def of_account(account: Account) -> CustomerSchema:
 
 
 def account(row: Row) -> CustomerSchema:
-    """Return a row of the list of accounts as JSON."""
     return {
         "account_id": row["id"],
         "kind": row["kind"],
@@ -86,7 +84,6 @@ def account(row: Row) -> CustomerSchema:
 
 
 def action(each: OperatorAction) -> OperatorActionSchema:
-    """Return an action as JSON."""
     return {
         "id": each.id,
         "actor": each.actor,
@@ -108,7 +105,6 @@ def _request(title: str, required: dict[str, Any], optional: dict[str, Any]) -> 
 
 
 def operations() -> dict[str, OperationSpec]:
-    """Return the operations."""
     root = "/api/operator"
     one = f"{root}/accounts/{{account_id}}"
     changed = {200: openapi.response("The account", CustomerSchema)}

@@ -38,7 +38,6 @@ _KEY = _changes(
 
 
 def operations() -> dict[str, OperationSpec]:
-    """Return the operations."""
     choice = openapi.response("The organization", schemas.OrganizationChoiceSchema)
     whole = openapi.response("The organization", schemas.OrganizationSchema)
     return {

@@ -147,12 +147,10 @@ class OrganizationRoutes:
     # -- teams -------------------------------------------------------------------------------------
 
     async def list_teams(self, request: Request) -> Response:
-        """Return the teams."""
         principal = await self._caller(request)
         return responses.json({"teams": await self._read(_teams(principal.account_id))}, headers=_NO_STORE)
 
     async def create_team(self, request: Request) -> Response:
-        """Create a team."""
         principal, body = await self._fields(request)
         name, budgets = fields.text(body, "name"), fields.changes(body)
         day, month = _micros(budgets.get("budget_day")), _micros(budgets.get("budget_month"))
@@ -178,7 +176,6 @@ class OrganizationRoutes:
     # -- keys --------------------------------------------------------------------------------------
 
     async def list_keys(self, request: Request) -> Response:
-        """Return all keys of the organization."""
         principal = await self._caller(request)
         rows = await self._read(keys.of_account(principal.account_id))
         return responses.json({"keys": [schemas.key(row) for row in rows]}, headers=_NO_STORE)
@@ -197,7 +194,6 @@ class OrganizationRoutes:
         return responses.json(result, 201, _NO_STORE)
 
     async def revoke_key(self, request: Request) -> Response:
-        """Revoke a key of the organization."""
         principal = await self._caller(request)
         key_id = requests.path_value(request, "key_id")
         rows = await self._read(keys.of_account(principal.account_id))
@@ -261,7 +257,6 @@ def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """Return the routes."""
     own, size, root = OrganizationRoutes(services), _BODY_BYTES, "/api/organization"
     both = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN}
     return (

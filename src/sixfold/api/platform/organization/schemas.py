@@ -156,7 +156,6 @@ def role_name(role: rights.Role) -> RoleName:
 
 
 def team(each: Team, spent: Spent) -> TeamSchema:
-    """Return a team."""
     return {
         "id": each.id,
         "name": each.name,
@@ -167,7 +166,6 @@ def team(each: Team, spent: Spent) -> TeamSchema:
 
 
 def invitation(each: Invitation) -> InvitationSchema:
-    """Return an invitation."""
     return {
         "id": each.id,
         "email": each.email,
@@ -181,7 +179,6 @@ def invitation(each: Invitation) -> InvitationSchema:
 
 
 def key(row: Row) -> OrganizationKeySchema:
-    """Return a key from its row."""
     scope = keys.scope_of(row)
     return {
         "id": row["id"],

@@ -167,7 +167,6 @@ class ComfyRoutes:
         return responses.json([])
 
     async def stats(self, request: Request) -> Response:
-        """Return system information."""
         await self._doors.enter(request)
         system: dict[str, Any] = {
             "os": platform.system().lower(),

@@ -145,7 +145,6 @@ class ProcessPool:
     _stopping: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def __len__(self) -> int:
-        """Return the number of models that are loaded or loading."""
         return len(self._slots)
 
     async def enter(self, name: str, model: GgufModel) -> tuple[RunningProcess, Callable[[], None]]:
@@ -174,7 +173,6 @@ class ProcessPool:
         return running, lambda: self._release(name, slot)
 
     def loaded(self) -> tuple[str, ...]:
-        """Return the models that are loaded or loading."""
         return tuple(name for name, slot in self._slots.items() if not slot.has_ended)
 
     async def unload(self, name: str) -> None:

@@ -61,7 +61,6 @@ class Segment:
 
 
 def line_of(table: str, account_id: str | None, row: Mapping[str, Any]) -> SegmentLine:
-    """Return the line of a row."""
     return SegmentLine(table, account_id or "", dict(row))
 
 

@@ -31,7 +31,6 @@ class Team:
 
 
 def of_account(account_id: str) -> Transaction[tuple[Team, ...]]:
-    """Return the teams of an organization by name."""
     return tuple(Team.of(row) for row in (yield from many("teams_of", account_id=account_id)))
 
 

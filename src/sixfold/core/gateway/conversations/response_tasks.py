@@ -32,7 +32,6 @@ class AnswerTasks:
     def start(
         self, account_id: str, chat_id: str, answer: RunningAnswer, work: Coroutine[Any, Any, None]
     ) -> None:
-        """Run the work of an answer."""
         key = account_id, chat_id
         self._answers[key] = answer
         task = asyncio.get_running_loop().create_task(work, name=f"chat {chat_id}")

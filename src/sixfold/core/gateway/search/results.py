@@ -56,7 +56,6 @@ class WebFindings(msgspec.Struct, frozen=True):
     first: int = 1
 
     def context(self) -> str:
-        """Return the results for the model."""
         if not self.results:
             return _NOTHING
         plain = "\n".join(self._items(""))
@@ -71,7 +70,6 @@ class WebFindings(msgspec.Struct, frozen=True):
         ]
 
     def citations(self, text: str) -> list[Citation]:
-        """Return the citations in a text of the model."""
         return [
             Citation(match.start(), match.end(), self.results[index].url, self.results[index].title)
             for match in _CITATION.finditer(text)

@@ -111,7 +111,6 @@ def find(caller: Caller, batch_id: str) -> Transaction[Row]:
 
 
 def pages_of(batch_id: str) -> Transaction[tuple[BatchPage, ...]]:
-    """Return the pages of a batch."""
     rows = yield Query("memory_batch_pages", {"batch_id": batch_id})
     return tuple(BatchPage(row["page_id"], row["version_before"], row["version_after"]) for row in rows)
 

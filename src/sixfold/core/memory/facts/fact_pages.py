@@ -46,7 +46,6 @@ class PageFact:
 
     @property
     def text(self) -> str:
-        """The lines of the fact."""
         quote = f"  > {self.quote}\n" if self.quote else ""
         source = f"{self.source} — " if self.source else ""
         return f"- **{self.date}** | {source}{self.statement}\n{quote}"

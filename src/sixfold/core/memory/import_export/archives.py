@@ -73,7 +73,6 @@ class ImportReport:
     documents: list[DocumentResult] = field(default_factory=list["DocumentResult"])
 
     def add(self, part: ImportReport) -> None:
-        """Add the report of a part of the import."""
         self.created += part.created
         self.updated += part.updated
         self.skipped += part.skipped
@@ -384,7 +383,6 @@ class _Members:
         return reader.read(self._most + 1) if reader is not None else b""
 
     def copied(self, member: tarfile.TarInfo, folder: DocumentFolder) -> ArchiveMember:
-        """Return a member copied to a folder."""
         self._stream.allow(folder.max_bytes + _CHUNK)
         reader = self._opened.extractfile(member)
         return folder.save(member.name, reader if reader is not None else io.BytesIO())

@@ -27,7 +27,6 @@ IMPORT_DOCUMENT = (
 
 
 def parse(arguments: Arguments) -> DocumentOptions:
-    """Return the options of an import."""
     return DocumentOptions(
         arguments["folder"] or "",
         page_edits.texts("tags", arguments["tags"] or ()),

@@ -200,7 +200,6 @@ class DocumentImports:
             await self._store(writer.caller, slug, member, media_type)
 
     async def _store(self, caller: Caller, slug: str, member: ArchiveMember, media_type: str) -> None:
-        """Store the file of a page."""
         if self._stored is None or member.file is None:
             return
         details = FileDetails(PurePosixPath(member.path).name, attachments.PURPOSE, media_type)
@@ -331,7 +330,6 @@ def compose(
 
 
 def _groups(blocks: Sequence[DocumentBlock]) -> list[list[DocumentBlock]]:
-    """Return the blocks of each page of the memory."""
     if sum(len(block.text) for block in blocks) <= _WHOLE_CHARS:
         return [list(blocks)]
     groups: list[list[DocumentBlock]] = [[]]

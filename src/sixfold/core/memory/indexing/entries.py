@@ -116,7 +116,6 @@ def is_article(slug: str, title: str) -> bool:
 
 
 def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
-    """Return the index entry of a page."""
     title = tokens.words(page.title)
     head = _head_terms(page, title)
     passages = [

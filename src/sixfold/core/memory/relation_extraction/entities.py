@@ -24,7 +24,6 @@ MAX_MENTIONS = 200
 
 
 def words(line: str) -> frozenset[str]:
-    """Return the words of a line as a set."""
     return frozenset(line.replace(",", " ").split())
 
 
@@ -101,11 +100,9 @@ class MaskedText:
     moments: list[str] = field(default_factory=list[str])
 
     def mention(self, character: str) -> EntityMention:
-        """Return the mention of a character."""
         return self.mentions[ord(character) - NAME_0]
 
     def add(self, mention: EntityMention) -> str:
-        """Add a mention and return its character."""
         self.mentions.append(mention)
         return chr(NAME_0 + len(self.mentions) - 1)
 

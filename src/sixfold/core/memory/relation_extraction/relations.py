@@ -127,7 +127,6 @@ def _belongs(text: str, match: re.Match[str], pattern: Pattern, table: PatternTa
 
 
 def _first_end(match: re.Match[str]) -> int:
-    """Return the end of the first name of a match."""
     return min(match.end(group) for group in match.re.groupindex if group in "ABP")
 
 

@@ -153,8 +153,6 @@ async def build(memory: MemoryService, caller: Caller, request: ContextRequest) 
 
 
 def operation(memory: MemoryService) -> Operation:
-    """Return the operation `context`."""
-
     async def run(caller: Caller, arguments: Arguments) -> Mapping[str, Any]:
         return (await build(memory, caller, parse(arguments))).to_json(memory.base_url)
 

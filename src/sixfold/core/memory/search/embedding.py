@@ -51,7 +51,6 @@ class QueryVectors:
         self._known: OrderedDict[str, bytes] = OrderedDict()
 
     async def vector(self, text: str) -> bytes:
-        """Return the vector of a query."""
         known = self._known.get(text)
         if known is None:
             known = (await asyncio.to_thread(self._model.embed, [text]))[0]

@@ -219,9 +219,7 @@ class Index(Protocol):
         """Return the view of a caller limited to `collections`, or of all pages if they are empty."""
         ...
 
-    def __len__(self) -> int:
-        """Return the number of pages."""
-        ...
+    def __len__(self) -> int: ...
 
     @property
     def vectors(self) -> int:

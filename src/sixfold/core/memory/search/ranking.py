@@ -161,7 +161,6 @@ class RankedPage:
     complete: Vector
 
     def score_parts(self, view: IndexView, place: int) -> dict[str, float]:
-        """Return the parts of the score of one page."""
         return {
             name: view.score_at(part.vector, place)
             * part.weight

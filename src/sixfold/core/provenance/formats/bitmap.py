@@ -15,7 +15,6 @@ _NUMBERS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the dimensions."""
     return _bmp(data) if data[:2] == b"BM" else _tiff(data)
 
 

@@ -196,7 +196,6 @@ _HEADS = re.compile(b"|".join(b"(%b)" % each.head for each in _WITH_HEAD), re.DO
 
 
 def find(head: bytes) -> FileFormat | None:
-    """Return the format of a file by its first bytes."""
     match = _HEADS.match(head)
     return _WITH_HEAD[match.lastindex - 1] if match and match.lastindex else None
 

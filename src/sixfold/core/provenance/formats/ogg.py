@@ -72,7 +72,6 @@ def extract(data: bytes) -> str | None:
 
 
 def _pages(data: bytes, at: int) -> Iterator[_Page]:
-    """Yield each complete page from `at`."""
     budget = part_budget()
     while True:
         budget.spend(parts=1)

@@ -159,7 +159,6 @@ class WebSocketHub:
                 self.size -= self._sizes.pop(oldest)
 
     def messages(self, prediction_id: str) -> list[list[Any]]:
-        """Return the remembered messages of a run."""
         return self._remembered.get(prediction_id, [])
 
 

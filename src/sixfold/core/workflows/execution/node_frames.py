@@ -42,7 +42,6 @@ class NodeFrame:
 
     @property
     def binary(self) -> bytes:
-        """Return all binary data of the frame."""
         return b"".join(self._segments)
 
     def put(self, data: bytes, scratch: Path) -> list[int] | str:

@@ -40,7 +40,6 @@ MOODS = {
 
 
 def bed(buffer: LoopBuffer, rng: np.random.Generator, mood: str) -> Array:
-    """Return the music of one of `MOODS`."""
     settings = MOODS[mood]
     count = max(1, round(buffer.seconds / _CHORD_SECONDS))
     seconds = buffer.seconds / count

@@ -67,7 +67,6 @@ def kick(rng: np.random.Generator) -> Array:
 
 
 def snare(rng: np.random.Generator) -> Array:
-    """Return a snare drum."""
     return synthesis.rise(
         _mix(
             0.55 * _skin(250, 178, 0.02, 0.16),
@@ -141,7 +140,6 @@ def cymbal(rng: np.random.Generator) -> Array:
 
 
 def shaker(rng: np.random.Generator) -> Array:
-    """Return a shaker."""
     return synthesis.rise(0.6 * _hiss(rng, 4500, 12000, 0.09), 0.018)
 
 

@@ -40,7 +40,6 @@ class SongEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return one song."""
         inputs = task.inputs
         plan = make_plan(inputs)
         if plan.has_lyrics:

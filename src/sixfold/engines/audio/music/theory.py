@@ -59,7 +59,6 @@ class MusicalKey:
         return ladder[near + steps]
 
     def ladder(self, low: int, high: int) -> list[int]:
-        """Return the pitches of the scale from `low` to `high`."""
         within = set(self.scale)
         return [pitch for pitch in range(low, high + 1) if pitch % OCTAVE in within]
 
@@ -119,6 +118,5 @@ def chords(progression: str, home: MusicalKey) -> list[Chord]:
 
 
 def nearest(pitch_class: int, pitch: float) -> int:
-    """Return the pitch of a class nearest to `pitch`."""
     base = round(pitch)
     return base + (pitch_class - base + 6) % OCTAVE - 6

@@ -65,7 +65,6 @@ def skeleton(
 
 
 def _walk(slots: int, cadence: str, rng: np.random.Generator) -> list[str]:
-    """Return a random chord progression."""
     row = ["vi" if cadence == "turn" else "I"]
     while len(row) < slots:
         names, weights = zip(*_NEXT[row[-1]], strict=True)

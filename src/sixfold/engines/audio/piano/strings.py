@@ -87,7 +87,6 @@ def _partials(pitch: int, force: float, sound: StringSound, rng: np.random.Gener
 
 
 def _knock(pitch: int, force: float, sound: StringSound, rng: np.random.Generator) -> Array:
-    """Return the noise of the hammer and the soundboard."""
     length = round(0.18 * RATE)
     thud = synthesis.band_noise(length, rng, 70, 320) * synthesis.decay(length, 0.11)
     click = synthesis.band_noise(length, rng, 900, 900 + sound.hardness * 2) * synthesis.decay(length, 0.03)

@@ -282,7 +282,6 @@ def lightning_bolt(stage: SceneStage) -> None:
 
 
 def paint(stage: SceneStage) -> None:
-    """Paint the sky of a stage."""
     _gradient(stage)
     if stage.time in ("night", "dusk") and stage.weather in ("clear", "fair"):
         _stars(stage)

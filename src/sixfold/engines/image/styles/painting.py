@@ -115,8 +115,6 @@ BRUSHES: dict[str, Brush] = {
 
 
 def brush_painter(name: str) -> Callable[[Canvas], Array]:
-    """Return a painter for one of `BRUSHES`."""
-
     def painter(canvas: Canvas) -> Array:
         return _paint(canvas, BRUSHES[name], canvas.rng(name))
 

@@ -118,7 +118,6 @@ _ALIASES = sorted(names.LOOKUP, key=len, reverse=True)
 
 
 def parse(prompt: str) -> ParsedStyle:
-    """Parse a style prompt."""
     name = names.find_style(prompt)
     if name:
         return ParsedStyle(*((name, ()) if name in GRADES else (None, (name,))), recognized=(name,))

@@ -45,7 +45,6 @@ def stretched(small: Array, scale: int) -> Array:
 
 @cache
 def layers() -> dict[str, Layer]:
-    """Return the layers of the trained network."""
     with np.load(Path(__file__).with_name("network.npz")) as file:
         names = [name.removesuffix(".bias") for name in file.files if name.endswith(".bias")]
         return {

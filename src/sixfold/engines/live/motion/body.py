@@ -74,7 +74,6 @@ def between(start: Vector, end: Vector) -> Vector:
 
 
 def length(vector: Vector) -> float:
-    """Return the length of a vector."""
     x, y, z = vector
     return math.sqrt(x * x + y * y + z * z)
 
@@ -110,7 +109,6 @@ def knee(hip: Vector, ankle: Vector, forward: Vector) -> tuple[Vector, Vector]:
 
 
 def torso(pelvis: Vector, yaw: float, pose: Angles) -> dict[str, Vector]:
-    """Return the joints from the pelvis up."""
     lean, roll, twist = pose["pitch"], pose["roll"], pose["yaw"]
     low = rotated_axes(
         yaw + pose["hip_yaw"] * 0.6 + twist * 0.3, lean * 0.5, roll * 0.5 + pose["hip_roll"] * 0.4

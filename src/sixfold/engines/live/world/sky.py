@@ -40,7 +40,6 @@ class Sky:
 
 
 def build(place: WorldSpec, sun: Field) -> Sky:
-    """Build the sky of a world."""
     rise = np.linspace(1, 0, TALL, dtype=np.float32)
     middle, low = place.color("middle"), place.color("horizon")
     upper = np.clip((rise - 0.28) / 0.72, 0, 1)[:, None] ** 0.8

@@ -38,7 +38,6 @@ class WorldTerrain:
 
 
 def build(place: WorldSpec) -> WorldTerrain:
-    """Build the terrain of a world."""
     height = _heights(place)
     water = (
         float(np.quantile(height, place.land["water"]))

@@ -81,7 +81,6 @@ class ComfyAvailability:
 
 
 def _status(spec: EngineSpec, server: FoundModels) -> EngineStatus:
-    """Return the status of an engine that uses one server."""
     if server.problem:
         return EngineStatus(False, server.problem)
     task = str(spec.options.get("task", ""))

@@ -64,7 +64,6 @@ class HostRun:
 
     @property
     def server(self) -> ComfyServer:
-        """The server of the run."""
         return self.host.server
 
     async def run(

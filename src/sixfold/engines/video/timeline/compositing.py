@@ -42,9 +42,7 @@ class CanvasFormat(Protocol):
         """The subsampling of each plane: frame pixels per plane pixel, horizontally and vertically."""
         ...
 
-    def fill(self, size: tuple[int, int], color: tuple[int, int, int]) -> Planes:
-        """Return a canvas of one color."""
-        ...
+    def fill(self, size: tuple[int, int], color: tuple[int, int, int]) -> Planes: ...
 
     def layer(self, sprite: Sprite) -> CompositeLayer:
         """Convert a sprite."""
@@ -61,7 +59,6 @@ class Rgb:
     steps = (1,)
 
     def fill(self, size: tuple[int, int], color: tuple[int, int, int]) -> Planes:
-        """Return a canvas of one color."""
         return (np.full((size[1], size[0], 3), color, np.uint8),)
 
     def layer(self, sprite: Sprite) -> CompositeLayer:

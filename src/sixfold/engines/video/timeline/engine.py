@@ -37,7 +37,6 @@ class TimelineEngine:
     version = "6"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Render a project."""
         _check_glyphs(task.inputs["project"])
         project = timeline.parse(task.inputs["project"])
         output_format = str(task.inputs.get("format", "mp4"))

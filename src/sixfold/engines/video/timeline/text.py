@@ -53,7 +53,6 @@ class _TextLines:
 
     @property
     def widths(self) -> list[float]:
-        """The width of each line."""
         return [self.font.getlength(line) for line in self.lines]
 
     @property
@@ -68,7 +67,6 @@ class _TextLines:
 
 
 def of(clip: Clip, project: Project) -> Sprite:
-    """Render the text of a clip."""
     box = _text_box(clip, project)
     block, bleed = _render(clip, _layout(clip, box, project))
     height, width = block.shape[:2]

@@ -95,7 +95,6 @@ class ConversationRoutes:
         return responses.json(_conversation(record))
 
     async def show(self, request: Request) -> Response:
-        """Return a conversation."""
         record = await self._store.get(await self._tenant(request), _id(request))
         return responses.json(_conversation(record), headers=_NO_STORE)
 
@@ -109,7 +108,6 @@ class ConversationRoutes:
         return responses.json(_conversation(record))
 
     async def delete(self, request: Request) -> Response:
-        """Delete a conversation with its items."""
         conversation_id = _id(request)
         await self._store.delete(await self._tenant(request), conversation_id)
         deleted: DeletedConversationSchema = {
@@ -141,14 +139,12 @@ class ConversationRoutes:
         return _page(items, more=more)
 
     async def show_item(self, request: Request) -> Response:
-        """Return an item."""
         tenant = await self._tenant(request)
         _check_include(request)
         item = await self._store.item(tenant, _id(request), requests.path_value(request, "item_id"))
         return Response(item, headers=_NO_STORE, media_type="application/json")
 
     async def delete_item(self, request: Request) -> Response:
-        """Delete an item and return its conversation."""
         tenant = await self._tenant(request)
         item_id = requests.path_value(request, "item_id")
         return responses.json(_conversation(await self._store.delete_item(tenant, _id(request), item_id)))
@@ -158,7 +154,6 @@ class ConversationRoutes:
 
 
 def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
-    """Return the routes of `/v1/conversations`."""
     routes = ConversationRoutes(auth, services.conversations)
     body = services.settings.inline_body_bytes
     path = "/v1/conversations/{conversation_id}"

@@ -79,8 +79,6 @@ class ImageRoutes:
             raise
 
     async def generate(self, request: Request) -> Response:
-        """Return images for a prompt."""
-
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()
             body = await bodies.parse(bodies.parse_object, raw)
@@ -264,7 +262,6 @@ def _incomplete(requested: int, returned: int, reason: errors.SixfoldError | Non
 
 
 def _with_openai_names(error: errors.InvalidInput) -> errors.InvalidInput:
-    """Return the error with OpenAI's names of the inputs."""
     problems = [
         errors.Problem(
             _INPUT_NAMES.get(each.input, "size" if each.input in ("width", "height") else each.input),

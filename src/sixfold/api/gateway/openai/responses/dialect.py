@@ -233,7 +233,6 @@ def _parts(content: Any, path: str) -> tuple[Part, ...]:
 
 
 def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
-    """Render a response."""
     writer = ResponseEventWriter(request_id, answer.model or chat_call.model, chat_call)
     writer.add_searches()
     for part in answer.parts:
@@ -281,7 +280,6 @@ def _render_event(writer: ResponseEventWriter, event: Event) -> bytes:
 
 
 def _error_fields(error: SixfoldError) -> dict[str, Any]:
-    """Return the fields of an error event."""
     body = openai_errors.document(error)["error"]
     return {"code": body["code"], "message": body["message"], "param": body["param"]}
 

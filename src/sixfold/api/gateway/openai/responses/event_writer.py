@@ -49,7 +49,6 @@ class ResponseEventWriter:
         return output
 
     def add_text(self, text: str) -> bytes:
-        """Add text."""
         output = b""
         if self._open != "message":
             output = self._end_open()
@@ -66,7 +65,6 @@ class ResponseEventWriter:
         )
 
     def add_reasoning(self, text: str) -> bytes:
-        """Add reasoning."""
         output = b""
         if self._open != "reasoning":
             output = self._end_open()
@@ -106,7 +104,6 @@ class ResponseEventWriter:
         return output + self._add_item("", f"{prefix}_{self._id}_{len(self.output)}", item)
 
     def add_arguments(self, delta: ToolCallDelta) -> bytes:
-        """Add to the arguments of a call."""
         index = self._calls.get(delta.number, len(self.output) - 1)
         item = self.output[index]
         if index in self._plain:

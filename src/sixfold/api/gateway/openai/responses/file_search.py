@@ -46,7 +46,6 @@ class FileSearchOutput(msgspec.Struct, frozen=True):
         }
 
     def annotations(self, text: str) -> list[dict[str, Any]]:
-        """Return the citations in a text of the model."""
         return [
             {
                 "type": "file_citation",
@@ -59,7 +58,6 @@ class FileSearchOutput(msgspec.Struct, frozen=True):
         ]
 
     def passages(self) -> str:
-        """Return the passages for the model."""
         if not self.hits:
             return _NOTHING
         rows = [

@@ -104,7 +104,6 @@ async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_by
 
 
 def _find(raw: bytes) -> _References:
-    """Return the references of a request."""
     references = _References()
     value = item_forms.request_input(raw)
     try:
@@ -225,7 +224,6 @@ def _response_id(item_id: str) -> str:
 
 
 def _by_id(responses: Iterable[str]) -> Mapping[str, msgspec.Raw]:
-    """Return the items of the responses by their ids."""
     items = (item for response in responses for item in _parse_response(response).output)
     return {parsed.id: item for item in items if (parsed := _item_id(item)).id}
 

@@ -176,7 +176,6 @@ class VideoRoutes:
         return values, await self._runner.receive("input_reference", "image", data)
 
     async def show(self, request: Request) -> Response:
-        """Return a video."""
         prediction = await self._get(request)
         headers = {"Cache-Control": "no-store", "openai-poll-after-ms": _POLL_MS}
         return responses.json(self._video(prediction), headers=headers)
@@ -290,7 +289,6 @@ class VideoRoutes:
 
 
 def build_api(services: WebServices, auth: CachedKeyAuth, runner: MediaJobRunner) -> ApiGroup:
-    """Return the routes of `/v1/videos`."""
     routes = VideoRoutes(services, auth, runner)
     body, one = services.settings.inline_body_bytes, "/v1/videos/{video_id}"
     refused = (f"{one}/remix", "/v1/videos/edits", "/v1/videos/extensions", "/v1/videos/characters")
@@ -308,7 +306,6 @@ def build_api(services: WebServices, auth: CachedKeyAuth, runner: MediaJobRunner
 
 
 def video_id(prediction: str) -> str:
-    """Return the id of the video of a prediction."""
     return f"video_{prediction.removeprefix('pred_')}"
 
 
