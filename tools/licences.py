@@ -183,8 +183,8 @@ compares the names.
 
 _FONTS = """## Typefaces
 
-What the pages and this documentation are set in: files in `src/sixfold/ui/static/fonts`, each face with the
-text of its licence beside it.
+The pages and this documentation use the fonts in `src/sixfold/ui/static/fonts`, each with the text of its
+licence beside it.
 
 | face | licence | notice |
 |---|---|---|
@@ -202,7 +202,7 @@ Photographs whose licence requires the same licence for derived works were left 
 
 _WEIGHTS = """## Weights
 
-What `sixfold engines add` fetches when it is asked to; nothing of it comes with Sixfold. *Commercial* is
+`sixfold engines add` downloads these weights on request; none of them is part of Sixfold. *Commercial* is
 `yes`, `no`, or `conditions`, which means that the licence is to be read.
 
 | name | from | licence | commercial |

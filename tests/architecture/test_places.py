@@ -73,8 +73,8 @@ def test_the_lock_follows_the_project() -> None:
 
 def test_an_installation_stays_small() -> None:
     base, embedded = sizes.installed(("constraints.txt", "constraints-embedded.txt"))
-    assert base <= 300 * MEGABYTE, f"base: {base / MEGABYTE:.0f} MB"
-    assert base + embedded <= 600 * MEGABYTE, f"with embedded: {(base + embedded) / MEGABYTE:.0f} MB"
+    assert base <= 180 * MEGABYTE, f"base: {base / MEGABYTE:.0f} MB"
+    assert base + embedded <= 505 * MEGABYTE, f"with embedded: {(base + embedded) / MEGABYTE:.0f} MB"
 
 
 def test_every_face_is_kept_from_drivers_engines_and_stores() -> None:

@@ -21,7 +21,7 @@ from sixfold.engines.text import minilm
 from sixfold.store.weights import sha256
 
 _SECONDS = 1800
-_NEEDED = ("tokenizers", "threadpoolctl")
+_NEEDED = ("threadpoolctl",)
 _SENTENCES = ("A man is eating food.", "A person has a meal.", "The stock market fell.")
 # Minimum similarity of the first two sentences, maximum similarity of the first and the last.
 _COSINES = (0.6, 0.15)

@@ -10,13 +10,13 @@ from sixfold.clients.fal import FAL, FalClient, FalResult
 from sixfold.clients.openai import TranscriptionResult
 from sixfold.clients.provider_client import ProviderClient, ProviderRefusal
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.engines.providers import image_runs, speech_runs
+from sixfold.engines.providers import image_runs
 from sixfold.engines.providers.image_runs import CallResult
 from sixfold.engines.providers.model_table import ModelCall, UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine, ProviderRun
-from sixfold.engines.providers.speech_runs import Recording, Report
 
 if TYPE_CHECKING:
+    from sixfold.engines.providers.speech_runs import Recording, Report
     from sixfold.engines.providers.video_runs import VideoRequest, VideoResult
 
 _DEFAULT_PIXELS = 2**20  # of an image whose size fal does not report
@@ -104,6 +104,9 @@ class FalSpeechEngine(FalEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return one audio file; cancels the queued request when the run ends early."""
+        # Sound needs PyAV, which images do without.
+        from sixfold.engines.providers import speech_runs
+
         fal = FalClient(self._client())
         run = self._start(context)
 
@@ -121,6 +124,9 @@ class FalTranscriptionEngine(FalEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the text of a recording and the times of its words."""
+        # Sound needs PyAV, which images do without.
+        from sixfold.engines.providers import speech_runs
+
         client = self._client()
         run = self._start(context)
 

@@ -6,15 +6,17 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sixfold.clients.openai import OPENAI, OpenAIClient, OpenAIImages, TranscriptionResult
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
-from sixfold.engines.providers import image_runs, speech_runs
+from sixfold.engines.providers import image_runs
 from sixfold.engines.providers.image_runs import CallResult
 from sixfold.engines.providers.model_table import ModelCall, UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine, ProviderRun
-from sixfold.engines.providers.speech_runs import Recording, Report
+
+if TYPE_CHECKING:
+    from sixfold.engines.providers.speech_runs import Recording, Report
 
 
 class OpenAIEngine(ProviderEngine):
@@ -51,6 +53,9 @@ class OpenAISpeechEngine(ProviderEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return one audio file."""
+        # Sound needs PyAV, which images do without.
+        from sixfold.engines.providers import speech_runs
+
         openai = OpenAIClient(self._client())
 
         async def speak(inputs: Mapping[str, Any], _: Report) -> bytes:
@@ -66,6 +71,9 @@ class OpenAITranscriptionEngine(ProviderEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the text of a recording, with the segments and words whose times the server reports."""
+        # Sound needs PyAV, which images do without.
+        from sixfold.engines.providers import speech_runs
+
         openai = OpenAIClient(self._client())
 
         async def transcribe(

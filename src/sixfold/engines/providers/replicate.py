@@ -11,14 +11,14 @@ from sixfold.clients.openai import TranscriptionResult
 from sixfold.clients.provider_client import ProviderClient, ProviderRefusal
 from sixfold.clients.replicate import REPLICATE, ReplicateClient, ReplicatePrediction
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.engines.providers import image_runs, speech_runs
+from sixfold.engines.providers import image_runs
 from sixfold.engines.providers.image_io import UploadImage
 from sixfold.engines.providers.image_runs import CallResult
 from sixfold.engines.providers.model_table import ModelCall, UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine, ProviderRun
-from sixfold.engines.providers.speech_runs import Recording, Report
 
 if TYPE_CHECKING:
+    from sixfold.engines.providers.speech_runs import Recording, Report
     from sixfold.engines.providers.video_runs import VideoRequest, VideoResult
 
 # Replicate's documentation asks for an uploaded file above this size.
@@ -137,6 +137,9 @@ class ReplicateSpeechEngine(ReplicateEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return one audio file; cancels the prediction when the run ends early."""
+        # Sound needs PyAV, which images do without.
+        from sixfold.engines.providers import speech_runs
+
         replicate = ReplicateClient(self._client())
         run = self._start(context)
 
@@ -152,6 +155,9 @@ class ReplicateTranscriptionEngine(ReplicateEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the text of a recording and the times of its segments; the model reports no words."""
+        # Sound needs PyAV, which images do without.
+        from sixfold.engines.providers import speech_runs
+
         client = self._client()
         replicate = ReplicateClient(client)
         run = self._start(context)

@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.engines.text.word_piece import WordPiece
+
 Floats: TypeAlias = NDArray[np.float32]
 
 _LOG = logging.getLogger(__name__)
@@ -41,16 +43,13 @@ class MiniLM:
     name = NAME
 
     def __init__(self, folder: Path) -> None:
-        """Load from `folder`; raises `ImportError` without `tokenizers`, else `OSError` or `ValueError`."""
+        """Load from `folder`; raises `ImportError` without the extra, else `OSError` or `ValueError`."""
         from threadpoolctl import threadpool_limits
-        from tokenizers import Tokenizer
 
         # BLAS threads busy-wait for each other: on busy cores a pass took twelve times the CPU time of one.
         threadpool_limits(1, "blas")
         weights = _safetensors(folder / "model.safetensors")
-        self._tokenizer: Any = Tokenizer.from_str(_tokenizer(folder / "tokenizer.json"))
-        self._tokenizer.no_padding()  # the file pads to 128; here a batch has the length of its longest text
-        self._tokenizer.enable_truncation(_MAX_TOKENS)
+        self._tokenizer = WordPiece(folder / "tokenizer.json", _MAX_TOKENS)
         self._words = weights["embeddings.word_embeddings.weight"]
         positions = weights["embeddings.position_embeddings.weight"]
         self._positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
@@ -65,7 +64,7 @@ class MiniLM:
 
     def vectors(self, texts: Sequence[str]) -> Floats:
         """Return normalized vectors as an array of shape (texts, 384); not thread-safe."""
-        tokens = [self._tokenizer.encode(_clean(text)).ids for text in texts]
+        tokens = [self._tokenizer.encode(_clean(text)) for text in texts]
         vectors = np.zeros((len(texts), self._words.shape[1]), np.float32)
         for batch in _batches([len(ids) for ids in tokens]):
             vectors[batch] = self._forward([tokens[place] for place in batch])
@@ -164,14 +163,6 @@ def _safetensors(path: Path) -> dict[str, Floats]:
             begin, end = (8 + head + offset for offset in entry["data_offsets"])
             tensors[name] = mapped[begin:end].view(np.float32).reshape(entry["shape"])
     return tensors
-
-
-def _tokenizer(path: Path) -> str:
-    """Return a WordPiece tokenizer file; raises `ValueError` for another kind, which the library does not."""
-    text = path.read_text("utf-8")
-    if json.loads(text).get("model", {}).get("type") != "WordPiece":
-        raise ValueError(f"{path.name} is not a WordPiece tokenizer")
-    return text
 
 
 def _weight_and_bias(weights: dict[str, Floats], name: str) -> tuple[Floats, Floats]:

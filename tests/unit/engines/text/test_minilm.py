@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-pytest.importorskip("tokenizers", reason="needs the extra `embeddings`")
 pytest.importorskip("threadpoolctl", reason="needs the extra `embeddings`")
 
 from sixfold.engines.text import minilm
