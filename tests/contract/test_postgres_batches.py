@@ -18,6 +18,7 @@ from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Transaction, many, one
 from sixfold.store import sql
 from sixfold.store.postgres.connection import WRITING
+from sixfold.store.postgres.pipelining import StatementBatcher
 from tests.harness import backends, databases, postgres
 
 pytestmark = [
@@ -177,3 +178,42 @@ async def test_batch_is_booked_after_a_database_restart(database: Any, tmp_path:
     await connection.close()
     await database.write(ledger_batches.hold_all([HoldRequest(account_id, "b", 2)]))
     assert (await database.read(accounts.by_id(account_id))).held == 3
+
+
+def _charged(account_id: str, hold_id: str, amount: int, captured: int) -> Transaction[None]:
+    yield from ledger.hold(account_id, hold_id, amount)
+    yield from ledger_batches.capture_all([Capture(account_id, hold_id, captured, captured, ENTRY)])
+
+
+async def test_a_group_books_the_captures_of_all_in_one_step(
+    database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batched: list[list[int]] = []
+    change = StatementBatcher.change
+
+    async def counted(self: StatementBatcher, connection: Any, changes: Any, **options: Any) -> list[int]:
+        batched.append([len(each.columns[0]) for each in changes])
+        return await change(self, connection, changes, **options)
+
+    [first, second] = await _accounts(database, 2, 100)
+    monkeypatch.setattr(StatementBatcher, "change", counted)
+    owners = [first, second, first, first, second]
+    await asyncio.gather(
+        *(database.write(_charged(owner, f"h{n}", 4 + n, 4 + n)) for n, owner in enumerate(owners))
+    )
+    # Five holds end with five transfers, and each of two accounts and the revenue has one new balance.
+    assert batched == [[5, 5, 3]]
+    balances = [await database.read(accounts.by_id(account_id)) for account_id in (first, second)]
+    assert [(account.posted, account.held) for account in balances] == [(100 - 17, 0), (100 - 13, 0)]
+    assert await database.read(ledger_queries.verify()) == ()
+
+
+async def test_a_refused_capture_of_a_group_leaves_the_others(database: Any) -> None:
+    [account_id] = await _accounts(database, 1, 100)
+    jobs = [database.write(_charged(account_id, f"h{n}", 5, 6 if n == 2 else 5)) for n in range(6)]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [type(result) for result in results] == [type(None)] * 2 + [ledger.LedgerError] + [type(None)] * 3
+    after = await database.read(accounts.by_id(account_id))
+    assert (after.posted, after.held) == (75, 0)
+    assert await database.read(one("hold_by_id", id="h2")) is None
+    assert await database.read(ledger_queries.verify()) == ()

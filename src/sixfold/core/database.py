@@ -26,8 +26,9 @@ class Query:
     """A named query and its parameters. `now`, the transaction's time, is always bound.
 
     With `each`, the statement runs for each of these parameters and returns one row with the total number
-    `changed`. With `parts`, it is the last query of its transaction and has no statement: the parts, which
-    have `each`, run in order, and each must change the number of rows that it has `expected` (see `finish`).
+    `changed`. With `parts`, it has no statement: the parts, which have `each`, run in order, and each must
+    change the number of rows that it has `expected` (see `finish`). `sums` names the parameters that a
+    database may add up for sets of `each` that agree in all others.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Query:
     each: Sequence[Mapping[str, Value]] | None = None
     parts: Sequence[Query] = ()
     expected: int | None = None
+    sums: Sequence[str] = ()
 
     def check(self, changed: int) -> None:
         """Raise `ChangeRefused` if it has not changed the number of rows that is expected."""
@@ -95,11 +97,12 @@ def now() -> Transaction[int]:
 
 
 def finish(*queries: Query) -> Transaction[int]:
-    """Run queries with `each` as the last ones of a transaction; return its time in epoch µs.
+    """Run queries with `each` and return the transaction's time in epoch µs.
 
-    PostgreSQL runs them in one round trip and, if they are the whole transaction, beside the transactions of
-    other servers. So they may only insert rows, add to sums, or change rows by a condition in the statement,
-    and all transactions have to change rows that others change in the same order. Raises `ChangeRefused`.
+    PostgreSQL runs them in one round trip, also those of several transactions. If a transaction begins with
+    them, it must end with them, and it runs beside the transactions of other servers. So they may only insert
+    rows, add to sums, or change rows by a condition in the statement, and all transactions have to change
+    rows that others change in the same order. Raises `ChangeRefused`.
     """
     parts = [query for query in queries if query.each]
     if not parts:

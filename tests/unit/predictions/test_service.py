@@ -43,6 +43,26 @@ async def test_a_run_is_priced_held_run_stored_and_captured_once(pipeline: Pipel
     assert await pipeline.faults() == ()
 
 
+async def test_wait_right_after_submit_does_not_read(
+    pipeline: PipelineFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    read = pipeline.service.get_any
+
+    async def counted(prediction_id: str) -> Prediction:
+        reads.append(prediction_id)
+        return await read(prediction_id)
+
+    monkeypatch.setattr(pipeline.service, "get_any", counted)
+    ended = await pipeline.run()
+    assert (ended.state, reads) == (PredictionState.SUCCEEDED, [])
+    submitted = await pipeline.service.submit(pipeline.order(extras={"n": 1}))
+    await asyncio.sleep(0)
+    # An event may have passed since the submission, so the state is read.
+    assert (await pipeline.service.wait(submitted, 60)).is_terminal
+    assert reads == [submitted.id]
+
+
 async def test_failed_engine_is_free_with_only_the_public_message(
     pipeline: PipelineFixture,
 ) -> None:

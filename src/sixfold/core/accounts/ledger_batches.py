@@ -167,7 +167,7 @@ def _balances(
     rows = [_balance_row(each, held[each], posted[each], needed[each]) for each in sorted({*held, *posted})]
     if revenue:
         rows.append(_balance_row(ledger.REVENUE, 0, revenue, 0))
-    return Query("ledger_change", {}, rows, expected=len(rows))
+    return Query("ledger_change", {}, rows, expected=len(rows), sums=("held", "posted", "needed"))
 
 
 def _balance_row(account_id: str, held: int, posted: int, needed: int) -> dict[str, Value]:

@@ -14,7 +14,8 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import charges, ledger
+from sixfold.core.accounts import charges, ledger, ledger_batches
+from sixfold.core.accounts.ledger_batches import Capture
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.accounts.tenants import Tenant
@@ -300,7 +301,11 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
     prediction = yield from refunds.settle(updated[0])
     if prediction.parent_id is None and prediction.price:
         entry = receipt.entry(prediction, updated[0]["charge"])
-        yield from ledger.capture(prediction_id, prediction.cost, entry)
+        if prediction.cost == prediction.price:  # No budget gets anything back, so the hold need not be read.
+            capture = Capture(prediction.account_id, prediction_id, prediction.price, prediction.cost, entry)
+            yield from ledger_batches.capture_all([capture])
+        else:
+            yield from ledger.capture(prediction_id, prediction.cost, entry)
     yield from webhooks.enqueue(prediction)
     return prediction
 

@@ -5,6 +5,7 @@ Every request for a prediction goes through `PredictionService.submit`, whicheve
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import time
@@ -68,6 +69,7 @@ class PredictionService:
         self.custom_models = CustomModels(database, catalog, policy.model_versions)
         self.quotes = pricing.QuoteCache(catalog, bus)
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
+        self._just_accepted: set[str] = set()
         self.appraisers: dict[str, metering.PriceEstimator] = dict.fromkeys(_APPRAISED, metering.unpriced)
         self.prepare: metering.Preparer = metering.prepare_nothing
         self.admit: dict[str, Callable[[Principal, Mapping[str, Any]], Awaitable[None]]] = {}
@@ -151,11 +153,14 @@ class PredictionService:
             drafts = [await self._price(request) for request in batch]
         self.failpoints.hit("accept.before")
         free_limit = 0 if batch[0].principal.is_operator else self._policy.free_queue_limit
-        accepted = await self._database.write(
-            predictions.accept_all(drafts, self._policy.queue_limit, free_limit)
-        )
+        accept = predictions.accept_all(drafts, self._policy.queue_limit, free_limit)
+        accepted = await self._database.write(accept)
         self.failpoints.hit("accept.after")
-        for prediction in accepted:
+        for draft, prediction in zip(drafts, accepted, strict=True):
+            if prediction.id == draft.id:
+                # Until the caller's task suspends, no event of this process can have passed it.
+                self._just_accepted.add(prediction.id)
+                asyncio.get_running_loop().call_soon(self._just_accepted.discard, prediction.id)
             self.quotes.store(prediction)
             self._bus.publish(prediction.id, StateChanged(prediction))
             self.on_accepted(prediction)
@@ -258,15 +263,14 @@ class PredictionService:
     async def wait(
         self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False
     ) -> Prediction:
-        """Return the prediction when it has ended, or its state after the timeout or when the server drains.
+        """Return the ended prediction, or its state after the timeout or when the server drains.
 
-        `patient` is for callers without an id to poll by, which wait longer while the server drains: see
-        `RunWaiters`.
+        Right after `submit` the state is not read: the caller listens before the next event of this process.
+        `patient` is for callers without an id to poll by, see `RunWaiters`.
         """
         with self._bus.listen(prediction.id) as events:
             read_current = functools.partial(self.get_any, prediction.id)
-            current = await read_current()
-            if current.is_terminal:
+            if prediction.id not in self._just_accepted and (current := await read_current()).is_terminal:
                 return current
             return await self.waiters.wait(events, read_current, timeout_seconds, patient=patient)
 

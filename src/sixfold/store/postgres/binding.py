@@ -7,15 +7,18 @@ bigint, double precision or bytea; None becomes NULL. So a query is prepared onc
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from sixfold.core.database import Value
+from sixfold.core.database import Query, Value
 from sixfold.store.postgres.connection import BEGUN
 
 # Strings, comments and casts may contain a colon that does not begin a parameter.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]\w*)")
+_PLACE = re.compile(r"\$\d+")
+INSERT = re.compile(r"(INSERT INTO \w+ \([^()]*\))\s+VALUES \((.*)\)", re.DOTALL)
 _TYPES = ((str, "text"), (int, "bigint"), (float, "double precision"), (bytes, "bytea"))
 
 
@@ -38,17 +41,53 @@ class PreparedStatement:
             values[index] = int(values[index])
         return values
 
+    def renumbered(self, names: Sequence[str]) -> str:
+        """Return the text with its arguments in the order of `names`."""
+        numbers = {f"${number}": names.index(name) + 1 for number, name in enumerate(self.names, 1)}
+        return _PLACE.sub(lambda match: f"${numbers[match[0]]}", self.text)
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
     """A statement without RETURNING and the values of each of its arguments, one for each turn.
 
-    `expected` is the number of rows that all turns have to change, None for any.
+    `expected` is the number of rows that all turns have to change, None for any. `sums` are the indexes of
+    the arguments that may be added up for turns that agree in all others.
     """
 
     text: str
     columns: Sequence[Sequence[Any]]
     expected: int | None = None
+    sums: Collection[int] = ()
+
+    @property
+    def known(self) -> int | None:
+        """Return how many rows the turns change unless an error is raised, or None if that is unknown."""
+        if self.expected is None and INSERT.fullmatch(self.text) and self.columns:
+            return len(self.columns[0])
+        return self.expected
+
+    def added(self) -> Changes:
+        """Return the change with one turn in place of those that differ only in `sums`."""
+        rows = list(zip(*self.columns, strict=True))
+        if not self.sums or self.expected != len(rows):
+            return self
+        totals: dict[tuple[Any, ...], list[Any]] = {}
+        for row in rows:
+            without = [0 if index in self.sums else value for index, value in enumerate(row)]
+            total = totals.setdefault(tuple(without), without)
+            for index in self.sums:
+                total[index] += row[index]
+        return replace(self, columns=list(zip(*totals.values(), strict=True)), expected=len(totals))
+
+
+def merged(changes: Sequence[Changes]) -> Changes:
+    """Return one change with the turns of several, which have the same statement."""
+    first = changes[0]
+    columns = [list(chain.from_iterable(each)) for each in zip(*(c.columns for c in changes), strict=True)]
+    numbers = [each.expected for each in changes]
+    expected = None if None in numbers else sum(number for number in numbers if number is not None)
+    return replace(first, columns=columns, expected=expected).added()
 
 
 class PostgresBinder:
@@ -65,7 +104,7 @@ class PostgresBinder:
             bound = self._known[key] = translate(sql, params)
         return bound
 
-    def changes(self, sql: str, rows: Sequence[Mapping[str, Value]], expected: int | None = None) -> Changes:
+    def changes(self, sql: str, rows: Sequence[Mapping[str, Value]], of: Query) -> Changes:
         """Return the statement for several sets of parameters; a parameter has one type, or None, in all."""
         values = {name: [row[name] for row in rows] for name in rows[0]}
         sample = {name: next((v for v in column if v is not None), None) for name, column in values.items()}
@@ -75,7 +114,8 @@ class PostgresBinder:
             columns[index] = [v if v is None or "\0" not in v else _without_nul(v) for v in columns[index]]
         for index in prepared.flags:
             columns[index] = [v if v is None else int(v) for v in columns[index]]
-        return Changes(prepared.text, columns, expected)
+        sums = [index for index, name in enumerate(prepared.names) if name in of.sums]
+        return Changes(prepared.text, columns, of.expected, sums)
 
 
 def translate(sql: str, params: Mapping[str, Value]) -> PreparedStatement:

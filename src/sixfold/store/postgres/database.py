@@ -190,9 +190,8 @@ class PostgresDatabase:
         if len(batched) > 1 and await self._run_together(connection, batched):
             done = set(map(id, batched))
             alone = [job for job in group if id(job) not in done]
-            await connection.execute(_NEXT)
         for number, job in enumerate(alone):
-            if number:
+            if number or alone is not group:
                 await connection.execute(_NEXT)
             await self._run(connection, job)
         await connection.execute("COMMIT")
@@ -218,14 +217,12 @@ class PostgresDatabase:
             while active:
                 for prepared, members in (await self._groups(connection, active)).items():
                     parameter_rows = [arguments for _, arguments in members]
-                    results = await self._batcher.run(connection, prepared, parameter_rows)
+                    together = self._together(prepared, members[0][0].query)
+                    results = await self._batcher.run(connection, prepared, parameter_rows, together)
                     for (job, arguments), rows in zip(members, results, strict=True):
                         job.receive(StepResultRow(prepared.text, arguments, rows))
                         job.require_unwritten()
-                for job in active:
-                    if job.query is not None and job.query.is_change:
-                        await self._run_changes(connection, job, job.query)
-                        job.require_unwritten()
+                await self._change_together(connection, active)
                 active = [job for job in active if job.query is not None]
         except (RunSeparately, asyncpg.PostgresError):
             if connection.is_closed():
@@ -233,6 +230,25 @@ class PostgresDatabase:
             await self._rollback(connection)
             return False
         return True
+
+    def _together(self, prepared: PreparedStatement, query: Query | None) -> str:
+        """Return the statement that runs a query for many transactions at once, if it has one."""
+        if query is None or (statement := self._queries.get(f"{query.name}_together")) is None:
+            return ""
+        return self._bind(statement.sql, query.params).renumbered(prepared.names)
+
+    async def _change_together(self, connection: PostgresConnection, jobs: list[TransactionJob]) -> None:
+        """Run the changes of jobs whose next query consists of them, equal ones in one round trip."""
+        groups: dict[tuple[str, ...], list[tuple[TransactionJob, list[Changes]]]] = {}
+        for job in jobs:
+            if job.query is not None and job.query.is_change:
+                changes = await self._changes(connection, job, job.query)
+                groups.setdefault(tuple(each.text for each in changes), []).append((job, changes))
+        for members in groups.values():
+            numbers = await self._batcher.change_all(connection, [changes for _, changes in members])
+            for (job, changes), changed in zip(members, numbers, strict=True):
+                job.receive(ChangesResult(changes, _numbered(changed, job.moment)))
+                job.require_unwritten()
 
     async def _groups(
         self, connection: PostgresConnection, jobs: list[TransactionJob]
@@ -310,7 +326,7 @@ class PostgresDatabase:
             moment = await self._moment(connection, job)
             if statement.needs_now:
                 rows = [{**row, "now": moment} for row in rows]
-            changes.append(self._bind.changes(statement.sql, rows, part.expected))
+            changes.append(self._bind.changes(statement.sql, rows, part))
         return changes
 
     async def _run_alone(self, job: TransactionJob) -> bool:

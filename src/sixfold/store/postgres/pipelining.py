@@ -9,13 +9,13 @@ order.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
 
 from sixfold.core.database import Row
-from sixfold.store.postgres.binding import Changes, PreparedStatement
+from sixfold.store.postgres.binding import INSERT, Changes, PreparedStatement, merged
 from sixfold.store.postgres.connection import WRITING, PostgresConnection
 
 _ARGUMENT = re.compile(r"\$(\d+)::(text|bigint|double precision|bytea)")
@@ -23,6 +23,16 @@ _FUNCTION = """
 CREATE OR REPLACE FUNCTION pg_temp.{name}({types}) RETURNS TABLE ({columns}) LANGUAGE plpgsql AS $fold$
 #variable_conflict use_column
 BEGIN FOR fold_turn IN 1 .. cardinality($1) LOOP {statement}; END LOOP; END $fold$"""
+# The same, if there is a statement for all arguments at once (`NAME_together` of a query `NAME`). It returns
+# rows for the turns that it has done, each with the number of the turn; the others run one after the other.
+_TOGETHER = """
+CREATE OR REPLACE FUNCTION pg_temp.{name}({types}) RETURNS TABLE ({columns}) LANGUAGE plpgsql AS $fold$
+#variable_conflict use_column
+DECLARE fold_done boolean[];
+BEGIN FOR {targets} IN {together} LOOP RETURN NEXT; fold_done[fold_nr] := true; END LOOP;
+FOR fold_turn IN 1 .. cardinality($1) LOOP CONTINUE WHEN fold_done[fold_turn]; {statement}; END LOOP;
+END $fold$"""
+_TURNS = re.compile(r"\bFROM turns\b")
 _REFUSED = "SX001"  # SQLSTATE
 # Its first arguments: whether it is a transaction by itself, whether that needs no fsync, and the numbers of
 # rows that the steps have to change, or NULL.
@@ -44,7 +54,6 @@ _CHECK = f"""
 fold_all := fold_all || fold_changed;
 IF fold_changed <> $3[{{number}}] THEN RAISE EXCEPTION '{{number}}' USING ERRCODE = '{_REFUSED}'; END IF;"""
 _FIRST = 3  # arguments before those of the steps
-_INSERT = re.compile(r"(INSERT INTO \w+ \([^()]*\))\s+VALUES \((.*)\)", re.DOTALL)
 _SEVERAL = re.compile(r"\)\s*,\s*\(")  # rows in one VALUES
 _ROWS = "RETURN QUERY WITH done AS ({statement}) SELECT done.*, fold_turn::bigint FROM done"
 
@@ -73,32 +82,44 @@ class StatementBatcher:
         self._fresh.clear()
 
     async def run(
-        self, connection: PostgresConnection, prepared: PreparedStatement, arguments: Sequence[Sequence[Any]]
+        self,
+        connection: PostgresConnection,
+        prepared: PreparedStatement,
+        arguments: Sequence[Sequence[Any]],
+        together: str = "",
     ) -> list[list[Row]]:
-        """Return the rows of each set of arguments; the number of the set follows a row's columns."""
+        """Return the rows of each set of arguments; the number of the set follows a row's columns.
+
+        `together` is a statement for all sets at once, with the same arguments.
+        """
         if len(arguments) == 1 or not prepared.names:
             return [await connection.fetch(prepared.text, *parameters) for parameters in arguments]
-        call = self._calls.get(prepared.text) or await self._make(connection, prepared)
+        call = self._calls.get(prepared.text) or await self._make(connection, prepared, together)
         turns: list[list[Row]] = [[] for _ in arguments]
         for row in await connection.fetch(call, *map(list, zip(*arguments, strict=True))):
             turns[int(row["fold_nr"]) - 1].append(row)
         return turns
 
-    async def _make(self, connection: PostgresConnection, prepared: PreparedStatement) -> str:
+    async def _make(self, connection: PostgresConnection, prepared: PreparedStatement, together: str) -> str:
         self._made += 1
         name = f"fold_{self._made}"
         kinds = _types(prepared.text)
         types = ", ".join(f"{kind}[]" for kind in kinds.values())
         statement = _ARGUMENT.sub(r"($\1)[fold_turn]", prepared.text)
         described: Any = await connection.prepare(prepared.text)
-        columns: list[str] = [f'"{column.name}" {column.type.name}' for column in described.get_attributes()]
+        attributes = described.get_attributes()
+        columns: list[str] = [f'"{column.name}" {column.type.name}' for column in attributes]
         if columns:
             statement = _ROWS.format(statement=statement)
-        await connection.execute(
-            _FUNCTION.format(
-                name=name, types=types, columns=", ".join([*columns, "fold_nr bigint"]), statement=statement
-            )
+        function = (_TOGETHER if together else _FUNCTION).format(
+            name=name,
+            types=types,
+            columns=", ".join([*columns, "fold_nr bigint"]),
+            targets=", ".join([*(f'"{column.name}"' for column in attributes), "fold_nr"]),
+            together=_over_turns(together, kinds),
+            statement=statement,
         )
+        await connection.execute(function)
         self._fresh.append(prepared.text)
         places = ", ".join(f"${number}::{kinds[number]}[]" for number in kinds)
         call = self._calls[prepared.text] = f"SELECT * FROM pg_temp.{name}({places})"  # noqa: S608 - our own
@@ -126,6 +147,19 @@ class StatementBatcher:
         expected = [each.expected for each in changes]
         return await connection.fetchval(call, alone, alone and not durable, expected, *arguments)
 
+    async def change_all(
+        self, connection: PostgresConnection, members: Sequence[Sequence[Changes]]
+    ) -> list[list[int]]:
+        """Run the same changes for several members; return for each member the rows that its changes changed.
+
+        They run in one round trip if the numbers follow from what is expected of each change.
+        """
+        known = [[each.known for each in changes] for changes in members]
+        if len(members) == 1 or any(None in numbers for numbers in known):
+            return [await self.change(connection, changes) for changes in members]
+        await self.change(connection, [merged(turns) for turns in zip(*members, strict=True)])
+        return [[number for number in numbers if number is not None] for numbers in known]
+
     async def _make_changes(self, connection: PostgresConnection, texts: tuple[str, ...]) -> str:
         self._made += 1
         name, types, steps = f"fold_{self._made}", list[str](), list[str]()
@@ -151,10 +185,17 @@ def _types(text: str) -> dict[int, str]:
     return dict(sorted((int(number), kind) for number, kind in _ARGUMENT.findall(text)))
 
 
+def _over_turns(text: str, kinds: Mapping[int, str]) -> str:
+    """Return a statement whose `turns` are the rows of the arguments of a function, with a `number`."""
+    arrays, names = (", ".join(f"{prefix}{number}" for number in kinds) for prefix in ("$", "v"))
+    rows = f"FROM unnest({arrays}) WITH ORDINALITY AS turns ({names}, number)"
+    return _TURNS.sub(rows, _ARGUMENT.sub(r"turns.v\1", text))
+
+
 def _step(text: str, before: int) -> str:
     """Return a step of a function; `before` arguments belong to earlier steps."""
     numbers = _types(text)
-    insert = _INSERT.fullmatch(text)
+    insert = INSERT.fullmatch(text)
     if insert is None or _SEVERAL.search(insert[2]) or not numbers:
         statement = _ARGUMENT.sub(lambda match: f"(${before + int(match[1])})[fold_turn]", text)
         return _LOOP_STEP.format(first=before + 1, statement=statement)
