@@ -30,7 +30,9 @@ NAMES |= {"slug": "airship", "space": "photoreal-text-to-image", "response_id": 
 NAMES |= dict.fromkeys(("conversation_id", "item_id", "vector_store_id", "file_id", "file_batch_id"), "1")
 NAMES |= dict.fromkeys(("batch_id", "video_id", "upload_id", "digest", "app", "owner", "version"), "1")
 NAMES |= dict.fromkeys(("alert_id", "request_id", "message_batch_id", "part_id"), "1")
-NAMES |= dict.fromkeys(("member_id", "team_id", "invitation_id", "share_id", "token", "post_id"), "1")
+NAMES |= dict.fromkeys(
+    ("member_id", "team_id", "invitation_id", "share_id", "folder_id", "token", "post_id"), "1"
+)
 
 
 class Place(NamedTuple):

@@ -91,6 +91,12 @@ async def shared(app: AppFixture, prediction_id: str) -> str:
     return str((await app.client.post("/api/shares", json=body, headers=app.bearer)).json()["id"])
 
 
+async def shared_folder(app: AppFixture) -> str:
+    """The id of a folder that the first account shares with the third one."""
+    body = {"folder": SECRET, "with": "cleo@example.com"}
+    return str((await app.client.post("/api/shared-folders", json=body, headers=app.bearer)).json()["id"])
+
+
 async def organized(app: AppFixture) -> dict[str, str]:
     """A team, an invitation, a key and a member of the first account's organization."""
     client, mine = app.client, app.bearer
@@ -172,6 +178,7 @@ async def owned(app: AppFixture) -> dict[str, str]:
             "file_batch_id": file_batch["id"],
             "batch_id": batch["id"],
             "share_id": await shared(app, document["id"]),
+            "folder_id": await shared_folder(app),
         }
     )
 

@@ -52,7 +52,7 @@ class McpEndpoint:
     async def post(self, request: Request) -> Response:
         """Handle the messages of a body."""
         self._check_origin(request)
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._services.authenticator.memory(request)
         raw = await request.body()
         version = request.headers.get("mcp-protocol-version", "")
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import HTTPConnection, Request
@@ -19,11 +20,14 @@ from sixfold.core.accounts import accounts, connections, keys, limits, rights
 from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
+from sixfold.core.memory.sharing import folders
 from sixfold.settings import Settings
 from sixfold.web.admission import RequestRates
 from sixfold.web.bodies import BodyBudget
 from sixfold.web.trusted_hosts import TrustedHosts, host_of, is_forwarded, is_loopback
 
+# Names the shared folder whose memory a request addresses, as the query parameter `memory` does.
+MEMORY_HEADER = "x-sixfold-memory"
 _MAX_KEY_CHARS = 512
 
 
@@ -129,6 +133,18 @@ class Authenticator:
     async def bearer(self, request: Request) -> Principal:
         """Authenticate a request by its bearer header."""
         return await self.key(bearer_token(request))
+
+    async def memory(self, request: Request) -> Principal:
+        """Authenticate a request, for the shared folder that its header or query names, if any.
+
+        Raises `NotFound` if the folder is not shared with the principal.
+        """
+        principal = await self.bearer(request)
+        share_id = request.headers.get(MEMORY_HEADER) or request.query_params.get("memory")
+        if share_id is None:
+            return principal
+        access = await self._database.read(folders.access(principal, share_id), snapshot=False)
+        return replace(principal, memory=access)
 
     async def image_kit(self, request: Request) -> Principal:
         """Authenticate a request to the Image utility API.

@@ -30,7 +30,7 @@ class FactRoutes:
 
     async def remember(self, request: Request) -> Response:
         """Write the facts of a source on pages; it runs once per Idempotency-Key."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._services.authenticator.memory(request)
         repeatable = IdempotentRequest(
             Caller.of(principal).replays, await request.body(), responses.error_response
         )
@@ -56,7 +56,7 @@ class FactRoutes:
 
     async def answer(self, request: Request) -> Response:
         """Answer a question from pages."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._services.authenticator.memory(request)
         arguments = await schemas.from_body(ANSWER, request)
         base_url = self._services.settings.base_url
         document = await fact_requests.answer(self._facts, principal, arguments, base_url)

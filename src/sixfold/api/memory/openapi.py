@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.api.memory import facts, schemas
+from sixfold.api.memory import facts, folders, schemas
 from sixfold.core import documents
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.facts.requests import AnsweredSchema, MemoryBatches, RememberedSchema, UndoneSchema
@@ -58,7 +58,7 @@ def document() -> OpenApiDocument:
         "Sixfold Memory",
         "1.0.0",
         "A durable memory for agents and people: markdown pages with links, timelines and versions.",
-        {**_pages(), **_facts(), **_parts(), **_lists()},
+        {**_pages(), **_facts(), **_parts(), **_lists(), **folders.operations()},
     )
 
 

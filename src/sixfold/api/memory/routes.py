@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.memory import facts, schemas
+from sixfold.api.memory import facts, folders, schemas
 from sixfold.api.memory.files import MemoryFileRoutes
 from sixfold.api.memory.schemas import caller_of
 from sixfold.core.accounts import rights
@@ -337,6 +337,7 @@ def build_api(services: WebServices) -> ApiGroup:
             ),
             *_archives(services),
             *facts.routes(services),
+            *folders.routes(services),
             *counts,
             RouteEntry(
                 "/api/pages/{slug:path}",

@@ -94,8 +94,8 @@ TAGS = fields(
 
 
 async def caller_of(services: WebServices, request: Request) -> Caller:
-    """Authenticate a request by its bearer header."""
-    return Caller.of(await services.authenticator.bearer(request))
+    """Authenticate a request by its bearer header, for the shared folder that it names, if any."""
+    return Caller.of(await services.authenticator.memory(request))
 
 
 def from_query(operation: Operation, request: Request) -> dict[str, Any]:

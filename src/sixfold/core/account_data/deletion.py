@@ -29,6 +29,7 @@ _LOG = logging.getLogger("sixfold.leaving")
 ERASURES = (
     "erase_outbox",
     "erase_shares",
+    "erase_shared_folders",
     "erase_gallery_tags",
     "erase_posts",
     "erase_characters",

@@ -59,6 +59,7 @@ _TABLES = {
     "live-sessions": "export_live_sessions",
     "posts": "export_posts",
     "shares": "export_shares",
+    "shared-folders": "export_shared_folders",
     "characters": "export_characters",
     "models": "export_models",
     "members": "export_members",

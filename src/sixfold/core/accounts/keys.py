@@ -13,7 +13,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.rights import Access, Rights, Role
-from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.accounts.tenants import MemoryAccess, Tenant
 from sixfold.core.database import Query, Row, Transaction, one
 
 Authentication = Literal["key", "oauth", "session", "local", "anonymous"]
@@ -120,6 +120,8 @@ class Principal:
     guardrail: str = ""
     # For how many days requests and responses are logged; 0 for not at all.
     content_days: int = 0
+    # The shared folder whose memory the request addresses; None for the account's own memory.
+    memory: MemoryAccess | None = None
 
     @property
     def organization_id(self) -> str:
@@ -153,7 +155,8 @@ class Principal:
         own = self.credential_id
         if self.scope.services or self.scope.collections:
             own = self.grant_id or self.key_id or _NO_CREDENTIAL
-        return Tenant(self.account_id, self.keyless, own).id
+        tenant = Tenant(self.account_id, self.keyless, own).id
+        return tenant if self.memory is None else f"{tenant}/{self.memory.id}"
 
     def without_key(self) -> Principal:
         """Return the principal of a request without a key, charged to the same account."""

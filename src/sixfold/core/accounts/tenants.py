@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -24,6 +24,20 @@ class Owned(Protocol):
     def credential_id(self) -> str:
         """The key without `account.read`, or the grant of such keys; empty for other credentials."""
         ...
+
+
+class MemoryAccess(NamedTuple):
+    """Access to a shared folder of another account's memory.
+
+    Its pages are in `collection`; they may also be in those of the account's other shared folders (`beside`).
+    """
+
+    id: str
+    account_id: str
+    folder: str
+    collection: str
+    beside: tuple[str, ...] = ()
+    may_write: bool = False
 
 
 class Tenant(msgspec.Struct, frozen=True):

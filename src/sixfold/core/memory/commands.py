@@ -16,6 +16,7 @@ from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from sixfold.core.memory.pages import FoundPage, PageDraft, PageWritePlan
+from sixfold.core.memory.sharing import membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ def write(
     current = existing.page if existing is not None else None
     home = writer.caller.home(current.collections if current is not None and there else ())
     draft = page_edits.compose(current if there else None, request, writer.limits, home)
+    draft = yield from membership.settled(writer.caller.account_id, draft)
     writer.check_collections(request.slug, draft.collections)
     if current is not None and there and not (yield from differs(draft, current)):
         return SavedPage(current, changed=False)
@@ -172,6 +174,8 @@ def rename(
     title = to if existing.page.title == existing.page.slug else existing.page.title
     path = path or (f"{to}.md" if existing.page.path else "")
     draft = replace(page_edits.of(existing.page), slug=to, title=title, path=path)
+    draft = yield from membership.settled(writer.caller.account_id, draft)
+    writer.check_collections(to, draft.collections)
     return SavedPage(
         (yield from _save(writer, "rename", PageWritePlan(existing.page, draft, reads_links=False)))
     )
@@ -203,6 +207,7 @@ def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> T
     title = existing.page.slug if old.title == old.slug else old.title
     path = existing.page.path or old.path
     draft = replace(page_edits.of(old), slug=existing.page.slug, title=title, path=path)
+    draft = yield from membership.settled(account_id, draft)
     writer.check_collections(existing.page.slug, draft.collections)
     page = yield from _save(writer, "restore", PageWritePlan(existing.page, draft, deleted=existing.deleted))
     return SavedPage(page, created=existing.deleted)
@@ -291,6 +296,7 @@ def differs(draft: PageDraft, page: MemoryPage) -> Transaction[bool]:
 
 def change(writer: PageWriter, operation: str, page: MemoryPage, draft: PageDraft) -> Transaction[SavedPage]:
     """Save the draft of a page that was checked before, unless it changes nothing."""
+    draft = yield from membership.settled(writer.caller.account_id, draft)
     writer.check_collections(page.slug, draft.collections)
     if not page_edits.differs(draft, page):
         return SavedPage(page, changed=False)

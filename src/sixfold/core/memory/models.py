@@ -80,7 +80,8 @@ class Caller:
 
     With `collections`, the caller sees pages in any of them, and changes pages in these only; empty means the
     whole memory. `replays` identifies whose stored responses answer its repeated requests. `behalf` is the
-    member or team of an organization that the caller acts for, "" for the account itself.
+    member or team of an organization that the caller acts for, "" for the account itself. Pages that the
+    caller changes may also be in the collections `beside`.
     """
 
     account_id: str
@@ -89,6 +90,7 @@ class Caller:
     read_only: bool = False
     replays: str = ""
     behalf: str = ""
+    beside: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, principal: Principal) -> Caller:
@@ -96,9 +98,19 @@ class Caller:
         if not principal.rights & rights.MEMORY:
             principal.require(rights.MEMORY_READ)
         by_hand = principal.authentication == "session"
+        name = principal.email if by_hand else principal.key_id or principal.email
+        if principal.memory is not None:
+            return cls(
+                account_id=principal.memory.account_id,
+                name=principal.email or name,
+                collections=(principal.memory.collection,),
+                read_only=not (principal.memory.may_write and principal.has(Rights.MEMORY_WRITE)),
+                replays=principal.replays,
+                beside=principal.memory.beside,
+            )
         return cls(
             account_id=principal.account_id,
-            name=principal.email if by_hand else principal.key_id or principal.email,
+            name=name,
             collections=principal.scope.collections,
             read_only=not principal.has(Rights.MEMORY_WRITE),
             replays=principal.replays,
@@ -114,7 +126,8 @@ class Caller:
         """Return whether the caller may change a page in these collections, or move one there."""
         if self.read_only or not self.collections:
             return not self.read_only
-        return bool(collections) and set(collections) <= set(self.collections)
+        others = set(collections) - set(self.collections)
+        return len(others) < len(set(collections)) and others <= set(self.beside)
 
     def home(self, before: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the collections of a page that names none: its previous ones, or the only one of the key."""

@@ -204,7 +204,7 @@ def save(
             yield from timeline.add_new(caller, page, plan.draft.entries, moment)
     saved = tuple(page for _, page in batch)
     yield from inference.refresh_many(saved)
-    yield from _reindex(saved)
+    yield from reindex_many(saved)
     return saved
 
 
@@ -217,7 +217,7 @@ def growth(plan: PageWritePlan) -> usage.Growth:
 
 def reindex(page: MemoryPage) -> Transaction[None]:
     """Update the search index after links were changed without the text."""
-    yield from _reindex((page,))
+    yield from reindex_many((page,))
 
 
 def retag(page: MemoryPage) -> Transaction[None]:
@@ -229,7 +229,8 @@ def retag(page: MemoryPage) -> Transaction[None]:
         yield Query("page_tags_put", {"account_id": page.account_id, "rows": rows})
 
 
-def _reindex(saved: Sequence[MemoryPage]) -> Transaction[None]:
+def reindex_many(saved: Sequence[MemoryPage]) -> Transaction[None]:
+    """Update the search index of some pages of an account."""
     known = yield from links.of_pages(saved[0].account_id, saved)
     yield from index.put_many([(page, known[page.id]) for page in saved])
 

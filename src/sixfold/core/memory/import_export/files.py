@@ -32,6 +32,7 @@ from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.pages import FoundPage, PageWritePlan
 from sixfold.core.memory.queries import PageGraphView
+from sixfold.core.memory.sharing import membership
 
 # The files of one transaction, for which other writers wait about 60 ms.
 BATCH_FILES = 100
@@ -88,6 +89,7 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
         try:
             yield from check_slug(writer, slug, FoundPage(current, deleted) if current is not None else None)
             draft = page_edits.compose(current, sent, writer.limits, home)
+            draft = yield from membership.settled(writer.caller.account_id, draft)
             writer.check_collections(slug, draft.collections)
         except (errors.BadRequest, errors.Forbidden) as error:
             report.refuse(file.path, error.message)

@@ -1,0 +1,1 @@
+"""Folders of the memory that other accounts and teams read or write."""

@@ -1,0 +1,214 @@
+"""Folders of the memory that are shared with other accounts and with teams: share, list, find, end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import accounts, audit_log, rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.organizations import members, teams
+from sixfold.core.accounts.tenants import MemoryAccess
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import Query, Row, Transaction, many, one
+from sixfold.core.memory import limits, slugs
+from sixfold.core.memory.sharing import membership
+
+Access = Literal["read", "write"]
+ACCESSES: tuple[Access, ...] = ("read", "write")
+MAX_SHARED, MAX_RECEIVED = 200, 1000
+_MAX_FOLDER = limits.TAG_CHARS - len(membership.PREFIX)
+_FIELDS = frozenset({"folder", "with", "team_id", "access"})
+_MAX_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FolderShareDraft:
+    """A folder to share with an account (`grantee`: an address or the name of an organization) or a team."""
+
+    folder: str
+    grantee: str = ""
+    team_id: str = ""
+    access: Access = "read"
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> FolderShareDraft:
+        """Parse the fields of a request; raises `InvalidInput`."""
+        unknown = sorted(set(fields) - _FIELDS)
+        if unknown:
+            raise errors.InvalidInput.of(unknown[0], f"A shared folder has no field {unknown[0][:40]!r}")
+        texts = {name: fields.get(name, "") for name in ("folder", "with", "team_id")}
+        for name, value in texts.items():
+            if not isinstance(value, str) or len(value) > _MAX_TEXT:
+                raise errors.InvalidInput.of(name, f"{name} must be a text of at most {_MAX_TEXT} characters")
+        if bool(texts["with"]) == bool(texts["team_id"]):
+            raise errors.InvalidInput.of(
+                "with", "Send either with (an e-mail address or an organization) or team_id"
+            )
+        folder = slugs.normalize(texts["folder"].strip("/"))
+        if len(folder) > _MAX_FOLDER:
+            raise errors.InvalidInput.of(
+                "folder", f"A shared folder has at most {_MAX_FOLDER} characters; got {len(folder)}"
+            )
+        access = fields.get("access", "read")
+        if access not in ACCESSES:
+            raise errors.InvalidInput.of("access", "access must be read or write")
+        return cls(folder, texts["with"].strip().lower(), texts["team_id"], access)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderShare:
+    """A shared folder; `owner` is the account that shares it, and `grantee` an account or a team."""
+
+    id: str
+    account_id: str
+    folder: str
+    grantee: str
+    team: str | None
+    may_write: bool
+    created_at: int
+    owner: str = ""
+
+    @classmethod
+    def of(cls, row: Row) -> FolderShare:
+        """Build a shared folder from a row."""
+        return cls(
+            id=row["id"],
+            account_id=row["account_id"],
+            folder=row["folder"],
+            grantee=row["grantee"] or row["organization"] or "",
+            team=row["team"],
+            may_write=bool(row["may_write"]),
+            created_at=row["created_at"],
+            owner=row["owner"],
+        )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The shared folder as its owner sees it."""
+        return {
+            "id": self.id,
+            "folder": self.folder,
+            "with": self.grantee,
+            "team": self.team,
+            "access": "write" if self.may_write else "read",
+            "created_at": rfc3339(self.created_at),
+        }
+
+    @property
+    def received_record(self) -> dict[str, Any]:
+        """The shared folder as a grantee sees it."""
+        return {**self.record, "owner": self.owner}
+
+
+def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderShare]:
+    """Share a folder of a principal's memory, or change the access of a share that exists.
+
+    `membership.move_all` then has to be called. Raises `NotFound` for an unknown account
+    or team, `Conflict` for an own account, a page outside the folder in its collection, or too many shares,
+    and `Forbidden` for a principal that may not share.
+    """
+    _require(principal)
+    yield from _check_grantee(principal, draft)
+    account_id = principal.account_id
+    outside = yield from one("collection_outside", **membership.span(account_id, draft.folder))
+    if outside is not None:
+        raise errors.Conflict(
+            f"The page {outside['slug']} is in the collection {membership.collection_of(draft.folder)}: "
+            "take it out first, because the collection is used for the shared folder"
+        )
+    rows = yield Query(
+        "shared_folder_put",
+        {
+            "id": ids.new("folder"),
+            "account_id": account_id,
+            "folder": draft.folder,
+            "grantee": draft.grantee,
+            "team_id": draft.team_id,
+            "may_write": int(draft.access == "write"),
+        },
+    )
+    shared = yield from of_account(principal)
+    if len(shared) > MAX_SHARED:
+        raise errors.Conflict(f"An account can share at most {MAX_SHARED} folders: end one first")
+    whom = draft.grantee or draft.team_id
+    yield from audit_log.note(account_id, "folder.share", f"{draft.folder} {whom} {draft.access}"[:300])
+    return next(each for each in shared if each.id == rows[0]["id"])
+
+
+def _require(principal: Principal) -> None:
+    principal.require(rights.MEMORY_WRITE)
+    if principal.keyless or principal.scope.collections or principal.memory is not None:
+        raise errors.Forbidden("This key may not share folders: it is limited to a part of the memory")
+    if principal.role == "member":
+        raise errors.Forbidden("Only the owner and the admins of an organization may share its memory")
+
+
+def _check_grantee(principal: Principal, draft: FolderShareDraft) -> Transaction[None]:
+    if not draft.team_id:
+        if (yield from accounts.by_email(draft.grantee)).id == principal.account_id:
+            raise errors.Conflict("A folder cannot be shared with its own account")
+        return
+    row = yield from one("team_owner", id=draft.team_id)
+    member = None
+    if row is not None:
+        member = yield from members.of_person(row["account_id"], principal.account_id)
+    if row is not None and row["account_id"] == principal.account_id:
+        raise errors.Conflict("All members of an organization see its memory already")
+    if row is None or member is None:
+        raise errors.NotFound(f"Team {draft.team_id[:60]} not found in an organization of this account")
+    yield from teams.find(row["account_id"], draft.team_id)
+
+
+def of_account(principal: Principal) -> Transaction[tuple[FolderShare, ...]]:
+    """Return the folders that a principal's account shares, by folder."""
+    rows = yield from many("shared_folders_of", account_id=principal.account_id)
+    return tuple(FolderShare.of(row) for row in rows)
+
+
+def received(principal: Principal, share_id: str = "") -> Transaction[tuple[FolderShare, ...]]:
+    """Return the folders that are shared with a principal, optionally only one; none for a limited key."""
+    if principal.keyless or principal.scope.collections:
+        return ()
+    rows = yield from many(
+        "shared_folders_received",
+        account_id=principal.account_id,
+        team_id=principal.team_id or "",
+        id=share_id,
+        limit=MAX_RECEIVED,
+    )
+    return tuple(FolderShare.of(row) for row in rows)
+
+
+def access(principal: Principal, share_id: str) -> Transaction[MemoryAccess]:
+    """Return a principal's access to a folder that is shared with it; raises `NotFound`."""
+    shares = yield from received(principal, share_id)
+    if not share_id or not shares:
+        raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found, or is not shared any more")
+    shared = shares[0]
+    others = yield from membership.folders_of(shared.account_id)
+    return MemoryAccess(
+        shared.id,
+        shared.account_id,
+        shared.folder,
+        membership.collection_of(shared.folder),
+        tuple(membership.collection_of(folder) for folder in others if folder != shared.folder),
+        shared.may_write,
+    )
+
+
+def end(principal: Principal, share_id: str) -> Transaction[str]:
+    """End the share of a folder at once and return the folder; raises `NotFound`.
+
+    `membership.move_all` then has to be called.
+    """
+    _require(principal)
+    rows = yield Query("shared_folder_end", {"id": share_id, "account_id": principal.account_id})
+    if not rows:
+        raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found")
+    folder = str(rows[0]["folder"])
+    yield from audit_log.note(principal.account_id, "folder.end", folder)
+    return folder

@@ -1,0 +1,98 @@
+"""The collection of a shared folder, which its pages enter and leave with their slugs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sixfold.core.database import Database, Query, Transaction, Value, many
+from sixfold.core.memory import pages
+from sixfold.core.memory.models import MemoryPage
+from sixfold.core.memory.pages import PageDraft
+
+PREFIX = "folder:"
+# This character sorts after all others.
+_LAST = "\U0010ffff"
+# Pages that one transaction moves.
+BATCH = 100
+
+
+def collection_of(folder: str) -> str:
+    """Return the name of a shared folder's collection."""
+    return PREFIX + folder
+
+
+def folders_of(account_id: str) -> Transaction[tuple[str, ...]]:
+    """Return the folders that an account shares."""
+    return tuple(row["folder"] for row in (yield from many("shared_folder_names", account_id=account_id)))
+
+
+def contains(folder: str, slug: str) -> bool:
+    """Return whether a page is in a folder or one below it."""
+    return slug == folder or slug.startswith(f"{folder}/")
+
+
+def collections_at(folders: Sequence[str], slug: str, collections: Sequence[str]) -> tuple[str, ...]:
+    """Return the collections of a page, with those of exactly the shared folders that contain its slug."""
+    shared = {collection_of(folder) for folder in folders}
+    inside = [collection_of(folder) for folder in folders if contains(folder, slug)]
+    return (*(name for name in collections if name not in shared), *inside)
+
+
+def settled(account_id: str, draft: PageDraft) -> Transaction[PageDraft]:
+    """Return a draft in the collections of the shared folders that contain it."""
+    folders = yield from folders_of(account_id)
+    if not folders:
+        return draft
+    return replace(draft, collections=collections_at(folders, draft.slug, draft.collections))
+
+
+def span(account_id: str, folder: str) -> dict[str, Value]:
+    """Return the query parameters that select the pages of a folder."""
+    prefix = f"{folder}/"
+    return {
+        "account_id": account_id,
+        "folder": folder,
+        "prefix": prefix,
+        "prefix_end": prefix + _LAST,
+        "collection": collection_of(folder),
+    }
+
+
+def move(account_id: str, folder: str) -> Transaction[int]:
+    """Move up to `BATCH` pages into or out of the folder's collection; return how many were moved.
+
+    The pages get no new version, and their time of change stays.
+    """
+    folders = yield from folders_of(account_id)
+    query = "pages_to_enter" if folder in folders else "pages_to_leave"
+    params = span(account_id, folder)
+    if folder not in folders:
+        params = {"account_id": account_id, "collection": params["collection"]}
+    rows = yield Query(query, {**params, "limit": BATCH})
+    name = collection_of(folder)
+    moved = [_at(pages.of(row), folders, name) for row in rows]
+    if moved:
+        yield from _write(account_id, moved)
+    return len(moved)
+
+
+async def move_all(database: Database, account_id: str, folder: str) -> None:
+    """Move all pages of a folder, in transactions that do not block other writes for long."""
+    while await database.write(move(account_id, folder)) == BATCH:
+        pass
+
+
+def _at(page: MemoryPage, folders: Sequence[str], name: str) -> MemoryPage:
+    others = [each for each in page.collections if each != name]
+    return replace(page, collections=collections_at(folders, page.slug, others))
+
+
+def _write(account_id: str, moved: Sequence[MemoryPage]) -> Transaction[None]:
+    rows = pages.encode([{"id": page.id, "collections": pages.encode(page.collections)} for page in moved])
+    names = [{"id": page.id, "name": name} for page in moved for name in page.collections]
+    yield Query("pages_set_collections", {"account_id": account_id, "rows": rows})
+    yield Query("versions_set_collections", {"account_id": account_id, "rows": rows})
+    yield Query("page_collections_clear", {"ids": pages.encode([page.id for page in moved])})
+    yield Query("page_collections_put", {"account_id": account_id, "rows": pages.encode(names)})
+    yield from pages.reindex_many(moved)

@@ -1,0 +1,75 @@
+-- name: shared_folder_put | Share a folder, or change the access of a share that exists.
+INSERT INTO shared_folder (id, account_id, folder, grantee, team_id, may_write, created_at)
+VALUES (:id, :account_id, :folder, :grantee, :team_id, :may_write, :now)
+ON CONFLICT (account_id, folder, grantee, team_id) DO UPDATE SET may_write = excluded.may_write
+RETURNING id;
+
+-- name: shared_folders_of | Return the folders that an account shares, with their grantees, by folder.
+SELECT f.*, '' AS owner, t.name AS team, o.email AS organization FROM shared_folder f
+LEFT JOIN team t ON t.id = f.team_id LEFT JOIN account o ON o.id = t.account_id
+WHERE f.account_id = :account_id ORDER BY f.folder, f.id;
+
+-- name: shared_folder_names | Return the folders that an account shares.
+SELECT DISTINCT folder FROM shared_folder WHERE account_id = :account_id ORDER BY folder;
+
+-- name: shared_folders_received | Return the folders that are shared with an account or one of its teams.
+SELECT f.*, a.email AS owner, t.name AS team, o.email AS organization FROM shared_folder f
+JOIN account a ON a.id = f.account_id
+LEFT JOIN team t ON t.id = f.team_id LEFT JOIN account o ON o.id = t.account_id
+WHERE f.id IN (
+    SELECT d.id FROM shared_folder d JOIN account g ON g.email = d.grantee AND g.id = :account_id
+    WHERE d.grantee <> ''
+    UNION ALL
+    SELECT d.id FROM shared_folder d
+    JOIN team s ON s.id = d.team_id AND s.account_id = :account_id
+    JOIN member m ON m.account_id = s.account_id AND m.person_id = d.account_id
+    WHERE d.team_id <> '' AND d.team_id = :team_id)
+  AND a.closing_at IS NULL AND (:id = '' OR f.id = :id)
+ORDER BY a.email, f.folder, f.id LIMIT :limit;
+
+-- name: shared_folder_end | End the share of a folder; return no row if there is none.
+DELETE FROM shared_folder WHERE id = :id AND account_id = :account_id RETURNING folder;
+
+-- name: shared_folders_end_team | End the shares of folders with a team.
+DELETE FROM shared_folder WHERE team_id = :team_id;
+
+-- name: erase_shared_folders | Delete the shares of folders by and with an account.
+DELETE FROM shared_folder WHERE account_id = :account_id
+   OR (grantee <> '' AND grantee = (SELECT email FROM account WHERE id = :account_id));
+
+-- name: export_shared_folders | Return the folders that an account shares, oldest first.
+SELECT id, folder, grantee, team_id, may_write, created_at FROM shared_folder
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: collection_outside | Return a page of a collection that is outside a folder.
+SELECT p.slug FROM page_collection c JOIN page p ON p.id = c.page_id
+WHERE c.account_id = :account_id AND c.collection = :collection
+  AND NOT (p.slug = :folder OR (p.slug >= :prefix AND p.slug < :prefix_end)) LIMIT 1;
+
+-- name: pages_to_enter | Return pages of a folder that are not in its collection.
+SELECT p.*, v.head, v.body, v.path FROM page p
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL
+  AND (p.slug = :folder OR (p.slug >= :prefix AND p.slug < :prefix_end))
+  AND NOT EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id AND c.collection = :collection)
+LIMIT :limit;
+
+-- name: pages_to_leave | Return pages of a collection.
+SELECT p.*, v.head, v.body, v.path FROM page_collection c JOIN page p ON p.id = c.page_id
+JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE c.account_id = :account_id AND c.collection = :collection AND p.deleted_at IS NULL LIMIT :limit;
+
+-- name: pages_set_collections | Set the collections of pages.
+UPDATE page SET collections = (
+    SELECT json_extract(value, '$.collections') FROM json_each(:rows) WHERE json_extract(value, '$.id') = page.id)
+WHERE account_id = :account_id AND id IN (SELECT json_extract(value, '$.id') FROM json_each(:rows));
+
+-- name: versions_set_collections | Set the collections of the current versions of pages.
+UPDATE page_version SET collections = (
+    SELECT json_extract(value, '$.collections') FROM json_each(:rows)
+    WHERE json_extract(value, '$.id') = page_version.page_id)
+WHERE account_id = :account_id AND ended_at IS NULL
+  AND page_id IN (SELECT json_extract(value, '$.id') FROM json_each(:rows));
+
+-- name: team_owner | Return the organization of a team.
+SELECT account_id FROM team WHERE id = :id;

@@ -1,0 +1,235 @@
+"""Folders of the memory that are shared with an account or a team: what they show, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.keys import Holder, Scope
+from sixfold.core.accounts.organizations import members, teams
+from sixfold.core.memory.sharing import membership
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.memory_routes import ROUTES, WRITES
+from tests.api.test_memory import asked, get, put, zipped
+
+PATH = "/api/shared-folders"
+BEN = {"folder": "work/apollo", "with": "Ben@example.com", "access": "write"}
+# Pages of the owner that a grantee must not reach, and one that does not exist.
+OUTSIDE = ["work/plan", "work/apollo2", "diary", "never"]
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    """A memory with a folder, and pages around it."""
+    async with running_app(tmp_path) as result:
+        await put(result, "work/apollo", "The folder's own page, see [[diary]].", title="Apollo")
+        await put(result, "work/apollo/engine", "zeppelin engine", tags=["engine"], collections=["plans"])
+        for slug in OUTSIDE[:-1]:
+            await put(result, slug, "zeppelin secret", title=f"Secret {slug}", tags=["hidden"])
+        await result.client.post("/api/links/work/apollo", json={"to": "x"}, headers=result.bearer)
+        yield result
+
+
+async def share(app: AppFixture, **fields: Any) -> dict[str, str]:
+    """Share a folder of the first account; return the header that selects it."""
+    answer = await app.client.post(PATH, json={**BEN, **fields}, headers=app.bearer)
+    assert answer.status_code == 201, answer.text
+    return {"X-Sixfold-Memory": answer.json()["id"]}
+
+
+async def sent(
+    app: AppFixture, method: str, path: str, chosen: dict[str, str], key: str = "", **more: Any
+) -> httpx.Response:
+    headers = {**bearer(key or app.other), **chosen}
+    return await app.client.request(method, path, headers=headers, **more)
+
+
+async def test_a_grantee_reads_searches_and_writes_the_folder(app: AppFixture) -> None:
+    before = await get(app, "/api/pages/work/apollo/engine")
+    chosen = await share(app)
+    after = await get(app, "/api/pages/work/apollo/engine")
+    assert (after["version"], after["updated_at"]) == (before["version"], before["updated_at"])
+    received = (await app.client.get(PATH, headers=bearer(app.other))).json()["received"]
+    assert [(each["owner"], each["folder"], each["access"]) for each in received] == [
+        ("ada@example.com", "work/apollo", "write")
+    ]
+    listed = (await sent(app, "GET", "/api/pages", chosen)).json()["pages"]
+    assert [each["slug"] for each in listed] == ["work/apollo", "work/apollo/engine"]
+    query = {"query": "zeppelin", "mode": "lexical"}
+    found = (await sent(app, "POST", "/api/search", chosen, json=query)).json()["results"]
+    assert [each["slug"] for each in found] == ["work/apollo/engine"]
+    tags = (await sent(app, "GET", "/api/tags", chosen)).json()["tags"]
+    assert [each["name"] for each in tags] == ["engine"]
+    new = {"slug": "work/apollo/crew", "body": "Ben was here"}
+    made = await sent(app, "POST", "/api/pages", chosen, json=new)
+    assert (made.status_code, made.json()["collections"]) == (201, ["folder:work/apollo"])
+    seen = await get(app, "/api/pages/work/apollo/crew")
+    assert (seen["body"], seen["created_by"]) == ("Ben was here", "ben@example.com")
+    # Without the header, the account's own memory is meant.
+    assert (await app.client.get("/api/pages", headers=bearer(app.other))).json()["pages"] == []
+
+
+async def test_pages_enter_and_leave_with_their_slugs(app: AppFixture) -> None:
+    chosen = await share(app)
+    move = {"operation": "rename", "slug": "work/apollo/plan"}
+    await app.client.patch("/api/pages/work/plan", json=move, headers=app.bearer)
+    assert (await sent(app, "GET", "/api/pages/work/apollo/plan", chosen)).status_code == 200
+    move = {"operation": "rename", "slug": "work/engine"}
+    gone = await app.client.patch("/api/pages/work/apollo/engine", json=move, headers=app.bearer)
+    assert gone.json()["collections"] == ["plans"]
+    assert (await sent(app, "GET", "/api/pages/work/engine", chosen)).status_code == 404
+    archive = zipped([("work/apollo/imported.md", "new"), ("diary2.md", "other")])
+    sending = {"content": archive, "headers": {**app.bearer, "content-type": "application/zip"}}
+    assert (await app.client.post("/api/import", **sending)).json()["created"] == 2
+    slugs = [each["slug"] for each in (await sent(app, "GET", "/api/pages", chosen)).json()["pages"]]
+    assert slugs == ["work/apollo", "work/apollo/imported", "work/apollo/plan"]
+    # The same files again change nothing, although the file names no collection.
+    assert (await app.client.post("/api/import", **sending)).json()["skipped"] == 2
+
+
+@pytest.mark.parametrize("route", sorted(ROUTES))
+async def test_no_route_reaches_a_page_outside(app: AppFixture, route: str) -> None:
+    chosen = await share(app)
+    before = [await get(app, f"/api/pages/{slug}") for slug in OUTSIDE[:-1]]
+    for slug in OUTSIDE:
+        answer = await asked(app, route, slug, app.other, headers=chosen)
+        expected = (403,) if route in WRITES else (404,)
+        assert answer.status_code in expected, f"{slug}: {answer.text}"
+        assert "Secret" not in answer.text
+    assert [await get(app, f"/api/pages/{slug}") for slug in OUTSIDE[:-1]] == before
+
+
+@pytest.mark.parametrize("route", sorted(WRITES))
+async def test_a_reader_writes_nothing(app: AppFixture, route: str) -> None:
+    chosen = await share(app, access="read")
+    before = await get(app, "/api/pages/work/apollo")
+    answer = await asked(app, route, "work/apollo", app.other, headers=chosen)
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert await get(app, "/api/pages/work/apollo") == before
+
+
+@pytest.mark.parametrize("route", sorted(ROUTES))
+async def test_no_route_answers_a_stranger_or_after_the_end(app: AppFixture, route: str) -> None:
+    chosen = await share(app)
+    stranger = await asked(app, route, "work/apollo", app.poor, headers=chosen)
+    assert (stranger.status_code, "Apollo" in stranger.text) == (404, False)
+    limited = keys.create((await ben(app)).id, Scope(collections=("folder:work/apollo",)))
+    key = (await app.product.database.write(limited)).api_key
+    assert (await asked(app, route, "work/apollo", key, headers=chosen)).status_code == 404
+    ended = await app.client.delete(f"{PATH}/{chosen['X-Sixfold-Memory']}", headers=app.bearer)
+    assert ended.status_code == 204
+    after = await asked(app, route, "work/apollo", app.other, headers=chosen)
+    assert (after.status_code, "Apollo" in after.text) == (404, False)
+    assert (await get(app, "/api/pages/work/apollo"))["collections"] == []
+    assert (await get(app, "/api/collections"))["collections"] == [{"name": "plans", "count": 1}]
+
+
+async def test_a_writer_cannot_move_a_page_out_or_open_it_to_others(app: AppFixture) -> None:
+    chosen = await share(app)
+    for change in (
+        {"operation": "rename", "slug": "elsewhere"},
+        {"operation": "set_fields", "fields": {"collections": ["plans"]}},
+    ):
+        answer = await sent(app, "PATCH", "/api/pages/work/apollo", chosen, json=change)
+        assert answer.status_code == 403, answer.text
+    # A page of another collection can only be read: keys of that collection would see what is written.
+    patch = {"operation": "append", "content": "more"}
+    answer = await sent(app, "PATCH", "/api/pages/work/apollo/engine", chosen, json=patch)
+    assert answer.status_code == 403
+    assert (await sent(app, "PUT", "/api/pages/elsewhere", chosen, json={"body": "x"})).status_code == 403
+
+
+async def test_a_folder_inside_a_shared_one_is_writable_by_both(app: AppFixture) -> None:
+    outer = await share(app, folder="work")
+    inner = await share(app, folder="work/apollo", **{"with": "cleo@example.com"})
+    patch = {"operation": "append", "content": "more"}
+    one = await sent(app, "PATCH", "/api/pages/work/apollo", outer, json=patch)
+    two = await sent(app, "PATCH", "/api/pages/work/apollo", inner, app.poor, json=patch)
+    assert (one.status_code, two.status_code) == (200, 200), two.text
+    assert (await sent(app, "GET", "/api/pages/work/plan", inner, app.poor)).status_code == 404
+    assert two.json()["collections"] == ["folder:work", "folder:work/apollo"]
+
+
+async def ben(app: AppFixture) -> accounts.Account:
+    """The second account."""
+    return await app.product.database.read(accounts.by_email("ben@example.com"))
+
+
+async def test_a_team_reads_until_the_owner_leaves(app: AppFixture) -> None:
+    write = app.product.database.write
+    organization, cleo = (
+        await ben(app),
+        await app.product.database.read(accounts.by_email("cleo@example.com")),
+    )
+    team = await write(teams.create(organization.id, "Flyers"))
+    other = await write(teams.create(organization.id, "Others"))
+    refused = await app.client.post(
+        PATH, json={"folder": "work/apollo", "team_id": team.id}, headers=app.bearer
+    )
+    assert refused.status_code == 404
+    owner = await write(members.add(organization.id, app.account.id, "member", "operator"))
+    answer = await app.client.post(
+        PATH, json={"folder": "work/apollo", "team_id": team.id}, headers=app.bearer
+    )
+    assert (answer.status_code, answer.json()["team"]) == (201, "Flyers")
+    chosen = {"X-Sixfold-Memory": answer.json()["id"]}
+    flyer = await write(members.add(organization.id, cleo.id, "member", "operator", team.id))
+    held = keys.create(organization.id, holder=Holder(flyer.id, team.id))
+    key = (await write(held)).api_key
+    elsewhere = (await write(keys.create(organization.id, holder=Holder(None, other.id)))).api_key
+    path = "/api/pages/work/apollo"
+    assert (await sent(app, "GET", path, chosen, key)).status_code == 200
+    # The person outside the organization, another team, and the organization's owner without a team.
+    for stranger in (app.poor, elsewhere, app.other):
+        assert (await sent(app, "GET", path, chosen, stranger)).status_code == 404
+    # A member may not share the organization's own memory.
+    mine = {"folder": "x", "with": "ada@example.com"}
+    assert (await app.client.post(PATH, json=mine, headers=bearer(key))).status_code == 403
+    await write(members.remove(organization.id, owner.id))
+    assert (await sent(app, "GET", path, chosen, key)).status_code == 404
+
+
+async def test_the_mcp_tools_use_the_folder_of_the_url(app: AppFixture) -> None:
+    chosen = (await share(app))["X-Sixfold-Memory"]
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    call |= {"params": {"name": "list", "arguments": {}}}
+    answer = await app.client.post(f"/mcp?memory={chosen}", json=call, headers=bearer(app.other))
+    slugs = [each["slug"] for each in answer.json()["result"]["structuredContent"]["pages"]]
+    assert slugs == ["work/apollo", "work/apollo/engine"]
+    unknown = await app.client.post("/mcp?memory=none", json=call, headers=bearer(app.other))
+    assert unknown.status_code == 404
+
+
+async def test_a_large_folder_is_moved_in_several_transactions(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "BATCH", 3)
+    for number in range(7):
+        await put(app, f"large/{number}")
+    chosen = await share(app, folder="large")
+    assert len((await sent(app, "GET", "/api/pages", chosen)).json()["pages"]) == 7
+    await app.client.delete(f"{PATH}/{chosen['X-Sixfold-Memory']}", headers=app.bearer)
+    assert [each["name"] for each in (await get(app, "/api/collections"))["collections"]] == ["plans"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "text"),
+    [
+        ({"with": "nobody@example.com"}, 404, "nobody@example.com not found"),
+        ({"with": "ada@example.com"}, 409, "its own account"),
+        ({"team_id": "team_none"}, 400, "either with"),
+        ({"folder": "x" * 94}, 400, "at most 93 characters"),
+        ({"access": "own"}, 400, "access must be read or write"),
+        ({"colour": 1}, 400, "no field 'colour'"),
+    ],
+)
+async def test_a_share_that_cannot_be_is_refused(
+    app: AppFixture, fields: dict[str, Any], status: int, text: str
+) -> None:
+    answer = await app.client.post(PATH, json={**BEN, **fields}, headers=app.bearer)
+    assert (answer.status_code, text in answer.json()["error"]) == (status, True), answer.text
