@@ -64,6 +64,8 @@ class ModelServer:
     stored: dict[str, Any] = field(default_factory=dict[str, Any])
     # Whether a stream ends with its usage although the request does not ask for it.
     always_usage: bool = False
+    # How many events of a stream "trickle" holds back; 0 for half of them.
+    held_back: int = 0
     # Changes the usage that a chat, a response or a message reports.
     report: Callable[[dict[str, Any]], Any] = _unchanged
 
@@ -267,7 +269,7 @@ class ModelServer:
                 for index, event in enumerate(events):
                     if mode == "truncate" and index == len(events) // 2:
                         return
-                    if mode == "trickle" and index == len(events) // 2:
+                    if mode == "trickle" and index == len(events) - (self.held_back or -(-len(events) // 2)):
                         await self.go_on.wait()
                     if mode == "cut":
                         yield event[:7]

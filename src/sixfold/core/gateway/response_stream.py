@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
@@ -16,6 +19,8 @@ from sixfold.core.gateway.ports import StreamFilter, UpstreamFailure, UsageScann
 from sixfold.core.gateway.request_log import CallOutcome
 from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
+# How long a stream is read after its caller has left.
+_END_SECONDS = 0.5
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
 
 
@@ -61,7 +66,7 @@ class ResponseStream:
         except UpstreamFailure as error:
             outcome = ("failed", f"The model server {error}")
         finally:
-            await self._close(scanner, *outcome)
+            await self._close(scanner, *outcome, lambda block: scanner.forward(block, keep_usage=True))
         if outcome[0] == "failed":
             raise errors.EngineFailed(outcome[1])
 
@@ -76,13 +81,13 @@ class ResponseStream:
                 yield event
             outcome = _outcome(parser)
             if outcome[0] == "succeeded":
-                usage = _usage(self._active, parser, complete=True)
+                usage = _usage(self._active, parser, parser.chars, complete=True)
                 end = parser.end()
                 yield replace(end, usage=usage) if isinstance(end, chats.MessageEnd) else end
         except UpstreamFailure as error:
             outcome = ("failed", f"The model server {error}")
         finally:
-            await self._close(parser, *outcome)
+            await self._close(parser, *outcome, parser.events)
         if outcome[0] == "failed":
             raise errors.EngineFailed(outcome[1])
 
@@ -92,11 +97,39 @@ class ResponseStream:
             return
         await self._close(self._response.wire.scanner(), "failed", "The caller disconnected")
 
-    async def _close(self, scanner: UsageScanner, state: str, error: str) -> None:
+    async def _close(
+        self,
+        scanner: UsageScanner,
+        state: str,
+        error: str,
+        scan: Callable[[bytes], object] | None = None,
+    ) -> None:
         self._is_closed = True
-        await self._response.stream.aclose()
-        usage = None if state == "failed" else _usage(self._active, scanner, complete=state == "succeeded")
-        self.outcome = await self._on_end(self._active, self._response, usage, state, error)
+        chars, is_chat = scanner.chars, self._active.request.expected_usage is None
+        # A caller that has received the last of a text has received all.
+        complete = state == "succeeded" or (is_chat and scanner.complete)
+        try:
+            if state == "left" and scan is not None and chars and is_chat and self._is_paid:
+                await self._read_end(scan)
+        finally:
+            await self._response.stream.aclose()
+            usage = None if state == "failed" else _usage(self._active, scanner, chars, complete=complete)
+            self.outcome = await self._on_end(self._active, self._response, usage, state, error)
+
+    @property
+    def _is_paid(self) -> bool:
+        return bool(self._response.rates.output) and not self._response.target.upstream.local
+
+    async def _read_end(self, scan: Callable[[bytes], object]) -> None:
+        """Read on for a moment, to learn the usage of an answer that was ending when its caller left.
+
+        Otherwise a caller that leaves just before the end would not pay for reasoning that is not shown.
+        """
+        with contextlib.suppress(UpstreamFailure, TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                while block := await self._response.stream.read():
+                    scan(block)
+                scan(b"")
 
     async def _read(self) -> AsyncGenerator[bytes]:
         stream, deadline = self._response.stream, self._active.started_at + self._call_seconds
@@ -118,20 +151,30 @@ def _outcome(scanner: UsageScanner) -> tuple[str, str]:
     )
 
 
-def _usage(active: ActiveCall, scanner: UsageScanner, *, complete: bool) -> TokenUsage:
-    """Return the usage reported by the server, else an estimate of what was delivered."""
+def _usage(active: ActiveCall, scanner: UsageScanner, chars: int, *, complete: bool) -> TokenUsage:
+    """Return the usage reported by the server, else an estimate of the `chars` that were delivered."""
     reported = scanner.usage
     expected = active.request.expected_usage
     if expected is not None:
         # If nothing was delivered, only the input is charged.
         return (
             merge_usage(reported, expected)
-            if complete or scanner.chars
+            if complete or chars
             else TokenUsage(expected.input, reported=False)
         )
-    if complete and reported is not None and reported.reported:
+    is_counted = reported is not None and reported.reported
+    if reported is not None and is_counted and complete:
         return reported
-    delivered = chats.tokens_of(scanner.chars)
+    delivered = chats.tokens_of(chars)
+    if reported is not None and is_counted and chars and scanner.complete:
+        delivered = _share(reported, chars, scanner.chars)
     if reported is not None and reported.input:
         return msgspec.structs.replace(reported, output=delivered, reported=False)
     return active.estimated(reported, delivered)
+
+
+def _share(usage: TokenUsage, delivered: int, chars: int) -> int:
+    """Return the output tokens of the delivered part of a text, with all reasoning that is not shown."""
+    # A text has at most one token per character.
+    hidden = min(usage.output, max(usage.reasoning, usage.output - chars))
+    return hidden + math.ceil((usage.output - hidden) * delivered / chars)

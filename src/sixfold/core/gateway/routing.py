@@ -56,6 +56,25 @@ _ROUTING_FIELDS = frozenset(
         "user_config",
     }
 )
+# Fields that set the number or the length of answers at some servers and are not read here: llama.cpp's and
+# KoboldCpp's go before `max_tokens` and `n`.
+_OUTPUT_FIELDS = frozenset({"max_length", "max_new_tokens", "n_cmpl", "n_predict", "num_predict"})
+_REMOVED_FIELDS = _ROUTING_FIELDS | _OUTPUT_FIELDS
+# Fields that are read here, of which servers in Go, such as Ollama, also take other spellings (`Max_Tokens`).
+_READ_FIELDS = frozenset(
+    {
+        *(
+            "best_of",
+            "max_completion_tokens",
+            "max_output_tokens",
+            "max_tokens",
+            "max_tool_calls",
+            "model",
+            "n",
+        ),
+        *("prompt", "stream", "stream_options", "tools", "web_search_options"),
+    }
+)
 
 
 class RouteTarget:
@@ -315,13 +334,16 @@ class ModelRouter:
 
 
 def is_routing_field(name: str) -> bool:
-    """Return whether a field of a request may select another model, server or price than `model`."""
-    return name in _ROUTING_FIELDS
+    """Return whether a field of a request may select another model, server, price or length of the answer."""
+    if name in _REMOVED_FIELDS:
+        return True
+    folded = name.casefold()
+    return folded != name and (folded in _READ_FIELDS or folded in _REMOVED_FIELDS)
 
 
 def remove_routing_fields(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    """Return the fields of a request without those that select another model, server or price."""
-    for name in _ROUTING_FIELDS & fields.keys():
+    """Return the fields of a request without those of which `is_routing_field` is true."""
+    for name in [name for name in fields if is_routing_field(name)]:
         del fields[name]
     return fields
 

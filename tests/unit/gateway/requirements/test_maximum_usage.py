@@ -38,7 +38,8 @@ PDF = {"type": "document", "source": {"type": "url", "url": "https://example.com
         ("chat", {"messages": []}, TEXT),
         ("messages", part(**PDF), TokenUsage(100 + MAX_TOKENS, 50)),
         ("chat", part(type="file", file={"file_data": "JVBERi0="}), TokenUsage(100 + MAX_TOKENS, 50)),
-        ("chat", part(type="image_url", image_url={"url": "https://x.test/a"}), TokenUsage(1600, 50)),
+        ("chat", part(type="image_url", image_url={"url": "https://x.test/a"}), TokenUsage(5100, 50)),
+        ("chat", {"prediction": {"type": "content", "content": "x"}}, TokenUsage(100, 150)),
         ("chat", {"modalities": ["audio"]}, TokenUsage(100, 50, audio_out=50)),
         ("messages", {"cache_control": {"type": "ephemeral"}}, TokenUsage(100, 50, cache_write=100)),
         (
@@ -93,3 +94,11 @@ def test_limit_of_output_is_that_of_the_model_or_is_set() -> None:
     assert json.loads(small.body)["max_completion_tokens"] == small.parse().max_tokens == 4096
     assert output_limits.output_tokens(small, target, 1) == 2 * 4096
     assert output_limits.limited(small, 10) is None
+
+
+@pytest.mark.parametrize(("model", "tokens"), [("gpt-4o-mini", 50_000), ("gpt-5.4", 10_000), ("m", 5_000)])
+def test_images_are_held_as_large_as_the_model_counts_them(model: str, tokens: int) -> None:
+    typed = part(type="image_url", image_url={"url": "https://x.test/a"})
+    untyped = {"messages": [{"role": "user", "images": ["iVBORw0KGgoAAAA", "/9j/4AAQ"]}]}
+    for fields, images in ((typed, 1), (untyped, 2)):
+        assert Contents(json.dumps(fields).encode()).image_tokens(model) == images * tokens

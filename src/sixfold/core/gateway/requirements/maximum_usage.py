@@ -16,20 +16,26 @@ from sixfold.core.input_limits import byte_search
 
 # Tokens held for input without a limit, or the context of the model if that is less.
 MAX_TOKENS = 200_000
-_IMAGE_TOKENS = 1500
+# Tokens of the largest image, by the names of models: OpenAI's small models count each image several times.
+_IMAGE_TOKENS = 5000
+_LARGE_IMAGES = ((re.compile(r"gpt-4o-mini"), 50_000), (re.compile(r"gpt-5\.[4-9]"), 10_000))
 # A token of audio is a tenth of a second, which has this many characters of base64 at the lowest bit rate.
 _AUDIO_CHARS = 130
 _PART = rb'"type"\s*:\s*"(?:%s)"'
 _IMAGE = re.compile(_PART % rb"image_url|image|input_image")
+# The beginnings of images in base64, which Ollama's messages have without a type.
+_IMAGE_DATA = re.compile(rb'"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)')
 _DOCUMENT = re.compile(_PART % rb"document|file|input_file|container_upload")
 _AUDIO_IN = re.compile(rb'"input_audio"')
 _AUDIO_OUT = re.compile(rb'"modalities"|"audio"')
 _CACHE = re.compile(rb'"cache_control"')
 _LONG_CACHE = re.compile(rb'"1h"')
+# Text that the answer is expected to repeat. OpenAI charges for its tokens as output, used or not.
+_PREDICTION = re.compile(rb'"prediction"')
 # One of these words occurs in each of the contents.
 _ANY = re.compile(
-    rb'"(?:image_url|image|input_image|document|file|input_file|container_upload|input_audio|modalities|audio'
-    rb'|cache_control)"'
+    rb'"(?:image_url|image|images|input_image|document|file|input_file|container_upload|input_audio|modalities'
+    rb'|audio|cache_control|prediction)"'
 )
 
 
@@ -37,8 +43,8 @@ class Contents:
     """Contents of a body besides text."""
 
     is_plain = True
-    image_tokens = audio_tokens = 0
-    documents = speech = caches = caches_long = False
+    images = audio_tokens = 0
+    documents = speech = caches = caches_long = predicts = False
 
     def __init__(self, body: bytes) -> None:
         is_escaped = byte_search.has_escaped_name(body)
@@ -49,12 +55,18 @@ class Contents:
         def has(pattern: re.Pattern[bytes]) -> bool:
             return is_escaped or pattern.search(body) is not None
 
-        self.image_tokens = _IMAGE_TOKENS * sum(1 for _ in _IMAGE.finditer(body))
+        self.images = max(sum(1 for _ in each.finditer(body)) for each in (_IMAGE, _IMAGE_DATA))
         self.audio_tokens = len(body) // _AUDIO_CHARS if has(_AUDIO_IN) else 0
         self.documents = has(_DOCUMENT)
         self.speech = is_escaped or byte_search.has_match(_AUDIO_OUT, body)
+        self.predicts = has(_PREDICTION)
         self.caches = has(_CACHE)
         self.caches_long = self.caches and has(_LONG_CACHE)
+
+    def image_tokens(self, model: str) -> int:
+        """Return the most tokens of the images."""
+        large = (tokens for pattern, tokens in _LARGE_IMAGES if pattern.search(model))
+        return self.images * next(large, _IMAGE_TOKENS)
 
 
 def most_usage(
@@ -69,12 +81,14 @@ def most_usage(
         return text
     most = min(context or MAX_TOKENS, MAX_TOKENS)
     added = tools.most_tokens(model, most) + most * contents.documents
-    written = text.input + contents.image_tokens + added
+    written = text.input + contents.image_tokens(model) + added
+    output = text.output + text.input * contents.predicts
     return replace(
         text,
+        output=output,
         input=written + contents.audio_tokens,
         audio_in=contents.audio_tokens,
-        audio_out=text.output if contents.speech else 0,
+        audio_out=output if contents.speech else 0,
         cache_write=written if contents.caches and not contents.caches_long else 0,
         cache_write_long=written if contents.caches_long else 0,
         units=units,

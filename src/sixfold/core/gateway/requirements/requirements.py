@@ -88,8 +88,11 @@ class RequestNeeds:
             return self.request.expected_usage
         output = output_limits.output_tokens(self.request, target, max_tokens)
         text, context = TokenUsage(self.input_tokens, output), target.model_info().context
-        if not self.request.body or not target.accepts(self.request.wire):
+        if not self.request.body:
             return text
+        if not target.accepts(self.request.wire):
+            tokens = self.contents.image_tokens(target.model)
+            return msgspec.structs.replace(text, input=text.input + tokens) if tokens else text
         return most_usage(self.contents, text, self.provider_tools, target.model, context)
 
     @functools.cached_property
