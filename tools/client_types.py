@@ -140,7 +140,7 @@ def _python_type(schema: Node) -> str:
 
 def typed_dict(name: str, text: str, properties: Node, required: set[str]) -> str:
     """Return the class of an object."""
-    lines = [f"class {name}(TypedDict):", f'    """{text}"""', ""]
+    lines = [f"class {name}(TypedDict):", *([f'    """{text}"""', ""] if text else ())]
     for field, schema in properties.items():
         if not field.isidentifier() or keyword.iskeyword(field):
             continue
@@ -159,9 +159,9 @@ def python_types(name: str, document: Node, owners: dict[str, tuple[str, Node]])
             shared.add(component_name)
             continue
         if schema.get("type") == "object" and schema.get("properties"):
-            text = str(schema.get("description") or f"The object {component_name}").split("\n")[0].rstrip(".")
+            text = str(schema.get("description") or "").split("\n")[0].rstrip(".")
             required = set(schema.get("required", ()))
-            classes.append(typed_dict(component_name, f"{text}.", schema["properties"], required))
+            classes.append(typed_dict(component_name, text and f"{text}.", schema["properties"], required))
         else:
             classes.append(f"{component_name} = {python_type(schema)}")
     for operation, details in operations(document):

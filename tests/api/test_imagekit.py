@@ -305,5 +305,7 @@ async def test_a_style_that_names_nothing_is_an_error_of_its_prompt(tmp_path: Pa
         response = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
         (problem,) = response.json()["detail"]
         assert (response.status_code, problem["loc"]) == (422, ["body", "style_prompt"])
-        assert problem["msg"].startswith("style_prompt names no style, color or light that this engine knows")
+        assert problem["msg"].startswith(
+            "style_prompt must name a style, color or light that this engine knows"
+        )
         assert await app.balance() == ("5.00", "0.00")

@@ -36,7 +36,7 @@ _TEST = {
 
 
 def check(file: BinaryIO, media_type: str) -> Literal["none", "valid", "expired", "invalid"]:
-    """Return whether a file has a C2PA manifest and is unchanged since it was signed, by whomever.
+    """Return whether a file has a C2PA manifest and is unchanged since anyone signed it.
 
     Without a time stamp, nothing shows that it was signed before an `expired` certificate ended.
     """

@@ -37,7 +37,7 @@ class EntryValues:
         if section != SERVERS:
             return value
         if not isinstance(value, dict):
-            raise errors.InvalidInput.of("value", "A model server is an object with kind and base_url")
+            raise errors.InvalidInput.of("value", "A model server must be an object with kind and base_url")
         row = cast("dict[str, Any]", value)
         stored = {field: each for field, each in row.items() if field not in _SECRET_FIELDS}
         key = row.get("api_key")

@@ -61,7 +61,7 @@ class EngineInstalls:
         return views
 
     async def start(self, actor: Principal, family: str, name: str) -> None:
-        """Begin to install weights; raises `NotFound`, and `Conflict` while as many are being installed."""
+        """Begin to install weights; raises `NotFound`, and `Conflict` if too many installations run."""
         if not _is_downloadable(self._rows.get(family, {}).get(name, {})):
             raise errors.NotFound(f"Weights {name[:60]!r} of the family {family[:60]!r} cannot be downloaded")
         views = await self.view()
@@ -74,7 +74,7 @@ class EngineInstalls:
     async def stop(self, actor: Principal, family: str, name: str) -> None:
         """Stop an installation; what was downloaded is kept for the next one. Raises `NotFound`."""
         if not await asyncio.to_thread(self._kill, family, name):
-            raise errors.NotFound("This is not being installed")
+            raise errors.NotFound("These weights are not being installed")
         await self._database.write(_noted(actor, "engine.stop", family, name))
 
     async def remove(self, actor: Principal, family: str, name: str) -> None:
@@ -152,7 +152,7 @@ class EngineInstalls:
             os.truncate(lock, 0)
             os.write(lock, str(process.pid).encode())
         except BlockingIOError:
-            raise errors.Conflict(f"{name} is being installed") from None
+            raise errors.Conflict(f"{name} is being installed: wait until it ends, or stop it") from None
         finally:
             # The process has its own copy, and with it the lock.
             os.close(lock)

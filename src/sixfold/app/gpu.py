@@ -49,7 +49,7 @@ _UNKNOWN = "nothing states the memory of a GPU here"
 
 
 class ServerSource(Protocol):
-    """Has the model servers of the gateway."""
+    """The port for the gateway's model servers."""
 
     def model_servers(self) -> Sequence[Upstream]:
         """Return every server, including those that are absent."""

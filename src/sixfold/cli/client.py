@@ -225,7 +225,7 @@ class ServerClient:
         if response.status >= 400:
             raise CommandError(self._reason(response.status, path, document))
         if not isinstance(document, dict):
-            raise CommandError(f"{self.origin} returned no JSON for {path}: is it a Sixfold server?")
+            raise CommandError(f"{self.origin} did not return JSON for {path}: is it a Sixfold server?")
         return document
 
     def _reason(self, status: int, path: str, document: Any) -> str:

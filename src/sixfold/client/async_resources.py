@@ -160,7 +160,7 @@ class AsyncAccount:
         return await self._transport.request(ApiCall("GET", "/api/account"))
 
     async def usage(self, days: int = 30, by: str | None = None) -> Usage:
-        """Return what was used and charged in the last days; `by` lists columns such as `day,model`."""
+        """Return the usage and charges of the last days; `by` lists columns such as `day,model`."""
         return await self._transport.request(ApiCall("GET", "/api/account/usage", {"days": days, "by": by}))
 
     async def ledger(self, limit: int = 50, cursor: str | None = None) -> Ledger:

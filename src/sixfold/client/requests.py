@@ -1,4 +1,4 @@
-"""Requests and responses of the client without input or output: what both clients share."""
+"""Requests and responses of the client without input or output, shared by both clients."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class SyncAccount:
         return self._transport.request(ApiCall("GET", "/api/account"))
 
     def usage(self, days: int = 30, by: str | None = None) -> Usage:
-        """Return what was used and charged in the last days; `by` lists columns such as `day,model`."""
+        """Return the usage and charges of the last days; `by` lists columns such as `day,model`."""
         return self._transport.request(ApiCall("GET", "/api/account/usage", {"days": days, "by": by}))
 
     def ledger(self, limit: int = 50, cursor: str | None = None) -> Ledger:

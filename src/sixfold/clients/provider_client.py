@@ -356,9 +356,7 @@ def explained(
         case "credit":
             text = f"The operator's account at {title} has no credit left."
         case "policy":
-            return PolicyRefusal(
-                f"{title} refused these inputs: its content policy forbids what they ask for."
-            )
+            return PolicyRefusal(f"{title} refused these inputs because of its content policy: change them.")
         case "input":
             text = _input_sentence(title, refusal, names or {})
         case "absent":

@@ -22,7 +22,7 @@ Argument = str | int | float | None
 
 
 def call(target: str, memory_bytes: int, seconds: int, unreadable: str, *arguments: Argument) -> Any:
-    """Return what the function named `module:function` returns, from a process with an address space limit.
+    """Return the result of the function named `module:function`, from a process with an address space limit.
 
     Raises `UnusableInput` with the function's reason, or `unreadable` if the process ended otherwise.
     """

@@ -199,7 +199,7 @@ def _server_resource(missing: Resource, server: ServerStatus) -> Resource:
 
 
 def _offers(server: ServerStatus) -> str:
-    """Describe what a server's models can do, and how to add a chat model to Ollama."""
+    """Describe the tasks of a server's models, and how to add a chat model to Ollama."""
     models = server.listing
     chat = any(model.chat for model in models)
     # As in the router: a discovered model must declare that it accepts images.

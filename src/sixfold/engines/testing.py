@@ -34,7 +34,7 @@ class EchoEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Do what the inputs select and return them."""
+        """Perform the action that the inputs select, and return the inputs."""
         inputs = task.inputs
         steps = int(inputs.get("steps", 0))
         for step in range(steps):
@@ -237,7 +237,7 @@ class FarEngine:
         self.canceled: list[str] = []
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Do what the inputs select and return them."""
+        """Perform the action that the inputs select, and return the inputs."""
         context.progress(0.2)
         context.log(f"sent {task.id}")
         try:

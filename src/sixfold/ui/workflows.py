@@ -236,7 +236,7 @@ class WorkflowPages:
         return RedirectResponse("/workflows", 303)
 
     async def run_nodes(self, request: Request, user: PageUser) -> Response:
-        """Return what the nodes of a succeeded run made: files by node, costs and files by part."""
+        """Return the results of a succeeded run: files by node, costs and files by part."""
         prediction_id = requests.path_value(request, "prediction_id")
         prediction = await self._services.predictions.get(prediction_id, user.tenant)
         if prediction.state is not PredictionState.SUCCEEDED:
@@ -266,7 +266,7 @@ def _thumbnail(file: OutputFile | HistoryFile) -> str | None:
 
 
 def _found(missing: dict[str, dict[str, list[str]]], tested: ComfyTest | None) -> int:
-    """Return how many missing classes the tested ComfyUI has."""
+    """Return the number of missing classes that the tested ComfyUI has."""
     known = frozenset() if tested is None else frozenset(tested.probe.models)
     return sum(name in known for classes in missing.values() for name in classes)
 

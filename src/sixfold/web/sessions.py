@@ -55,7 +55,7 @@ def _current_page(request: Request) -> str:
 class SessionCookie:
     """The login session of a browser; `csrf` goes into every form of its pages.
 
-    `account` is what it acts for: the person's own account `person_id`, or an organization.
+    `account` is the account it acts for: the person's own, `person_id`, or an organization.
     """
 
     account: Account

@@ -254,7 +254,7 @@ def _flush() -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Remove what a run left in the worker's temporary folder."""
+    """Delete the files that a run left in the worker's temporary folder."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

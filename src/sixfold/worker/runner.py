@@ -317,7 +317,7 @@ class BatchGathering(Generic[T]):
         return batch
 
     def _listen(self) -> None:
-        """Receive what has arrived, waiting a moment for more while lanes are open."""
+        """Receive the messages that have arrived, waiting a moment for more while lanes are open."""
         until = time.monotonic() + GATHER_SECONDS
         with suppress(queue.Empty):
             while not self._leaving and len(self._waiting) + 1 < self._lanes:

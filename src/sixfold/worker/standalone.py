@@ -27,7 +27,7 @@ def run(words: list[str]) -> NoReturn:
     """Run the worker that the arguments describe."""
     order = protocol.to_zygote.decode(bytes.fromhex(words[1]))
     if not isinstance(order, protocol.SpawnWorker):
-        raise TypeError("the order must be a SpawnWorker message")
+        raise TypeError("the argument must be a SpawnWorker message")
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
     open_files.lower_limit()

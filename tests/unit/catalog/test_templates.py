@@ -10,11 +10,9 @@ import pytest
 
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
-from sixfold.core.catalog.engines import Task
 from sixfold.core.catalog.hardware import HardwareCatalog
 from sixfold.core.catalog.metering import HardwareRate
 from sixfold.core.catalog.templates import Templates
-from sixfold.core.media import mounts
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories, has_seen_end
 from sixfold.core.predictions.events import LogEvent, StateChanged
@@ -134,10 +132,3 @@ async def test_history_end_is_recorded_once_with_the_record_number(tmp_path: Pat
         assert not has_seen_end(done, number - 1)
         assert not has_seen_end(queued, number)
     assert not has_seen_end(done, 49)  # no end can have so low a number
-
-
-def test_a_worker_finds_a_mounted_file_by_its_path() -> None:
-    task = Task("pred_1", "piano", {}, {"artifacts/policy.onnx": Path("/scratch/x")})
-    assert mounts.local_file(task.files, "/mnt/sixfold/artifacts/policy.onnx") == Path("/scratch/x")
-    assert mounts.local_file(task.files, "/mnt/sixfold/artifacts/other") is None
-    assert mounts.local_file(task.files, "https://example.com/policy.onnx") is None

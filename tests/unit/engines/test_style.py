@@ -289,7 +289,7 @@ def test_the_nearest_style_is_in_the_log_and_the_result(source: Path) -> None:
 @pytest.mark.parametrize("prompt", ["qwertz uiop", "100 % \x00", "żółta łódź", "x" * 40, "の風景"])
 def test_style_transfer_refuses_words_that_name_nothing(source: Path, prompt: str) -> None:
     with pytest.raises(
-        UnusableInput, match=r"^style_prompt names no style, color or light that this engine knows"
+        UnusableInput, match=r"^style_prompt must name a style, color or light that this engine knows"
     ):
         run(source, prompt)
 

@@ -158,7 +158,7 @@ def insert(body: dict[str, Any], wire: str, text: str) -> None:
     field = {"responses": "instructions", "messages": "system"}.get(wire, "")
     before = body.get(field)
     if before is not None and not isinstance(before, str if wire == "responses" else str | list):
-        raise errors.BadRequest(f"{field} must be a text (got {type(before).__name__})")
+        raise errors.BadRequest(f"{field} must be a string (got {type(before).__name__})")
     if wire == "responses":
         body["instructions"] = f"{before}\n\n{text}" if before else text
     elif wire == "messages":

@@ -264,7 +264,7 @@ class ServiceRoutes:
 
 
 def text_of(output: Any) -> str | None:
-    """Return the text that an output is or has."""
+    """Return the text of an output: the output itself, or its field `text`."""
     text = cast("dict[str, Any]", output).get("text") if isinstance(output, dict) else output
     return text if isinstance(text, str) else None
 

@@ -21,7 +21,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class ContentLoggingSchema(TypedDict):
-    """For how many days contents of calls are logged; 0 is off."""
+    """The number of days for which contents of calls are logged; 0 is off."""
 
     enabled: bool
     days: int
@@ -57,7 +57,7 @@ class ContentLogRoutes:
         return _setting(await self._services.database.read(contents.days_of(principal.account_id)))
 
     async def put(self, request: Request) -> Response:
-        """Set for how many days later calls are logged."""
+        """Set the number of days for which later calls are logged."""
         principal = await self._services.authenticator.bearer(request)
         days = bodies.parse_object(await request.body()).get("days")
         if isinstance(days, bool) or not isinstance(days, int):

@@ -48,8 +48,8 @@ def _migrate(admin: DatabaseAdmin, configured: Settings, goal: int, *, drop: boo
         return admin.migrate(goal)
     if not drop:
         raise CommandError(
-            f"Going from schema {present} back to {goal} deletes what only newer schemas hold: stop every "
-            "server, run `sixfold backup`, and pass --drop"
+            f"Going from schema {present} back to {goal} deletes the data that only newer schemas have: "
+            "stop every server, run `sixfold backup`, and pass --drop"
         )
     # A running server cannot use an older schema.
     with server_lock.hold(configured.data_dir):

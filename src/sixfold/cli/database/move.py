@@ -34,7 +34,7 @@ _MAX_LISTED = 20
 
 @dataclass(slots=True)
 class MoveReport:
-    """What was moved; `copied` counts the files that the store lacked, `missing` are those not found."""
+    """The result of a move; `copied` counts the files that the store lacked, `missing` those not found."""
 
     tables: dict[str, int] = field(default_factory=dict[str, int])
     files: int = 0

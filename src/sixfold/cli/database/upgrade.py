@@ -28,7 +28,7 @@ _ROW_SECONDS = 10e-6
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """What an upgrade would do; `free_bytes` is None where the database is on another machine."""
+    """The plan of an upgrade; `free_bytes` is None where the database is on another machine."""
 
     schema: int
     latest: int
@@ -65,7 +65,7 @@ def upgrade(arguments: argparse.Namespace) -> int:
 
 
 def plan_of(admin: DatabaseAdmin, configured: Settings) -> UpgradePlan:
-    """Return what an upgrade would do; reads all pages of a SQLite file to find damaged ones."""
+    """Return the plan of an upgrade; reads all pages of a SQLite file to find damaged ones."""
     health, used = admin.health(), admin.bytes_used()
     migrations = tuple(step for step in sql.migrations(admin.dialect) if step.number > health.schema)
     needed = used * _SPACE_FACTOR + _SPACE_BYTES if migrations and not configured.on_postgres else 0
@@ -94,7 +94,7 @@ def _schema_blockers(dialect: str, schema: int) -> Iterator[str]:
 
 
 def _folder_blockers(configured: Settings, needed: int, free: int) -> Iterator[str]:
-    """Yield what blocks a SQLite file; servers of PostgreSQL are replaced one by one."""
+    """Yield the reasons against upgrading a SQLite file; servers of PostgreSQL are replaced one by one."""
     running = server_lock.running(configured.data_dir)
     if running is not None:
         yield f"A server (process {running.pid}) uses {configured.data_dir}: stop it before the upgrade"

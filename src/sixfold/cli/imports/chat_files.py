@@ -1,4 +1,4 @@
-"""What the imports of chats share: their result, and limits for files of other programs."""
+"""Shared by the imports of chats: their result, and limits for files of other programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UnreadableExport(Exception):
 
 @dataclass
 class ReadExport:
-    """What an export has: chats with the e-mail address of their user or none, and what is left out."""
+    """The content of an export: chats, each with its user's e-mail address if known, and what is left out."""
 
     chats: list[tuple[str, ImportedChat]] = field(default_factory=list[tuple[str, ImportedChat]])
     users: list[str] = field(default_factory=list[str])

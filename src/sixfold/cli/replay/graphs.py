@@ -50,7 +50,7 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
     beside = _in_file(origin.data) or _in_store(configured, origin.manifest.prediction_id)
     if beside is None:
         raise CommandError(
-            "The file does not contain its graph, which is not a workflow of this version either, "
+            "The file does not contain its graph, this version has no workflow of its name, "
             f"and {configured.data_dir} has no record of the run"
         )
     nodes = beside["graph"].values()

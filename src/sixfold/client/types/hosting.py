@@ -36,8 +36,6 @@ class Hardware(TypedDict):
 
 
 class HardwareList(TypedDict):
-    """The object HardwareList."""
-
     hardware: list[Hardware]
 
 
@@ -129,8 +127,6 @@ class PredictionUrls(TypedDict):
 
 
 class Predictions(TypedDict):
-    """The object Predictions."""
-
     predictions: list[Prediction]
     next_cursor: str | None
 
@@ -248,8 +244,6 @@ class TemplateInterface(TypedDict):
 
 
 class Templates(TypedDict):
-    """The object Templates."""
-
     templates: list[Template]
 
 

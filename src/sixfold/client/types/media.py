@@ -37,8 +37,6 @@ class Character(TypedDict):
 
 
 class Characters(TypedDict):
-    """The object Characters."""
-
     characters: list[Character]
     next_cursor: str | None
 
@@ -139,8 +137,6 @@ class Post(TypedDict):
 
 
 class Posts(TypedDict):
-    """The object Posts."""
-
     posts: list[Post]
     next_cursor: str | None
 

@@ -18,8 +18,6 @@ class Answered(TypedDict):
 
 
 class Backlink(TypedDict):
-    """The object Backlink."""
-
     context: str
     evidence: str | None
     inferred: bool
@@ -29,15 +27,11 @@ class Backlink(TypedDict):
 
 
 class Backlinks(TypedDict):
-    """The object Backlinks."""
-
     backlinks: list[Backlink]
     next_cursor: str | None
 
 
 class Change(TypedDict):
-    """The object Change."""
-
     diff: str
     fields: dict[str, Any]
     slug: str
@@ -53,8 +47,6 @@ class CitedSentence(TypedDict):
 
 
 class Collections(TypedDict):
-    """The object Collections."""
-
     collections: list[Count]
     next_cursor: str | None
 
@@ -90,8 +82,6 @@ class Count(TypedDict):
 
 
 class Deleted(TypedDict):
-    """The object Deleted."""
-
     slug: str
     deleted: bool
     version: int
@@ -115,8 +105,6 @@ class DroppedFact(TypedDict):
 
 
 class Edge(TypedDict):
-    """The object Edge."""
-
     to: str
     type: str
 
@@ -187,8 +175,6 @@ class Link(TypedDict):
 
 
 class Links(TypedDict):
-    """The object Links."""
-
     links: list[Link]
     next_cursor: str | None
 
@@ -206,8 +192,6 @@ class MemoryBatch(TypedDict):
 
 
 class MemoryBatches(TypedDict):
-    """The object MemoryBatches."""
-
     batches: list[MemoryBatch]
     next_cursor: str | None
 
@@ -257,8 +241,6 @@ class PageOfList(TypedDict):
 
 
 class PageTags(TypedDict):
-    """The object PageTags."""
-
     tags: list[str]
     next_cursor: str | None
 
@@ -281,8 +263,6 @@ class PageVersion(TypedDict):
 
 
 class Pages(TypedDict):
-    """The object Pages."""
-
     pages: list[PageOfList]
     next_cursor: str | None
 
@@ -324,15 +304,11 @@ class SupersededFact(TypedDict):
 
 
 class Tags(TypedDict):
-    """The object Tags."""
-
     tags: list[Count]
     next_cursor: str | None
 
 
 class Timeline(TypedDict):
-    """The object Timeline."""
-
     timeline: list[TimelineEntry]
     next_cursor: str | None
 
@@ -348,8 +324,6 @@ class TimelineEntry(TypedDict):
 
 
 class Types(TypedDict):
-    """The object Types."""
-
     types: list[Count]
     next_cursor: str | None
 
@@ -380,8 +354,6 @@ class Version(TypedDict):
 
 
 class Versions(TypedDict):
-    """The object Versions."""
-
     versions: list[Version]
     next_cursor: str | None
 

@@ -6,8 +6,6 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 
 class Acceptance(TypedDict):
-    """The object Acceptance."""
-
     token: str
 
 
@@ -24,8 +22,6 @@ class Account(TypedDict):
 
 
 class AccountInvitation(TypedDict):
-    """The object AccountInvitation."""
-
     email: str
     credit_usd: NotRequired[str | float | None]
 
@@ -45,8 +41,6 @@ class Alert(TypedDict):
 
 
 class Alerts(TypedDict):
-    """The object Alerts."""
-
     alerts: list[Alert]
 
 
@@ -95,8 +89,6 @@ class ChargeLine(TypedDict):
 
 
 class Checkout(TypedDict):
-    """The object Checkout."""
-
     checkout_url: str
 
 
@@ -108,20 +100,16 @@ class ClosedAccount(TypedDict):
 
 
 class ConfigurationEntry(TypedDict):
-    """The object ConfigurationEntry."""
-
     name: str
     value: Any
 
 
 class Confirmation(TypedDict):
-    """The object Confirmation."""
-
     confirm: str
 
 
 class ContentLogging(TypedDict):
-    """For how many days contents of calls are logged; 0 is off."""
+    """The number of days for which contents of calls are logged; 0 is off."""
 
     days: int
     enabled: bool
@@ -143,8 +131,6 @@ class CreatedShare(TypedDict):
 
 
 class CreditRequest(TypedDict):
-    """The object CreditRequest."""
-
     amount_usd: str | float
     reason: str
 
@@ -167,15 +153,11 @@ class Customer(TypedDict):
 
 
 class CustomerChanges(TypedDict):
-    """The object CustomerChanges."""
-
     budget_day_usd: NotRequired[str | float | None]
     budget_month_usd: NotRequired[str | float | None]
 
 
 class Customers(TypedDict):
-    """The object Customers."""
-
     accounts: list[Customer]
     next_cursor: str | None
 
@@ -230,8 +212,6 @@ class FigureSlot(TypedDict):
 
 
 class Figures(TypedDict):
-    """The object Figures."""
-
     slots: list[FigureSlot]
 
 
@@ -293,8 +273,6 @@ class GuardrailHook(TypedDict):
 
 
 class Guardrails(TypedDict):
-    """The object Guardrails."""
-
     guardrails: list[Guardrail]
 
 
@@ -319,15 +297,11 @@ class Install(TypedDict):
 
 
 class InstallRequest(TypedDict):
-    """The object InstallRequest."""
-
     family: str
     name: str
 
 
 class Installs(TypedDict):
-    """The object Installs."""
-
     installs: list[Install]
 
 
@@ -345,8 +319,6 @@ class Invitation(TypedDict):
 
 
 class InvitationRequest(TypedDict):
-    """The object InvitationRequest."""
-
     email: NotRequired[str]
     role: NotRequired[str]
     team_id: NotRequired[str | None]
@@ -372,15 +344,13 @@ class Invited(TypedDict):
 
 
 class KeyCheck(TypedDict):
-    """What a provider says of a key."""
+    """The result of a key check."""
 
     message: str
     state: Literal["accepted", "refused", "unknown"]
 
 
 class Ledger(TypedDict):
-    """The object Ledger."""
-
     entries: list[LedgerEntry]
     next_cursor: str | None
 
@@ -409,8 +379,6 @@ class LoggedCall(TypedDict):
 
 
 class LoggedCalls(TypedDict):
-    """The object LoggedCalls."""
-
     calls: list[LoggedCall]
     next_cursor: str | None
 
@@ -429,8 +397,6 @@ class LoggedContent(TypedDict):
 
 
 class LoggingDays(TypedDict):
-    """The object LoggingDays."""
-
     days: int
 
 
@@ -460,8 +426,6 @@ class Member(TypedDict):
 
 
 class MemberChanges(TypedDict):
-    """The object MemberChanges."""
-
     role: NotRequired[str]
     team_id: NotRequired[str | None]
     budget_day_usd: NotRequired[str | float | None]
@@ -506,8 +470,6 @@ class NewInvitation(TypedDict):
 
 
 class NewOrganization(TypedDict):
-    """The object NewOrganization."""
-
     name: str
 
 
@@ -529,7 +491,7 @@ class NewShare(TypedDict):
 
 
 class OperatorAction(TypedDict):
-    """What an operator did; `before` and `after` are null if there was no value."""
+    """An action of an operator; `before` and `after` are null if there was no value."""
 
     action: str
     actor: str
@@ -541,14 +503,12 @@ class OperatorAction(TypedDict):
 
 
 class OperatorActions(TypedDict):
-    """The object OperatorActions."""
-
     actions: list[OperatorAction]
     next_cursor: str | None
 
 
 class OperatorConfiguration(TypedDict):
-    """What operators may change, from all sources."""
+    """The settings that operators may change, from all sources."""
 
     aliases: list[Alias]
     prices: list[MediaPrice]
@@ -557,8 +517,6 @@ class OperatorConfiguration(TypedDict):
 
 
 class OperatorReason(TypedDict):
-    """The object OperatorReason."""
-
     reason: NotRequired[str]
 
 
@@ -574,8 +532,6 @@ class Organization(TypedDict):
 
 
 class OrganizationChanges(TypedDict):
-    """The object OrganizationChanges."""
-
     budget_day_usd: NotRequired[str | float | None]
     budget_month_usd: NotRequired[str | float | None]
 
@@ -590,8 +546,6 @@ class OrganizationChoice(TypedDict):
 
 
 class OrganizationInvitations(TypedDict):
-    """The object OrganizationInvitations."""
-
     invitations: list[Invitation]
 
 
@@ -612,8 +566,6 @@ class OrganizationKey(TypedDict):
 
 
 class OrganizationKeyRequest(TypedDict):
-    """The object OrganizationKeyRequest."""
-
     team_id: NotRequired[str | None]
     rights: NotRequired[list[str]]
     services: NotRequired[list[str]]
@@ -625,32 +577,22 @@ class OrganizationKeyRequest(TypedDict):
 
 
 class OrganizationKeys(TypedDict):
-    """The object OrganizationKeys."""
-
     keys: list[OrganizationKey]
 
 
 class OrganizationMembers(TypedDict):
-    """The object OrganizationMembers."""
-
     members: list[Member]
 
 
 class OrganizationOrganizations(TypedDict):
-    """The object OrganizationOrganizations."""
-
     organizations: list[OrganizationChoice]
 
 
 class OrganizationTeams(TypedDict):
-    """The object OrganizationTeams."""
-
     teams: list[Team]
 
 
 class PlanChoice(TypedDict):
-    """The object PlanChoice."""
-
     plan: Literal["monthly", "yearly"]
 
 
@@ -670,20 +612,14 @@ class Provider(TypedDict):
 
 
 class ProviderKey(TypedDict):
-    """The object ProviderKey."""
-
     key: str
 
 
 class Providers(TypedDict):
-    """The object Providers."""
-
     providers: list[Provider]
 
 
 class Received(TypedDict):
-    """The object Received."""
-
     received: bool
 
 
@@ -714,16 +650,12 @@ class ServedModel(TypedDict):
 
 
 class ServerTest(TypedDict):
-    """The object ServerTest."""
-
     ok: bool
     models: list[str]
     problem: str | None
 
 
 class ServerTestRequest(TypedDict):
-    """The object ServerTestRequest."""
-
     value: dict[str, Any]
     name: NotRequired[str]
 
@@ -743,15 +675,11 @@ class Share(TypedDict):
 
 
 class Shares(TypedDict):
-    """The object Shares."""
-
     shares: list[Share]
     next_cursor: str | None
 
 
 class Status(TypedDict):
-    """The object Status."""
-
     status: Literal["ok"]
 
 
@@ -766,8 +694,6 @@ class Team(TypedDict):
 
 
 class TeamChanges(TypedDict):
-    """The object TeamChanges."""
-
     name: NotRequired[str]
     budget_day_usd: NotRequired[str | float | None]
     budget_month_usd: NotRequired[str | float | None]
@@ -783,14 +709,10 @@ class TokenPrice(TypedDict):
 
 
 class TopUp(TypedDict):
-    """The object TopUp."""
-
     amount_usd: str | float
 
 
 class Transfer(TypedDict):
-    """The object Transfer."""
-
     member_id: NotRequired[str]
     handle: NotRequired[str]
 
@@ -806,8 +728,6 @@ class Upload(TypedDict):
 
 
 class Usage(TypedDict):
-    """The object Usage."""
-
     days: int
     usage: list[UsageRow]
 

@@ -1,7 +1,7 @@
 """Retention: records are deleted some days after they were created, by one server at a time and in batches.
 
-The `[retention]` table of the configuration has the days, and those of single accounts. What has not ended is
-kept until it has, a training is kept with its model, and a shared run is kept until the share ends. With
+The `[retention]` table of the configuration has the days, and those of single accounts. Unfinished runs are
+kept until they end, a training is kept with its model, and a shared run is kept until the share ends. With
 `archive`, records are archived in the transaction that deletes them. Charges stay in the ledger, unless
 `ledger_days` archives them.
 """
@@ -116,7 +116,7 @@ class Retention:
         self.removed: Counter[str] = Counter(dict.fromkeys((*record_kinds.KINDS, "ledger", "holds"), 0))
 
     async def run(self) -> None:
-        """Delete once an hour and erase every minute; what fails is retried."""
+        """Delete once an hour and erase every minute; failures are retried."""
         waited = _PASS_SECONDS
         while True:
             try:

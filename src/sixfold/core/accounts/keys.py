@@ -225,7 +225,7 @@ class NewKey:
 
 
 class Holder(NamedTuple):
-    """Whose key it is within an organization: of a member, of a team, or else of the account itself.
+    """The holder of a key within an organization: a member, a team, or else the account itself.
 
     `grant_id` is the OAuth grant if the key is an access token; `name` is what the holder calls the key.
     """
@@ -250,8 +250,8 @@ def create(
 ) -> Transaction[NewKey]:
     """Create a key of an account; `expires_at` in epoch µs. Without `granted` it gets the usual rights.
 
-    `holder` is whose key it is within the organization. Raises `BadRequest` if the limits or the account do
-    not allow the rights, or for a name that is too long.
+    `holder` is the member or team to which the key belongs. Raises `BadRequest` if the limits or the account
+    do not allow the rights, or for a name that is too long.
     """
     limits = scope or UNLIMITED
     key_rights = limits.default_rights if granted is None else granted

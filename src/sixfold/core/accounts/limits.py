@@ -67,7 +67,7 @@ class Payer(NamedTuple):
 
 
 def payer_of(principal: Principal) -> Payer | None:
-    """Return who pays for a principal if its spending is counted, else None."""
+    """Return the payer for a principal whose spending is counted, else None."""
     scope, key_id = principal.scope, principal.key_id
     has_budget = key_id is not None and (scope.budget_day is not None or scope.budget_month is not None)
     if not has_budget and not principal.budgets:

@@ -77,7 +77,7 @@ class Subscription:
 
 
 def record_payment(payment: str, account_id: str, micros: int) -> Transaction[None]:
-    """Record a payment that was credited, and withdraw what was refunded before it was known."""
+    """Record a credited payment, and withdraw refunds that were reported before it."""
     yield Query("payment_paid", {"id": payment, "account_id": account_id, "micros": micros})
     yield from _apply_totals(payment)
 

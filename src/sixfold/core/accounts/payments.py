@@ -43,7 +43,7 @@ class Checkout(Protocol):
         ...
 
     async def origin(self, payment: str) -> tuple[PaymentEvent, ...]:
-        """Return the events from which a payment of this server follows; raises `EngineFailed`."""
+        """Return the events that show a payment to be of this server; raises `EngineFailed`."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Rights: what a credential may do, and what a route, tool or action requires.
+"""Rights of credentials, which routes, tools and actions require.
 
 Rights are granted, never implied: a credential has those that are stored with it and no others. Limits of a
 key (models, collections, budgets, rates) restrict them further, see `keys.Scope`.

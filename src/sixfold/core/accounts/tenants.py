@@ -10,7 +10,7 @@ from sixfold.core.database import Value
 
 
 class Owned(Protocol):
-    """A principal, or something that one has created."""
+    """A principal, or an object that one has created."""
 
     @property
     def account_id(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Adds up what accounts with alerts have spent, and sends the alerts whose threshold is reached.
+"""Adds up the spending of accounts with alerts, and sends the alerts whose threshold is reached.
 
 A sweep reads only the ledger's entries since the last one, and no call is looked at when it is made. An alert
 is sent once for each day or month; its message is signed and retried as webhooks of predictions are.
@@ -48,7 +48,7 @@ class CostAlerts:
         self.schedule = schedule or RetrySchedule()
 
     async def sweep(self, lag_us: int = LAG_US) -> None:
-        """Count the spending of all alerts, and send what is due."""
+        """Count the spending of all alerts, and send the alerts that are due."""
         after = ""
         # Without any alert, a sweep is one read.
         while rows := await self._database.read(many("alerts_page", after=after, limit=_BATCH)):

@@ -21,7 +21,7 @@ class RestoredPage(NamedTuple):
 
 
 def restore(batch: Batch, after: int) -> Transaction[RestoredPage]:
-    """Give the next unanswered lines after a number the responses that are stored for their requests.
+    """Restore the stored responses of the next unanswered lines after a line number.
 
     A line whose request has begun but has no response may have been charged: it has to be repeated, which is
     free after a charge.

@@ -1,4 +1,4 @@
-"""Reports which engine serves each model, its quality, and what would improve it."""
+"""Reports the engine that serves each model, its quality, and how to improve it."""
 
 from __future__ import annotations
 

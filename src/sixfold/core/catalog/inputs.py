@@ -326,7 +326,7 @@ def _texts(descriptor: Descriptor, value: Any) -> list[str]:
         items = _listed(value) or _lines(descriptor, value)
     items = _items(descriptor, items, "texts")
     if not all(isinstance(item, str) for item in items):
-        raise _InvalidValue("must contain only texts", "string_type")
+        raise _InvalidValue("must contain only strings", "string_type")
     return [_string(descriptor, item) for item in items]
 
 

@@ -77,7 +77,7 @@ class Templates:
             raise errors.NotFound(f"Template {name} is not found") from None
 
     def idle_seconds(self, model: str) -> float | None:
-        """Return how long a worker that last ran `model` may idle; None if the template does not say."""
+        """Return the idle limit of a worker that last ran `model`; None if the template does not set it."""
         template = self._templates.get(model)
         return None if template is None else template.idle_seconds
 

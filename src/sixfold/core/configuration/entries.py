@@ -50,7 +50,7 @@ def entry(section: str, name: str, value: Any) -> ConfigEntry:
         raise errors.NotFound(f"Section {section[:40]!r} not found: the sections are {', '.join(SECTIONS)}")
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise errors.InvalidInput.of(
-            "name", f"A name has 1 to {MAX_NAME} letters, digits and . : @ / + - _, without spaces"
+            "name", f"The name must have 1 to {MAX_NAME} letters, digits and . : @ / + - _, without spaces"
         )
     text = msgspec.json.encode(value).decode()
     if len(text) > _MAX_VALUE:
@@ -73,7 +73,7 @@ def put(actor: Principal, new: ConfigEntry, default: Any = None) -> Transaction[
     if before == new.value:
         return
     if before is None and (yield Query("configuration_count", {}))[0]["total"] >= MAX_ENTRIES:
-        raise errors.BadRequest(f"There are {MAX_ENTRIES} entries: remove some first")
+        raise errors.BadRequest(f"There may be at most {MAX_ENTRIES} entries: remove some first")
     yield from store(new)
     old = default if before is None else _shown(before)
     yield actions.note(actor, "configuration.set", _target(new), old, _shown(new.value))

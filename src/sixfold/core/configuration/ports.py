@@ -1,4 +1,4 @@
-"""What the pages and the HTTP API need of the configuration and of provider keys."""
+"""Ports of the configuration and of provider keys, for the pages and the HTTP API."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class ProviderView:
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """What a provider says of a key: `unknown` if it could not be asked."""
+    """The result of a key check; `unknown` if the provider could not be asked."""
 
     state: CheckState
     message: str

@@ -14,7 +14,7 @@ _REPEATED_ERROR = "The result of this call was lost; the request was repeated"
 
 
 def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
-    """Return what the same request has cost already, or None if the call `call_id` has to pay for it.
+    """Return the charge for an earlier call of the same request, or None if the call `call_id` has to pay.
 
     An earlier call that is still running ends here and costs nothing.
     """

@@ -82,7 +82,7 @@ def _media_of(part: dict[str, Any]) -> list[str]:
 
 
 def _base64_chars(text: str) -> int:
-    """Return the characters of base64 in a data URI, or of what is no URL."""
+    """Return the number of base64 characters in a data URI, or in a text that is not a URL."""
     if text.startswith("data:"):
         return len(text) - text.find(",") - 1
     return 0 if "://" in text[:16] else len(text)

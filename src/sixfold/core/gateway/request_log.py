@@ -68,7 +68,7 @@ class CallOutcome(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class CallTotals:
-    """Number of calls, their tokens, and what was charged for them in micro-dollars."""
+    """Number of calls, their tokens, and their charges in micro-dollars."""
 
     calls: int = 0
     input_tokens: int = 0

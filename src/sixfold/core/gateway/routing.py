@@ -92,7 +92,7 @@ class RouteTarget:
         self.name = f"{upstream.name}/{model}"
 
     def model_info(self) -> ServedModel:
-        """Return what is known of the model."""
+        """Return the known facts about the model."""
         return self.upstream.describe(self.model)
 
     def accepts(self, wire: str) -> bool:
@@ -230,7 +230,7 @@ class ModelRouter:
         return tuple(sorted({**bare_names, **owners}.items()))
 
     def listing(self) -> Mapping[str, ServedModel]:
-        """Return what is known of the model of each name of `models`."""
+        """Return the known facts about the model of each name in `models`."""
         models: dict[str, ServedModel] = {}
         for name in (*self._aliases, *DEFAULT):
             targets = self._targets(name) or (self._default_targets(name) if name in DEFAULT else ())

@@ -451,7 +451,7 @@ def _pass_on_error(task: asyncio.Task[None], use: _Use) -> None:
 
 
 def _unchanged(_state: GpuState) -> None:
-    """Change nothing: every update drops what ended processes have left."""
+    """Change nothing: every update removes the entries of ended processes."""
 
 
 def _set_running(state: GpuState, ticket_id: str) -> None:

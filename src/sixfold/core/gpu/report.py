@@ -44,7 +44,7 @@ class GpuReports(Protocol):
     """State of the GPUs that several programs share."""
 
     def reports(self) -> Sequence[GpuSchema]:
-        """Return who holds the memory of each GPU."""
+        """Return the holders of each GPU's memory."""
         ...
 
     def figures(self) -> Mapping[str, GpuFigures]:

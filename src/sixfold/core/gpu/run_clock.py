@@ -50,6 +50,6 @@ def stopped() -> contextlib.AbstractContextManager[None]:
 
 
 def waited_seconds() -> float:
-    """Return how long the current run has waited so far."""
+    """Return the seconds that the current run has waited so far."""
     clock = current.get()
     return 0.0 if clock is None else clock.waited

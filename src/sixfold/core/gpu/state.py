@@ -98,7 +98,7 @@ class GpuState(msgspec.Struct):
         return next((each for each in self.tickets if each.id == ticket_id), None)
 
     def measurement(self, holder: str, model: str) -> Measurement | None:
-        """Return what is known of a model."""
+        """Return the measurement of a model."""
         return self.measured.get(f"{holder} {model}")
 
     def learn(self, holder: str, model: str, size: int, seconds: float | None = None) -> None:

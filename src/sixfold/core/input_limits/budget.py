@@ -44,7 +44,7 @@ class InputBudget:
                 raise limit.exceeded()
 
     def check(self, **amounts: int) -> None:
-        """Compare amounts with their limits without adding them, as for a nesting level."""
+        """Check amounts against their limits without adding them up, such as a nesting level."""
         for name, amount in amounts.items():
             limit = self._limits[name]
             if amount > limit.maximum:

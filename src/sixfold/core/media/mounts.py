@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from sixfold import errors
@@ -68,11 +67,6 @@ def mounted_inputs(model: Model, mounts: Mapping[str, str], inputs: Mapping[str,
     # A tuple, because inputs of any type can be compared with its items, hashable or not.
     paths = tuple(f"{PATH}/{name}" for name in mounts)
     return frozenset(each.name for each in model.media_inputs if inputs.get(each.name) in paths)
-
-
-def local_file(files: Mapping[str, Path], text: str) -> Path | None:
-    """Return the local file for an input value that is a mount path, or None; used by engines."""
-    return files.get(PREFIX + text.removeprefix(f"{PATH}/")) if text.startswith(f"{PATH}/") else None
 
 
 async def _check_image(media: MediaService, descriptor: Descriptor, source: MediaSource) -> None:

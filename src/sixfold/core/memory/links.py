@@ -68,7 +68,7 @@ def targets(
 
 
 def _near(text: str, folder: str) -> list[str]:
-    """Return the slugs that a link in a folder may mean if there is none at its own, most likely first."""
+    """Return the slugs to which a link in a folder may lead if no page has its own, most likely first."""
     around = slugs.around(folder) if "/" in text else [f"{folder}/"]
     return [f"{before}{text}" for before in around]
 

@@ -159,7 +159,7 @@ def _kind(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NamedReference:
-    """The content of `[[…]]`: the name, the slug that it means, its type (or ""), and its label."""
+    """The content of `[[…]]`: the name, the slug to which it refers, its type (or ""), and its label."""
 
     name: str
     target: str

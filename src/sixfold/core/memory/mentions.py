@@ -1,4 +1,4 @@
-"""The pages that the names in a text mean, with their titles, for display."""
+"""The pages to which the names in a text refer, with their titles, for display."""
 
 from __future__ import annotations
 

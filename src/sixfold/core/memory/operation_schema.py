@@ -75,7 +75,7 @@ class OperationField:
 
 def _string(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("must be a text")  # noqa: TRY004 - every reader raises ValueError
+        raise ValueError("must be a string")  # noqa: TRY004 - every reader raises ValueError
     return value
 
 
@@ -96,7 +96,7 @@ def _boolean(value: Any) -> bool:
 def _strings(value: Any) -> list[str]:
     parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in cast("list[object]", parts)):
-        raise ValueError("must be a list of texts")
+        raise ValueError("must be a list of strings")
     return cast("list[str]", parts)
 
 

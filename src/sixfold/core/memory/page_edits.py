@@ -175,7 +175,7 @@ def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
 
 
 def with_task(page: MemoryPage, seen: str, number: int) -> PageDraft:
-    """Return the draft with the box of a task changed, which is in line `number` of the body as `seen`."""
+    """Return the draft with the box of a task toggled: line `number` of the body that the user has `seen`."""
     old = seen.split("\n")[number : number + 1]
     new = markdown.toggle_task(old[0]) if old else None
     if new is None:
@@ -251,7 +251,7 @@ def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
     for name, value in fields.items():
         if name in _LINES:
             if not isinstance(value, str):
-                raise errors.BadRequest(f"{name} must be a text")
+                raise errors.BadRequest(f"{name} must be a string")
             draft = replace(draft, **{name: limits.line(name, value, _LINES[name])})
         elif name in {"tags", "collections"}:
             draft = replace(draft, **{name: texts(name, value)})
@@ -270,4 +270,4 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
         parts = cast("list[object]", value)
         if all(isinstance(part, str) for part in parts):
             return limits.names(name, cast("list[str]", parts))
-    raise errors.BadRequest(f"{name} must be a list of texts")
+    raise errors.BadRequest(f"{name} must be a list of strings")

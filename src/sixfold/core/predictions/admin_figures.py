@@ -21,7 +21,7 @@ class FigureSlot:
     """Half an hour by the time of acceptance. Amounts are micro-dollars, run times µs or None without a run.
 
     `queue` is the mean number of waiting predictions: the time that they waited, by the length of the slot.
-    `spent` is what providers charged for predictions; what they charge for calls is not known.
+    `spent` is the providers' charge for predictions; their charge for calls is not known.
     """
 
     start: int

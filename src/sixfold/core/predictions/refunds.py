@@ -1,6 +1,6 @@
 """Refunds of predictions: return the charge of a success and withdraw its results in one transaction.
 
-Withdrawn are the output, its files at `/media/` (the bytes are deleted once nothing else refers to them),
+This withdraws the output, its files at `/media/` (the bytes are deleted once nothing else refers to them),
 posts and avatars made of them, responses stored for an Idempotency-Key, and the results of children. Other
 predictions that were paid for keep the same bytes.
 

@@ -24,7 +24,7 @@ class PredictionRequest:
 
     - `charged`: False only for requests without a key.
     - `job`: create a job id, which alone gives access to the prediction.
-    - `hardware`: what to run on, for a model that is charged by time.
+    - `hardware`: the hardware to run on, for a model that is charged by time.
     - `hold`: the price of a model that is charged by its children.
     - `sources`: media inputs whose bytes are already stored.
     - `parent`: the parent of a child, which has no hold of its own.

@@ -44,7 +44,7 @@ Renderer = Callable[[Prediction, str, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class RetrySchedule:
-    """When undelivered messages are sent again: after `first_seconds`, then after three times as long."""
+    """The delays before undelivered messages are sent again: `first_seconds`, then three times as long."""
 
     first_seconds: float = 5.0
     life_us: int = DAY_US

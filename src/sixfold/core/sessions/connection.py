@@ -24,7 +24,7 @@ NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4
 
 @dataclass(frozen=True, slots=True)
 class StateMessage:
-    """The state of the session, the reason for it, and what its engine understood of the prompt."""
+    """The state of the session, the reason for it, and the words of the prompt that its engine understood."""
 
     state: SessionState
     reason: str | None
@@ -62,7 +62,7 @@ class PoseMessage:
 class StatsMessage:
     """Counts since the session became ready: sent, dropped for lack of credit, and late ticks.
 
-    `running_us` is the time without pauses, and `cost` what an end now would cost, in micro-dollars.
+    `running_us` is the time without pauses, and `cost` the charge if it ended now, in micro-dollars.
     """
 
     sent: int

@@ -165,7 +165,7 @@ class SessionRunner:
                     connection.put(message)
 
     def _catch_up(self, last_seq: int) -> None:
-        """Advance the clock to what the viewer has seen: that may be newer than the stored checkpoint."""
+        """Advance the clock to the viewer's last tick, which may be newer than the stored checkpoint."""
         if self._taken_over and 0 < last_seq - self._seq <= RESUME_SECONDS * self.session.fps:
             self._started_at -= (last_seq - self._seq) * self._period
 

@@ -210,7 +210,7 @@ class SessionService:
             recordings = [each for each in self._running.values() if each.recording is not None]
             if len(recordings) >= MAX_RECORDINGS:
                 raise errors.TooManyRequests(
-                    "Too many sessions are recorded; try again later", retry_after=30
+                    f"This server records {MAX_RECORDINGS} sessions at most: try again later", retry_after=30
                 )
             running.recording = SessionRecording(running.prompt)
 
@@ -222,7 +222,7 @@ class SessionService:
         if running is not None:
             recording, running.recording = running.recording, None
         if recording is None or not recording.pieces:
-            raise errors.Conflict("Nothing of this session was recorded")
+            raise errors.Conflict("This session has no recording: start one first")
         return recording
 
     async def admit(self, session_id: str, token: str) -> tuple[SessionRecord, SessionRunner | None] | None:

@@ -1,4 +1,4 @@
-"""What can be shared: runs, workflows, chats and pages of the memory, found for their owner."""
+"""The objects that can be shared: runs, workflows, chats and pages of the memory, read for their owner."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Share:
 
     @property
     def tenant(self) -> Tenant:
-        """Whose objects it may show."""
+        """The tenant whose objects it may show."""
         return Tenant(self.account_id, credential_id=self.credential_id)
 
 

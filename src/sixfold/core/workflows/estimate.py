@@ -90,7 +90,7 @@ def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _calls(inputs: Mapping[str, Any]) -> int:
-    """Return how often a node is called for list inputs; 0 if it has none."""
+    """Return the number of calls of a node for list inputs; 0 if it has none."""
     return max((len(value) for value in inputs.values() if isinstance(value, ListValue)), default=0)
 
 

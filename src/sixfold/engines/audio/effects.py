@@ -49,7 +49,7 @@ def generate(prompt: str, seconds: float, seed: int) -> Array:
     """Return the sound as float32 (2, samples) at 48 kHz; raise `EngineError` for an unsupported prompt."""
     if not is_supported(prompt):
         supported = ", ".join(sorted({*EVENTS, *track.LAYERS}))
-        raise EngineError(f"The prompt names no supported sound; supported are: {supported}")
+        raise EngineError(f"The prompt must name a supported sound: {supported}")
     samples = round(seconds * RATE)
     buffer = LoopBuffer(max(RATE // 2, samples))
     out = buffer.silence()

@@ -31,7 +31,7 @@ def is_needed(*paths: Path) -> bool:
 
 
 def call(target: str, memory_bytes: int, *arguments: limited_process.Argument) -> Any:
-    """Return what the function named `module:function` returns, from a process with a memory limit.
+    """Return the result of the function named `module:function`, from a process with a memory limit.
 
     Arguments and result are plain values. Raises `UnusableInput`.
     """

@@ -1,4 +1,4 @@
-"""The rows of `providers.toml`: how a request becomes calls of a provider's model, and what they cost."""
+"""The rows of `providers.toml`: the calls of a provider's model for a request, and their prices."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _nearest(names: Sequence[str], separator: str, shape: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UsedInputs:
-    """What one call used, as far as its provider reports it; `text_in`, `image_in` and `out` are tokens."""
+    """The usage of one call, where its provider reports it; `text_in`, `image_in` and `out` are tokens."""
 
     images: int = 0
     pixels: int = 0

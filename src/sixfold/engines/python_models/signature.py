@@ -78,7 +78,7 @@ def _input_row(name: str, hint: Any, default: Any) -> dict[str, Any]:
     elif isinstance(default, str | int | float | bool):
         facts["default"] = default
     elif default is not None:
-        raise InvalidModelFile(f"the default of {name} must be a text, a number, true, false or None")
+        raise InvalidModelFile(f"the default of {name} must be a string, a number, true, false or None")
     return facts
 
 
@@ -92,10 +92,10 @@ def _type_row(name: str, bare: Any) -> dict[str, Any]:
 
 
 def _choices_row(name: str, values: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the row of a `Literal`, whose values must be all texts or all integers."""
+    """Return the row of a `Literal`, whose values must be all strings or all integers."""
     whole = all(type(value) is int for value in values)
     if not whole and not all(isinstance(value, str) for value in values):
-        raise InvalidModelFile(f"the choices of {name} must be all texts or all integers")
+        raise InvalidModelFile(f"the choices of {name} must be all strings or all integers")
     return {"type": "integer" if whole else "string", "choices": [str(value) for value in values]}
 
 

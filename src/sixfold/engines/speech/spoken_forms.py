@@ -30,7 +30,7 @@ class SpokenForms:
     english: bool
 
     def rules(self) -> list[_Rule]:
-        """Return the patterns and what replaces them, in the order in which they apply."""
+        """Return the patterns with their replacements, in the order in which they apply."""
         words = self.words
         signs = "|".join(map(re.escape, sorted(words["money"], key=len, reverse=True)))
         units = "|".join(map(re.escape, sorted(words["units"], key=len, reverse=True)))

@@ -234,7 +234,7 @@ class AmbientMotion:
         )
 
     def words(self, prompt: str) -> PromptWords:
-        """Return the words of the prompt that name what moves."""
+        """Return the words of the prompt that name moving things."""
         return prompt_words.of_patterns(prompt, (_WORDS[name] for name in self.names if name in _WORDS))
 
     def ripples(self, second: float) -> tuple[Ripple | None, ...]:

@@ -53,7 +53,7 @@ def render(path: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
 
 
 def render_here(path: Path | str, preview: str | None, channel: str) -> tuple[bytes, str]:
-    """Return what `render` does, decoded in this process; raises `UnusableInput`."""
+    """Return the result of `render`, decoded in this process; raises `UnusableInput`."""
     out = io.BytesIO()
     try:
         with Image.open(path, formats=(decoder_process.header(Path(path)).format,)) as image:

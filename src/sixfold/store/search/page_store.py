@@ -28,7 +28,7 @@ _PAGE_BYTES = 920  # measured size of the Python objects of one page
 class IndexedPages:
     """Indexed data of all pages, written page by page and read by `PageView` column by column.
 
-    A place that no page has stands in no posting, has no folder, no neighbour and no length.
+    An unused place occurs in no posting and has no folder, neighbour or length.
     """
 
     def __init__(self) -> None:

@@ -157,7 +157,7 @@ class PageView:
         return share
 
     def entitled(self, words: Collection[str]) -> Floats:
-        """Return, for titles with all the words, 0.5 and half the share of the title that they are."""
+        """Score titles that have all the words: 0.5, plus half of the words' share of the title."""
         places = _common([self._seen(self._of.labelled("title", word)) for word in words])
         if not len(places):
             return self._zero
@@ -198,7 +198,7 @@ class PageView:
         return (self._visible & ~self._of.states.values).astype(np.float32)
 
     def holding(self, kind: AnswerKind) -> Floats:
-        """Return the share of `ENOUGH` that each page has of what a question asks for."""
+        """Return the answers of the requested kind on each page, as a share of `ENOUGH`."""
         counts = self._of.holds[KINDS.index(kind)].values
         return counts.astype(np.float32) * np.float32(1 / ENOUGH)
 

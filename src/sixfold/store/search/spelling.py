@@ -1,7 +1,7 @@
 """Indexed words that are spelled similarly to an unknown word.
 
-Of each word two numbers are kept, its length and which letters it has, so that one pass of numpy leaves few
-to compare letter by letter. They are made when first asked for, and from then on for words that are new.
+For each word, its length and a bit mask of its letters are stored, so that one pass of numpy leaves few
+to compare letter by letter. They are computed at the first search, and later for new words only.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Spellings:
     def near(self, word: str, edits: int) -> Iterator[str]:
         """Return the words that are exactly `edits` edits away from a word.
 
-        An edit is a letter more or less, two that change places, or one that is another: that alone makes a
-        word of most short ones, so it counts from seven letters on. Only one edit, of a long word, may be at
-        its first letter.
+        An edit adds or removes a letter, swaps two, or replaces one. A replaced letter turns most short words
+        into other words, so it counts from seven letters on. Only one edit, of a long word, may be at its
+        first letter.
         """
         if len(word) > _LONGEST:
             return

@@ -29,7 +29,7 @@ _COLUMNS = ("requests", "input_tokens", "output_tokens", "micros")
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """What a model, key, day or kind used; `key` is its name in the report."""
+    """The usage of a model, key, day or kind; `key` is its name in the report."""
 
     key: str
     label: str
@@ -97,7 +97,7 @@ def span(request: Request) -> int:
 
 
 def usage(session: SessionCookie, days: int, by: str) -> Transaction[AccountUsage]:
-    """Return what the account, or its member who is signed in, used in the last `days` days."""
+    """Return the usage of the account, or of its member who is signed in, in the last `days` days."""
     account_id, dimension = session.account.id, "model" if by == "day" else by
     dimensions = ("day", dimension)
     report = yield from usage_report.report(account_id, days, dimensions, _holder(session.principal))

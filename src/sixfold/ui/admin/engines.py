@@ -1,4 +1,4 @@
-"""`/admin/engines`: what people get from this server, what would unlock more, and the weights to install."""
+"""`/admin/engines`: the tasks that this server can do, how to unlock more, and the weights to install."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TaskModel:
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """What people get: the models of a task, the engines behind them, and what would unlock more."""
+    """A task with its models, their engines, and how to unlock more."""
 
     title: str
     models: tuple[TaskModel, ...]

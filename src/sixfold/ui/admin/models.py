@@ -84,7 +84,7 @@ def server(form: Mapping[str, str]) -> Parsed:
     value: dict[str, Any] = {"kind": kind}
     address = form.get("base_url", "").strip().rstrip("/")
     if address and not address.startswith(("http://", "https://")):
-        raise errors.InvalidInput.of("base_url", "The address begins with http:// or https://")
+        raise errors.InvalidInput.of("base_url", "The address must begin with http:// or https://")
     if not address and kind == "openai":
         raise errors.InvalidInput.of("base_url", "Give the address, which usually ends in /v1")
     if address:

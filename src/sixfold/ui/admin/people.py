@@ -1,4 +1,4 @@
-"""`/admin/people` and `/admin/audit`: acts on the accounts of this server, and shows what operators did."""
+"""`/admin/people` and `/admin/audit`: manages the accounts of this server and lists operators' actions."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class PeoplePages:
         )
 
     async def audit(self, request: Request, user: PageUser) -> Response:
-        """List what operators did, newest first; `target` selects an account."""
+        """List the actions of operators, newest first; `target` selects an account."""
         target = requests.query_text(request, "target", _MAX_TEXT)
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
         page = await self._services.database.read(actions.page(_PAGE, cursor, target))
         return self._pages.render("admin/audit.html", user.session, page=page, target=target)
 
     async def show_one(self, request: Request, user: PageUser) -> Response:
-        """Show an account with its keys and what operators did to it."""
+        """Show an account with its keys and the actions of operators on it."""
         return await self.render_one(user, requests.path_value(request, "account_id"))
 
     async def render_one(

@@ -1,4 +1,4 @@
-"""`/admin/prices`: what models of the gateway and media models cost, with the history of each change."""
+"""`/admin/prices`: the prices of gateway models and media models, with the history of each change."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def model_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
     name = form.get("name", "")
     row = next((row for row in view.prices if row.name == name), None)
     if row is None:
-        raise errors.InvalidInput.of("name", "There is no such price")
+        raise errors.InvalidInput.of("name", "This price was not found: reload the page")
     amounts = {variant: form.get(f"usd.{variant}", "").strip() for variant in row.usd}
     for variant, text in amounts.items():
         if not text:

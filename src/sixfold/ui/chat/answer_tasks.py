@@ -125,7 +125,7 @@ class Answer:
                     self.stop()
 
     async def finish(self) -> None:
-        """Store the whole answer, or what is left of a failed one."""
+        """Store the whole answer, or the received part of a failed one."""
         text, draft = self.text, ""
         if not text and not self.error:
             stopped = self.detail.end == "stopped"

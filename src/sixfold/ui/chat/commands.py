@@ -58,7 +58,7 @@ class SourceContext(NamedTuple):
 
 
 def parse(text: str) -> ChatCommand:
-    """Return what a message asks for: `@memory` and `@web` anywhere in it, or `draw …` at its beginning."""
+    """Return the commands in a message: `@memory` and `@web` anywhere in it, or `draw …` at its beginning."""
     draw = _DRAW.match(text)
     prompt = text[draw.end() :].strip()[:_PROMPT_CHARS] if draw else ""
     memory, web = _MEMORY.search(text) is not None, _WEB.search(text) is not None
@@ -142,7 +142,7 @@ class ImageDrawing:
         self.prediction: Prediction | None = None
 
     async def run(self, prompt: str) -> AsyncIterator[str]:
-        """Draw an image, yielding what is being done; raises `EngineUnavailable`, and `EngineFailed`."""
+        """Draw an image, yielding the current activity; raises `EngineUnavailable`, and `EngineFailed`."""
         request = PredictionRequest(
             principal=self._principal,
             model=self._model(prompt),

@@ -30,7 +30,7 @@ def path_of(chat_id: str, anchor: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """The form of a message: what it has, whether the web is searched, and why it was refused."""
+    """The form of a message: its content, whether the web is searched, and why it was refused."""
 
     model: str = ""
     text: str = ""

@@ -127,7 +127,7 @@ class TextGrowth(NamedTuple):
 
 
 def growth(text: str) -> TextGrowth:
-    """Return how many characters are complete blocks, and with the complete lines of a list or table."""
+    """Return the length of the complete blocks, and that with the complete lines of a list or table."""
     try:
         tokens = [
             each
@@ -178,7 +178,7 @@ class GrowingText:
         self.text += piece
 
     async def update(self, piece: str) -> bool:
-        """Lay out what is complete after a piece was added; return whether the HTML has changed."""
+        """Lay out the complete blocks after a piece was added; return whether the HTML has changed."""
         if "\n" not in piece or time.monotonic() < self._next:
             return False
         started = time.monotonic()

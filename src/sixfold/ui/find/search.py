@@ -56,7 +56,7 @@ class FindGroup:
 
 
 class FindSearch:
-    """Searches everything of a user; without words, it lists pages and what was used last."""
+    """Searches everything of a user; without words, it lists pages and recently used items."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

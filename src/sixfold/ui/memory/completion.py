@@ -22,7 +22,7 @@ _LAST = "\U0010ffff"
 
 
 class EditorCompletion:
-    """Lists pages and tags for a beginning."""
+    """Lists pages and tags that begin with a text."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

@@ -110,7 +110,7 @@ class HistoryPages:
 
 
 def card_values(services: WebServices) -> dict[str, Any]:
-    """Return what the macros of cards need: the titles and examples of models, and the path of files."""
+    """Return the variables of card macros: the titles and examples of models, and the path of files."""
     catalog = services.catalog
 
     def model_title(name: str) -> str:

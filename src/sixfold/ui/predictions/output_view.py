@@ -136,7 +136,7 @@ def are_files(value: object) -> bool:
 
 
 def file_kind(file: OutputFile) -> str:
-    """Return how a file is shown, as `OutputFileView.kind`."""
+    """Return the kind of a file for display, as in `OutputFileView.kind`."""
     return next((kind for start, kind in _KINDS if file.content_type.startswith(start)), "file")
 
 

@@ -1,1 +1,1 @@
-"""Pages of shares: what a link shows to everyone, and the forms of its owner."""
+"""Pages of shares: the public page of a link, and the forms of its owner."""

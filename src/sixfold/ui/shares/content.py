@@ -1,4 +1,4 @@
-"""What a share shows: a run, a workflow, a chat or a page of the memory, and nothing beside it."""
+"""The content of a share: a run, a workflow, a chat or a page of the memory, without anything else."""
 
 from __future__ import annotations
 

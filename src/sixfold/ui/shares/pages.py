@@ -27,7 +27,7 @@ _PREVIEW_WIDTH = 960
 
 
 class SharedPages:
-    """What everyone who has the link sees."""
+    """The public page of a share."""
 
     def __init__(
         self, services: WebServices, pages: PageTemplates, workflow_list: WorkflowCards | None

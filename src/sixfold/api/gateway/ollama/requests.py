@@ -250,7 +250,7 @@ def _answered(open_calls: Iterable[ToolCall], item: _Message, path: str) -> Tool
         if item.tool_call_id in (None, "", call.id) and item.tool_name in (None, "", call.name):
             return call
     raise InvalidRequest(
-        f"{path} answers no tool call of the message before it: send the assistant's message with its "
+        f"{path} matches no tool call of the previous message: send the assistant's message with its "
         "tool_calls first",
         param=path,
     )

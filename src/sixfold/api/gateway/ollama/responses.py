@@ -1,4 +1,4 @@
-"""Ollama's responses: whole, or one JSON object a line.
+"""Ollama's responses: complete, or streamed as one JSON object per line.
 
 Source: https://docs.ollama.com/api (chat, generate, usage, streaming, errors).
 """
@@ -140,7 +140,7 @@ class _StreamLines:
         return _encode({**_head(self._call), **content, "done": False}) + b"\n"
 
     def of(self, event: Event) -> bytes:
-        """Return the lines of an event, which may be none."""
+        """Return the lines of an event, possibly none."""
         self._first_at = self._first_at or time.perf_counter()
         match event:
             case TextDelta():

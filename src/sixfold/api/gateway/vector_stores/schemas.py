@@ -286,7 +286,7 @@ def query(body: Mapping[str, Any]) -> tuple[list[str], ChunkQuery]:
     if not 0 < len(texts) <= MAX_QUERIES or not all(
         isinstance(text, str) and 0 < len(text) <= QUERY_CHARS for text in texts
     ):
-        message = f"query must be a text of 1 to {QUERY_CHARS} characters, or a list of at most {MAX_QUERIES}"
+        message = f"query must be a string of 1 to {QUERY_CHARS} characters, or a list of 1 to {MAX_QUERIES}"
         raise InvalidRequest(message, param="query")
     limit = _integer(body, "max_num_results", 10, 1, MAX_RESULTS)
     options = parsing.mapping(body.get("ranking_options") or {}, "ranking_options")
@@ -331,7 +331,7 @@ def _text(body: Mapping[str, Any], name: str, most: int) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > most or "\0" in value:
-        raise InvalidRequest(f"{name} must be a text of at most {most} characters", param=name)
+        raise InvalidRequest(f"{name} must be a string of at most {most} characters", param=name)
     return value
 
 

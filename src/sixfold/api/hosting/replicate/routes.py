@@ -157,7 +157,7 @@ class ReplicateRoutes:
         return responses.json(secret, headers={"Cache-Control": "no-store"})
 
     async def deployments(self, request: Request) -> Response:
-        """Return no deployments: every model starts and stops on demand."""
+        """Return an empty list: every model starts and stops on demand."""
         await self._enter(request)
         return responses.json({"next": None, "previous": None, "results": []})
 

@@ -198,7 +198,7 @@ def _keys(fields: dict[str, Any]) -> tuple[str, ...] | None:
         raise InvalidSessionMessage(f"keys must be a list of at most {_MAX_KEYS} pressed keys")
     names = cast("list[Any]", keys)
     if not all(isinstance(key, str) and len(key) <= _MAX_KEYS for key in names):
-        raise InvalidSessionMessage("keys must be names of keys")
+        raise InvalidSessionMessage(f"each of keys must be a string of at most {_MAX_KEYS} characters")
     return tuple(dict.fromkeys(str(key).lower() for key in names))
 
 

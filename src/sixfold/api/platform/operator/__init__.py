@@ -1,1 +1,1 @@
-"""`/api/operator`: what the operator sees of accounts and does to them."""
+"""`/api/operator`: accounts, configuration, weights and figures, for operators."""

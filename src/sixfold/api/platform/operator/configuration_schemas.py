@@ -63,7 +63,7 @@ class MediaPriceSchema(TypedDict):
 
 
 class OperatorConfigurationSchema(TypedDict):
-    """What operators may change, from all sources."""
+    """The settings that operators may change, from all sources."""
 
     servers: list[ModelServerSchema]
     aliases: list[AliasSchema]
@@ -87,7 +87,7 @@ class ProviderSchema(TypedDict):
 
 
 class KeyCheckSchema(TypedDict):
-    """What a provider says of a key."""
+    """The result of a key check."""
 
     state: CheckState
     message: str

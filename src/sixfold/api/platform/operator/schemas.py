@@ -41,7 +41,7 @@ class InvitedSchema(CustomerSchema):
 
 
 class OperatorActionSchema(TypedDict):
-    """What an operator did; `before` and `after` are null if there was no value."""
+    """An action of an operator; `before` and `after` are null if there was no value."""
 
     id: str
     actor: str

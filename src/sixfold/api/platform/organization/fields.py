@@ -23,7 +23,7 @@ def text(fields: Mapping[str, Any], name: str, default: str | None = None) -> st
     """Return a text of at most 256 characters; raises `InvalidInput` if it is missing without a default."""
     value = fields.get(name, default)
     if not isinstance(value, str) or len(value) > _MAX_CHARS:
-        raise errors.InvalidInput.of(name, f"{name} must be a text of at most {_MAX_CHARS} characters")
+        raise errors.InvalidInput.of(name, f"{name} must be a string of at most {_MAX_CHARS} characters")
     return value
 
 

@@ -26,7 +26,7 @@ Balances = Mapping[str, tuple[int, int]]
 
 
 class LedgerArchive:
-    """Archives charges in the order of their time; goes on at the place where it ended."""
+    """Archives charges in the order of their time; each sweep continues where the last one stopped."""
 
     def __init__(self, writer: ArchiveWriter) -> None:
         self._writer = writer
@@ -34,7 +34,7 @@ class LedgerArchive:
         self._place: Place = (-1, "")
 
     def restart(self) -> None:
-        """Look at all charges again: some may have lost the prediction that kept them."""
+        """Start over with the oldest charge: predictions that kept charges in the database may be gone."""
         self._place = (-1, "")
 
     async def sweep_batch(self, before: int) -> int | None:
@@ -69,7 +69,7 @@ class LedgerArchive:
 
 
 def closed_by(rows: Sequence[Row], before: Balances) -> Balances:
-    """Return the closing balances and numbers of entries of the accounts of some charges, after them."""
+    """Return the balance and the number of entries of each account after these charges."""
     after = dict(before)
     for row in rows:
         for account, amount in ((row["credit"], row["amount"]), (row["debit"], -row["amount"])):

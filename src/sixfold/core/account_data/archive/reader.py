@@ -21,7 +21,7 @@ _AT_ONCE = 8
 
 @dataclass
 class ArchiveCheck:
-    """What a check has read, the hash of the last segment, and one sentence for each fault."""
+    """The result of a check: the counts, the hash of the last segment, and one sentence for each fault."""
 
     segments: int = 0
     records: int = 0

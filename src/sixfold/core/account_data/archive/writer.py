@@ -24,7 +24,7 @@ _BATCH = 50
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """What a segment is to contain: `check` returns whether the records are still as they were read."""
+    """The content of a segment to write; `check` returns whether its records are unchanged."""
 
     kind: str
     lines: Sequence[SegmentLine]

@@ -1,1 +1,1 @@
-"""What operators do: the accounts of others, with a record of each action."""
+"""Actions of operators on accounts, with a record of each."""

@@ -1,4 +1,4 @@
-"""Records of what operators do: who, when, what, and the values before and after, without secrets."""
+"""Records of operators' actions: the person, time, action, and values before and after, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator does to accounts: invite, credit, suspend, limit; each change with its record."""
+"""Operators' actions on accounts: invite, credit, suspend, limit; each is recorded."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def sign_in_link(actor: Principal, account_id: str) -> Transaction[InvitedAccoun
     """Create another sign-in link for an account; raises `NotFound`, and `BadRequest` for an organization."""
     account = yield from find(account_id)
     if not account.has_sign_in:
-        raise errors.BadRequest("Nobody signs in as an organization: its members have accounts of their own")
+        raise errors.BadRequest("An organization cannot sign in: invite its members to accounts of their own")
     yield actions.note(actor, "account.link", account.id)
     return InvitedAccount(account, (yield from _link(account)))
 
@@ -84,7 +84,7 @@ def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Trans
 
 
 def suspend(actor: Principal, account_id: str, *, suspended: bool, reason: str = "") -> Transaction[Account]:
-    """Refuse all that an account's keys and sessions ask for, or end that.
+    """Suspend an account: refuse all requests of its keys, and end its sessions.
 
     Runs that were accepted before end as usual. Raises `NotFound`, `BadRequest` for the operator's account.
     """
@@ -102,7 +102,7 @@ def suspend(actor: Principal, account_id: str, *, suspended: bool, reason: str =
 def set_budgets(
     actor: Principal, account_id: str, day: int | None, month: int | None
 ) -> Transaction[Account]:
-    """Limit what an account may spend per day and month, in micro-dollars; None removes a limit."""
+    """Limit the spending of an account per day and month, in micro-dollars; None removes a limit."""
     before = yield from find(account_id)
     after = yield from organizations.set_budgets(account_id, day, month)
     yield actions.note(actor, "account.budgets", account_id, _budgets(before), _budgets(after))

@@ -86,7 +86,7 @@ def groups_of(claims: Mapping[str, object], claim: str) -> tuple[str, ...] | Non
 def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules) -> Transaction[str]:
     """Apply the rules to a person; return the id of the first organization that a group names, or "".
 
-    Nothing changes if the provider has not stated the groups, as for a user in very many of them.
+    Nothing changes if the provider omitted the groups, as some do for users with very many.
     """
     if groups is None:
         return ""

@@ -56,7 +56,7 @@ def _insert(name: str) -> Transaction[str]:
 
 
 def of_person(person_id: str) -> Transaction[tuple[Row, ...]]:
-    """Return what a person may act for: `account_id`, `name`, `role`, `member_id`; the own account first."""
+    """Return a person's accounts: `account_id`, `name`, `role`, `member_id`; their own account first."""
     own = yield from accounts.by_id(person_id)
     first: Row = {"account_id": own.id, "name": own.email, "role": "owner", "member_id": None}
     return (first, *(yield from many("organizations_of", person_id=person_id)))

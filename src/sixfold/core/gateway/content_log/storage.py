@@ -113,7 +113,7 @@ def page(
 
 
 def days_of(account_id: str) -> Transaction[int]:
-    """Return for how many days an account's calls are logged; 0 if they are not."""
+    """Return the number of days for which an account's calls are logged; 0 is off."""
     row = yield from one("content_days", account_id=account_id)
     return 0 if row is None else int(row["days"])
 

@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatItem(msgspec.Struct, frozen=True):
-    """An item of a chat as JSON, its place, and what the page shows of it beside its text, as JSON."""
+    """An item of a chat as JSON, its place, and the details that the page shows with its text, as JSON."""
 
     id: str
     place: int

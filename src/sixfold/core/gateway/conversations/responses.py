@@ -207,7 +207,7 @@ class ResponseStore:
         objects: OwnedObjects | None = None,
         addition: ConversationAddition | None = None,
     ) -> None:
-        """Store what there is of a response, durably; see `record`."""
+        """Store the response as received so far, durably; see `record`."""
         account_id = tenant.account_id
         await self._database.write(record(tenant, response, objects, addition))
         if response is None:

@@ -6,7 +6,6 @@ The request is signed according to Standard Webhooks, as webhooks are, and sent 
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -29,8 +28,6 @@ _MAX_MESSAGE = 300
 # Calls of hooks for one account at once; further ones wait within the timeout of the hook. The fetcher has
 # 64 slots for all accounts, so a slow hook of one account cannot occupy them.
 _PER_ACCOUNT = 8
-# Larger bodies are encoded, signed and decoded in a thread.
-_LOOP_CHARS = 64 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
@@ -127,9 +124,9 @@ class GuardrailHooks:
             "stream": request.stream,
             "texts": texts,
         }
-        secret, is_small = await self._secret(signer), sum(map(len, texts)) <= _LOOP_CHARS
-        message = functools.partial(_message, secret, document)
-        headers, body = message() if is_small else await PARSER.run(message)
+        secret = await self._secret(signer)
+        # A character has up to four bytes.
+        headers, body = await PARSER.run_large(4 * sum(map(len, texts)), _message, secret, document)
         # An account's slots exist as long as it has calls.
         slots = self._slots.setdefault(request.account_id, asyncio.Semaphore(_PER_ACCOUNT))
         async with asyncio.timeout(hook.timeout_seconds), slots:
@@ -143,8 +140,7 @@ class GuardrailHooks:
             )
         if response.status != 200:
             raise errors.FetchFailed(f"it returned status {response.status} instead of 200")
-        is_small = len(response.body) <= _LOOP_CHARS
-        answer = _decode(response.body) if is_small else await PARSER.run(_decode, response.body)
+        answer = await PARSER.run_large(len(response.body), _decode, response.body)
         if answer.action == "change" and len(answer.texts or ()) != len(texts):
             raise errors.FetchFailed(f"it returned {len(answer.texts or ())} texts for {len(texts)}")
         return answer

@@ -110,8 +110,8 @@ _CARD_LENGTHS = range(13, 20)
 _LIKELY = re.compile("|".join((r"@|\\u|[0-9](?:[ -]?[0-9]){12}", *map(re.escape, _PREFIXES))).encode())
 _CPU_TIME = Limit(
     5_000,
-    "The guardrail would take more than {:,} ms to find what to mask in this text: send less of it, or fewer "
-    "numbers and addresses",
+    "The guardrail would take more than {:,} ms to search this text for data to mask: send less text, or "
+    "fewer numbers and addresses",
 )
 
 

@@ -20,7 +20,7 @@ _TIMEOUTS = (0.1, 30.0)
 class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An HTTP endpoint that allows, changes or blocks calls.
 
-    `on_failure` is what happens if it does not answer: block the call, or allow it.
+    `on_failure` says whether to block or allow a call if it does not answer.
     """
 
     url: str
@@ -63,7 +63,7 @@ def parse(fields: Mapping[str, Any]) -> Guardrail:
         ) from error
     hook = guardrail.hook
     if guardrail.mask_responses and not guardrail.mask:
-        raise errors.InvalidInput.of("mask_responses", "mask_responses needs mask: name what is to be masked")
+        raise errors.InvalidInput.of("mask_responses", "mask_responses requires mask: name the kinds to mask")
     if hook is not None:
         _check(hook)
     return msgspec.structs.replace(guardrail, mask=tuple(dict.fromkeys(guardrail.mask)))

@@ -12,7 +12,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.database import Database
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, ChatResponse, Event, TextPart
@@ -26,8 +26,8 @@ from sixfold.core.gateway.ports import FilterableStream, GatewayReply, GatewayRe
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.input_limits import json_decoding
 
-# Larger documents are masked in a thread.
-_LOOP_BYTES = 32 * 1024
+# Masking a document takes up to eight times as long as parsing it.
+_MASKING_COST = 8
 # The most of a stream that is collected for a hook.
 _MAX_STREAM = 32 * 2**20
 _encode = msgspec.json.Encoder().encode
@@ -51,7 +51,7 @@ class GuardrailService:
         self._holder = holder
 
     def of(self, request: GatewayRequest) -> GuardedCall | None:
-        """Return what applies to a call, or None if nothing does."""
+        """Return the guardrail and content log that apply to a call, or None."""
         default = self._default()
         if not request.guardrail and default is None and request.key_id is not None:
             return None
@@ -67,12 +67,12 @@ class GuardrailService:
         return None if default is None else GuardedCall(self, default, is_default=True)
 
     async def checked(self, request: GatewayRequest) -> GatewayRequest:
-        """Return what may be sent of a request that is only counted; raises as `GuardedCall.complete`."""
+        """Return a request to count after its guardrail is applied; raises as `GuardedCall.complete`."""
         guard = self.of(request)
         return request if guard is None else await guard.before(request)
 
     async def check_text(self, principal: Principal, request_id: str, endpoint: str, text: str) -> str:
-        """Return what may leave this server of a text; raises as `GuardedCall.complete`."""
+        """Return a text after its guardrail is applied; raises as `GuardedCall.complete`."""
         chat = ChatRequest((ChatMessage("user", (TextPart(text),)),))
         request = GatewayRequest(
             account_id=principal.account_id,
@@ -230,10 +230,12 @@ class GuardedCall:
         stage: Stage,
     ) -> bytes:
         """Return a JSON document with its texts checked; the same object if nothing changes."""
-        if hook is None and len(body) <= _LOOP_BYTES and not masking.may_mask(body):
+        cost = len(body) * _MASKING_COST
+        if hook is None and cost <= LOOP_BYTES and not masking.may_mask(body):
             return body
-        read = functools.partial(_read, body, kinds, is_response=stage == "response", always=hook is not None)
-        document, slots, is_changed = read() if len(body) <= _LOOP_BYTES else await PARSER.run(read)
+        document, slots, is_changed = await PARSER.run_large(
+            cost, _read, body, kinds, is_response=stage == "response", always=hook is not None
+        )
         if hook is not None:
             content = [slot for slot in slots if slot.is_content]
             before = [slot.text for slot in content]
@@ -243,7 +245,7 @@ class GuardedCall:
                     slot.text, is_changed = changed, True
         if not is_changed:
             return body
-        return _encode(document) if len(body) <= _LOOP_BYTES else await PARSER.run(_encode, document)
+        return await PARSER.run_large(cost, _encode, document)
 
     async def _collect_blocks(
         self, request: GatewayRequest, stream: FilterableStream, hook: HookSettings

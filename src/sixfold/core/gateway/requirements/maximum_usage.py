@@ -40,7 +40,7 @@ _ANY = re.compile(
 
 
 class Contents:
-    """Contents of a body besides text."""
+    """Media and documents of a body."""
 
     is_plain = True
     images = audio_tokens = 0

@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def output_tokens(request: GatewayRequest, target: RouteTarget, default: int) -> int:
-    """Return the most output tokens of a target; `default` if the request and the model have no limit."""
+    """Return the maximum output tokens of a target; `default` if the request and the model have no limit."""
     if request.max_tokens:
         return request.max_tokens * request.answers
     most = target.model_info().max_output if request.body else 0

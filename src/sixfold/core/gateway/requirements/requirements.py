@@ -44,10 +44,10 @@ _decode_tools = msgspec.json.Decoder(_ToolFields).decode
 
 
 class RequestNeeds:
-    """What a request contains; `input_tokens` are rather too many than too few.
+    """The content of a request; `input_tokens` is an upper estimate.
 
-    `provider_tools` are those that the provider charges for, `contents` those of the body besides text. What
-    only some models need is determined at its first use.
+    `provider_tools` are those that the provider charges for, `contents` the media and documents of the body.
+    Facts that only some models need are determined at their first use.
     """
 
     def __init__(self, request: GatewayRequest) -> None:

@@ -71,7 +71,7 @@ class WebSearch:
     async def search(
         self, principal: Principal, request_id: str, text: str, limit: int = RESULTS
     ) -> tuple[str, tuple[WebResult, ...]]:
-        """Return the query that was sent and its results.
+        """Return the query as sent, and its results.
 
         Raises `SearchUnavailable`, `TooManyRequests`, and what the guardrail of the caller raises.
         """
@@ -82,7 +82,9 @@ class WebSearch:
             return "", ()
         account = principal.account_id
         if self._running[account] >= _PER_ACCOUNT:
-            raise errors.TooManyRequests(f"An account may run {_PER_ACCOUNT} web searches at once")
+            raise errors.TooManyRequests(
+                f"An account may run {_PER_ACCOUNT} web searches at once: retry later"
+            )
         self._running[account] += 1
         try:
             if self._gateway.guardrails is not None:

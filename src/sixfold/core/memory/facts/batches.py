@@ -1,4 +1,4 @@
-"""Batches: requests that call a model, what they cost, and the page versions that each has written.
+"""Batches: requests that call a model, with their cost and the page versions that each has written.
 
 The amount that a request may spend is reserved in the row when it begins, so that requests at the same time
 cannot exceed the limit of the day together. A request that a crash interrupts leaves its reservation until

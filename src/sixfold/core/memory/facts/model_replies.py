@@ -1,6 +1,6 @@
 """Reading of a model's replies: bounded JSON, whose every part is checked before use.
 
-What a model returns is as untrusted as the text that it has read. So a quotation must stand in the source, a
+A model's reply is as untrusted as the text that it has read. So a quotation must occur in the source, a
 statement must be about what the source says, and names of pages are made from subjects by code.
 """
 
@@ -49,7 +49,7 @@ class _Item(msgspec.Struct):
 
 
 class Comparison(msgspec.Struct):
-    """What a new fact has to do with known ones: it says the same as some, or contradicts them."""
+    """The relation of a new fact to known ones: the facts that it repeats, and those that it contradicts."""
 
     fact: int
     same: list[int] = []
@@ -151,7 +151,7 @@ def read_sentences(
 
 
 def line(text: str, max_chars: int) -> str:
-    """Return a text of a model or source as one plain line, without what markdown reads as more than text."""
+    """Return a text of a model or source as one line without Markdown syntax."""
     return limits.loose_line(_SPACE.sub(" ", _MARKUP.sub(" ", text[: max_chars * 2])), max_chars).strip()
 
 

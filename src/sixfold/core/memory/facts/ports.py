@@ -1,4 +1,4 @@
-"""The port of the chat model, and the limits of what it may cost."""
+"""The port of the chat model, and the limits on its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`remember` and `answer`: what a chat model reads out of sources and pages, checked by code."""
+"""`remember` and `answer`: a chat model reads sources and pages, and code checks its replies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RememberRequest:
 
 @dataclass(slots=True)
 class FactReport:
-    """What a request of `remember` has done.
+    """The result of a `remember` request.
 
     `read` are the characters that the model has read, `known` the facts that the pages had, `unreadable` the
     parts whose reply was not JSON, `uncompared` the facts that were added without a comparison, and `stopped`
@@ -67,7 +67,7 @@ class FactReport:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAnswer:
-    """The sentences of an answer, none if the memory does not know, with what they cite."""
+    """The sentences of an answer with their citations; empty if the memory does not know."""
 
     sentences: tuple[CitedSentence, ...]
     context: PackedContext
@@ -233,7 +233,7 @@ class FactService:
 
 
 def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequence[PageFact]]) -> bool:
-    """Return whether a new fact has known ones of its subject, none with the same words."""
+    """Return whether a new fact must be compared: there are facts on its subject, but not with its words."""
     return any(
         each.subject in known and fact.key not in {old.key for old in known[each.subject]}
         for each, fact in new
@@ -242,7 +242,7 @@ def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequenc
 
 @dataclass(slots=True)
 class _Run:
-    """The calls of one request, and what they may and did cost, in micro-dollars."""
+    """The calls of one request, with the limit on their cost and the cost so far, in micro-dollars."""
 
     chat: ChatModel
     principal: Principal
@@ -272,7 +272,7 @@ class _Run:
     async def compare(
         self, facts: Sequence[FoundFact], known: Mapping[str, Sequence[PageFact]]
     ) -> tuple[Comparison, ...] | None:
-        """Return the comparisons of new facts, None if there is no usable reply: it must not lose facts."""
+        """Return the comparisons of new facts, or None without a usable reply, so that no fact is lost."""
         try:
             return model_replies.read_comparisons(await self.ask(prompts.compare(facts, known)), len(facts))
         except (errors.SixfoldError, UnreadableReply):

@@ -26,7 +26,7 @@ MAX_KNOWN = 30
 
 @dataclass(frozen=True, slots=True)
 class FactTarget:
-    """Where facts go: a folder, and the collections of new pages there."""
+    """The destination of facts: a folder, and the collections of new pages there."""
 
     folder: str
     collections: tuple[str, ...] | None = None
@@ -48,7 +48,7 @@ class NewFact:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFacts:
-    """What a transaction has written on one page."""
+    """The facts that a transaction has written on one page."""
 
     page: MemoryPage
     created: bool
@@ -58,7 +58,7 @@ class WrittenFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """What became of the facts of one part."""
+    """The outcome for the facts of one part."""
 
     written: tuple[WrittenFacts, ...] = ()
     known: int = 0
@@ -126,7 +126,7 @@ def write(
 def _write_page(
     writer: PageWriter, target: FactTarget, slug: str, group: Sequence[NewFact]
 ) -> Transaction[WrittenFacts | None]:
-    """Return what was written, None if the page has all facts; errors are raised before any change."""
+    """Return the written facts, or None if the page has all of them; errors are raised before any change."""
     there = yield from pages.locate(writer.caller.account_id, slug)
     if there is not None and not there.page.slug.startswith(f"{target.folder}/"):
         raise errors.Forbidden(f"{slug} was renamed to {there.page.slug}, outside of the folder")
@@ -147,7 +147,7 @@ def _write_page(
 
 
 def undo(writer: PageWriter, batch_id: str) -> Transaction[UndoneBatch]:
-    """Take what a batch has written from its pages; later changes of other text stay.
+    """Remove the facts that a batch has written from its pages; later changes of other text stay.
 
     Raises `NotFound`, and `Conflict` for a batch that was undone or is running.
     """

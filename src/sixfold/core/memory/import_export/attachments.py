@@ -72,7 +72,7 @@ def why_left_out(path: str) -> str:
 
 
 def target(name: str, slug: str) -> str | None:
-    """Return the slug that an embedded image with a relative path means in the text of a page."""
+    """Return the slug to which the relative path of an embedded image leads from a page."""
     path = PurePosixPath(name)
     if not path.suffix or path.suffix.lower() == ".md":
         return None
@@ -91,7 +91,7 @@ def embedded(body: str, slug: str) -> frozenset[str]:
 
 
 def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dict[str, PageFile]]:
-    """Return the files of the pages that names mean in the text of a page, if the caller sees them."""
+    """Return the files of the pages that a text names, if the caller can see them."""
     folder = slugs.parent(slug)
     resolved = yield from links.targets(caller.account_id, [(name, folder) for name in names])
     if not resolved:
@@ -141,5 +141,5 @@ def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
 
 
 def tenant(caller: Caller) -> Tenant:
-    """Return the tenant of the files, which are those of the account, as its pages are."""
+    """Return the tenant that owns the files of pages: the account, as for the pages."""
     return Tenant(caller.account_id)

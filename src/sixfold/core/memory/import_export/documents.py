@@ -87,7 +87,7 @@ class DocumentImports:
         return self._reader.limits.file_bytes
 
     async def take_in(self, caller: Caller, path: Path, name: str, options: DocumentOptions) -> ImportReport:
-        """Import a file, whose name states what it is.
+        """Import a file; its name states its type.
 
         Raises `BadRequest` for a file that cannot be read, which changes nothing; in an archive, such files
         are errors of the report. Raises `Forbidden`, `TooLarge`, `InsufficientCredits`, `EngineUnavailable`.
@@ -217,7 +217,7 @@ class DocumentImports:
     async def _write(
         self, writer: PageWriter, written: Sequence[ArchiveMember], slug: str, digest: str
     ) -> ImportReport:
-        """Write the parts in batches, and at last the first page, with whose hash the import is complete."""
+        """Write the parts in batches; the first page comes last, and its hash completes the import."""
         report, naming = ImportReport(), files.FileNaming()
         *parts, first = written
         batch: list[ArchiveMember] = []

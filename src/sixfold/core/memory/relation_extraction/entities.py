@@ -81,7 +81,7 @@ _MAY_BE_A_DATE = re.compile(
 class EntityMention:
     """A span that may name a page; `key` begins with `/` if a link names the slug itself.
 
-    `sure` tells that the author marked it as a name by a link, code or a quoted title. `first` tells that it
+    `sure` means that the author marked it as a name by a link, code or a quoted title. `first` means that it
     begins its sentence, where a capital is no evidence.
     """
 

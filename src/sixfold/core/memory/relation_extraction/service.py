@@ -296,7 +296,7 @@ def _differences(
 
 
 def _may_tell(row: Row) -> bool:
-    """Return whether everyone who sees the subject's page may read the sentence on another page."""
+    """Return whether every reader of the subject's page may read the sentence on another page."""
     if row["page_id"] == row["subject_id"]:
         return True
     return set(_texts(row["subject_collections"])) <= set(_texts(row["collections"]))

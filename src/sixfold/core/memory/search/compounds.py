@@ -71,9 +71,9 @@ _MOST_WORDS, _MOST_FOUND, _MOST_OF_ALL = 12, 6, 24
 
 
 def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, float]:
-    """Return words of the pages that are related to those of a question, `text`, with weights.
+    """Return indexed words that are related to the words of a question, `text`, with weights.
 
-    Function words of the question are among them with a weight that replaces their own.
+    For function words of the question, the result has a weight that replaces their own.
     """
     compounding = any(0 < view.rarity(word) < _MAX_RARITY for word in _MARKERS)
     suffixing = [

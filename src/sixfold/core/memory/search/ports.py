@@ -86,7 +86,7 @@ class IndexView(Protocol):
         ...
 
     def holding(self, kind: AnswerKind) -> Vector:
-        """Return how much each page has of what a question asks for: 0, 0.5 for one, 1 for more."""
+        """Score the answers of the requested kind on each page: 0 for none, 0.5 for one, 1 for more."""
         ...
 
     def substance(self, half: int) -> Vector:
@@ -110,7 +110,7 @@ class IndexView(Protocol):
         ...
 
     def entitled(self, words: Collection[str]) -> Vector:
-        """Return, for titles with all the words, 0.5 and half the share of the title that they are."""
+        """Score titles that have all the words: 0.5, plus half of the words' share of the title."""
         ...
 
     def complete(self, words: Collection[str]) -> Vector:

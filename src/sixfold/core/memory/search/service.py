@@ -111,7 +111,7 @@ class SearchService:
             await self._embedder.run()
 
     def _warm(self) -> None:
-        """Import and read what the first search needs, unless the memory is unused."""
+        """Load the modules and data for the first search, unless the memory is unused."""
         self._indexes.warm()
         inference.forms()
 
@@ -208,7 +208,7 @@ def _exact(caller: Caller, text: str) -> Transaction[dict[str, float]]:
 
 
 def _pages(caller: Caller, places: Sequence[_HitPosition], limit: int) -> Transaction[Rows]:
-    """Return the pages, and the texts of those with at most so many characters."""
+    """Return the pages; texts above a limit of characters are left out."""
     ids = msgspec.json.encode([place.page_id for place in places]).decode()
     return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": limit}))
 
@@ -362,7 +362,7 @@ def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]
 
 
 def _beginning(view: IndexView, text: str) -> dict[str, Sequence[str]]:
-    """Return for each word those of pages that begin with it, for a query without any known word."""
+    """Return for each word the indexed words that begin with it, for a query without any known word."""
     found: dict[str, Sequence[str]] = {}
     for word, form in list(tokens.written(text).items())[:_MOST_GUESSED]:
         if len(form) >= _MIN_PREFIX and form[0].isalpha():

@@ -45,7 +45,7 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int, *, mark
 
 
 def citation(head: str, body: str, passage: int, words: Collection[str]) -> str:
-    """Return what to cite for a passage of an imported document, as in `report.pdf, p. 12`, or ""."""
+    """Return the citation for a passage of an imported document, such as `report.pdf, p. 12`, or ""."""
     source = frontmatter.value(head, "source") if frontmatter.value(head, "source_sha256") else ""
     if not source:
         return ""

@@ -93,7 +93,7 @@ def _year(day: date) -> Days:
 
 
 def _earlier(day: date, unit: str, count: int) -> date:
-    """Return the day so many units before, or the last day of a shorter month."""
+    """Return the day a number of units before, or the last day of a shorter month."""
     if unit in ("day", "week"):
         return max(_LEAST, day - count * (7 if unit == "week" else 1) * _ONE_DAY)
     months = day.year * 12 + day.month - 1 - count * (12 if unit == "year" else 1)

@@ -139,7 +139,7 @@ def draw(
 ) -> str:
     """Return the graph as SVG; for a graph that is too large, only the number of its nodes.
 
-    With `aspect`, width by height of the space for it, it has the rows with which it is largest there.
+    With `aspect`, the ratio of the available space, it is split into the rows that fill the space best.
     """
     try:
         laid = lay_out(graph, registry or Registry(), _MOST_NODES)

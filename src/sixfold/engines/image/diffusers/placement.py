@@ -1,4 +1,4 @@
-"""Where a pipeline runs and how much of it stays there: device, number format, offload and tiling."""
+"""Placement of a pipeline: device, number format, offload and tiling."""
 
 # pyright: reportMissingImports=false
 
@@ -117,7 +117,7 @@ def release(kind: str) -> None:
 
 
 def offload(sizes: Mapping[str, int], where: Device, free: int, setting: str) -> Offload:
-    """Return how much of a pipeline must leave the device between uses; raise `EngineError` if it cannot fit.
+    """Return the part of a pipeline to move off the device between uses; raise `EngineError` if none fits.
 
     `none` if all weights and the reserve fit, `model` if the largest component does, else `sequential`. A CPU
     cannot offload.

@@ -95,7 +95,7 @@ class TrainingEngine:
         self._steps, self._rank, self._rate, self._train_text = steps, rank, rate, bool(text_encoder)
 
     def run(self, task: Task, context: Context) -> Result:
-        """Train on `images`: `name` is what they show, `base` the model whose weights are adapted."""
+        """Train on `images`: `name` is their subject, `base` the model whose weights are adapted."""
         images = [path for name, path in sorted(task.files.items()) if name.startswith("images")]
         if not images:
             raise UnusableInput("images must contain at least one image.")

@@ -1,6 +1,6 @@
 """Join copied pieces by their gradients (Perez, Gangnet and Blake, 2003), so that no rim shows.
 
-What is solved for is a correction of the copied colors. Across the hole's edge and between pieces it makes up
+The solution is a correction of the copied colors. Across the hole's edge and between pieces it makes up
 for the difference of the sources, and it is as smooth as possible elsewhere.
 """
 
@@ -54,7 +54,7 @@ def join(part: Pixels, gone: Array, offsets: Array) -> Pixels:
 
 
 def _source(values: Array, moves: Array, corner: tuple[int, int], beside: tuple[int, int]) -> Array:
-    """Return for each pixel of the box what is `beside` its source."""
+    """Return for each pixel of the box the value of `beside` at its source."""
     rows, columns = np.indices(moves.shape[:2])
     row = np.clip(rows + corner[0] + moves[..., 0] + beside[0], 0, values.shape[0] - 1)
     column = np.clip(columns + corner[1] + moves[..., 1] + beside[1], 0, values.shape[1] - 1)

@@ -119,7 +119,7 @@ def _refine(terms: Array, colors: Array, fitted: Array) -> Array:
 
 
 def _start(colors: Array) -> Array:
-    """Return initial weights with which a subject that touches the border does not bend the surface."""
+    """Return initial weights, so that a subject that touches the border does not bend the surface."""
     middle = np.median(colors, axis=0)
     distances = np.linalg.norm(colors - middle, axis=1)
     scale = max(0.03, float(np.median(distances)))

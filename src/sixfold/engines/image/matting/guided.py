@@ -37,7 +37,7 @@ _HOLE = 0.005
 
 @dataclass(frozen=True, slots=True)
 class SubjectMarks:
-    """What a user marked: a box (left, top, right, bottom), points (x, y, inside) and a mask, in pixels."""
+    """The marks of a user: a box (left, top, right, bottom), points (x, y, inside) and a mask, in pixels."""
 
     box: tuple[float, float, float, float] | None
     points: tuple[tuple[float, float, bool], ...]

@@ -179,7 +179,7 @@ def _tokenize(folded: str) -> PromptTokens:
 
 
 def _meaning(tokens: list[str], at: int) -> tuple[list[str], int]:
-    """Return what replaces the longest phrase at a position, or the word there, and its tokens."""
+    """Return the replacement of the longest phrase at a position, or of the word there, and its tokens."""
     for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
         head, last = tokens[at : at + length - 1], tokens[at + length - 1]
         keys = [(*head, option) for option in (last, *_stems(last))]
@@ -384,7 +384,7 @@ def _reject(hits: list[WordMatch], tokens: list[str], avoid: frozenset[str]) -> 
 
 
 def parse(prompt: str, negative: str = "") -> ParsedScene:
-    """Parse `prompt`, without what it negates and what `negative` names."""
+    """Parse `prompt`, without the subjects that it negates or that `negative` names."""
     avoid = frozenset(hit.name for hit in _hits(negative)[0])
     all_hits, prompt_tokens = _hits(prompt)
     hits = all_hits

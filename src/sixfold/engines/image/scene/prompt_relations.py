@@ -141,7 +141,7 @@ def is_number(token: str) -> bool:
 
 
 def is_drawn_number(token: str) -> bool:
-    """Return whether a word is a number of which as many copies are drawn."""
+    """Return whether a word is a number for which that many copies are drawn."""
     if token.isdecimal():
         return len(token) < 3 and int(token) <= _MAX_COUNT
     return token in _NUMBERS and token not in {"eight", "nine", "ten", "dozen"}
@@ -153,7 +153,7 @@ def whole(following: str | None, known: bool) -> bool:
 
 
 def link(between: list[str]) -> str | None:
-    """Return how two subjects are related, by the last linking word; `of` means one is full of the other."""
+    """Return the relation of two subjects, by the last linking word; `of` means one is full of the other."""
     if between in _FULL:
         return "of"
     for token in reversed(between):

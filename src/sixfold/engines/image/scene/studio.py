@@ -156,7 +156,7 @@ def write(stage: SceneStage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TextureLayout:
-    """How a wall is laid: a course's height in units, a piece's length and joint in heights.
+    """The layout of a wall: a course's height in units, a piece's length and joint in heights.
 
     `shift` is the offset of a course from the one below, in pieces; `spread` is the variation of tones;
     `wander` how irregular the edges are, in heights; `grain` the strength of fine lines along the pieces.

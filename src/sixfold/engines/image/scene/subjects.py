@@ -282,7 +282,7 @@ def draw(
 ) -> None:
     """Draw library shape `name` at `spot`; `grounded` shapes get a shadow, or a reflection on water.
 
-    A `dressed` shape wears what the prompt names.
+    A `dressed` shape wears the clothes in the prompt.
     """
     shape = shapes.library()[name]
     cast = _rasterize(stage, shape, spot, _tints(stage, shape, color, dressed), dressed)

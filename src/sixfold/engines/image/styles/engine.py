@@ -125,7 +125,7 @@ def _check_known(task: Task, plan: ParsedStyle, named: str | None) -> None:
     if task.model == "style-transfer" and named is None and words.ignored and not words.understood:
         text = ", ".join(words.ignored[:_MAX_NAMED_WORDS])
         raise UnusableInput(
-            f"style_prompt names no style, color or light that this engine knows (got {text}); use one of "
+            f"style_prompt must name a style, color or light that this engine knows (got {text}); use one of "
             f"its {len(names.NAMED_STYLES)} named styles, such as watercolor, or describe colors or light."
         )
 

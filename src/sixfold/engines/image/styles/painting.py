@@ -15,7 +15,7 @@ from sixfold.engines.image.styles.textures import Array
 
 @dataclass(frozen=True, slots=True)
 class Brush:
-    """How an image is built up from strokes; lengths are for an image of 1024 pixels.
+    """The strokes that build up an image; lengths are for an image of 1024 pixels.
 
     `layers` are painted in order; `thick` is the relief of the paint, `hair` the share of it from bristles,
     `weave` the strength of the canvas texture; `ground` is the base color (default: a blur of the image);

@@ -69,7 +69,7 @@ def enlarge(small: Array, scale: int) -> Array:
 
 
 def added(levels: Array, scale: int) -> Array:
-    """Return what the network adds to the bicubic enlargement of an image with values from 0 to 255."""
+    """Return the network's correction of the bicubic enlargement of an image with values from 0 to 255."""
     network = layers()
     padded = cv2.copyMakeBorder(levels - 128, REACH, REACH, REACH, REACH, cv2.BORDER_REFLECT)
     values = _steps(_convolve(padded, network["first"]))

@@ -36,7 +36,7 @@ def enlarge(small: Array, scale: int) -> Array:
 
 
 def correct(large: Array, small: Array, times: int = _BACK) -> Array:
-    """Add what the reduced copy lacks; values stay within the neighborhood's range."""
+    """Correct by the difference of the reduced copy; values stay within the neighborhood's range."""
     size, whole = small.shape[1::-1], large.shape[1::-1]
     for _ in range(times):
         lacking = small - _channels(cv2.resize(large, size, interpolation=cv2.INTER_AREA))

@@ -1,4 +1,4 @@
-"""Self-check of new upscaling weights: the enlarged image must show what the small one shows."""
+"""Self-check of new upscaling weights: the enlarged image must look like the small one."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class InstalledModels:
 
 @dataclass(frozen=True, slots=True)
 class FoundModels:
-    """The result of a probe. `problem` says why it failed, `missing` what each task lacks.
+    """The result of a probe. `problem` says why it failed, `missing` the models that each task lacks.
 
     `slow`: the port is open, but the server did not respond in time, as while it loads a model. `models` are
     the image model files, best first, and `videos` the video model files. `serves` maps `text-to-image`,

@@ -73,7 +73,7 @@ class ComfyEngine:
 
     @property
     def version(self) -> str:
-        """The versions of the graphs and of ComfyUI, and the models: what determines the output."""
+        """The versions of the graphs, ComfyUI and the models, which together determine the output."""
         installed = self._hosts.last.installed
         if installed is None:
             return _GRAPH_VERSION

@@ -100,7 +100,7 @@ class ComfyWorkflows:
 
 
 def _models(graph: Graph) -> str:
-    """Return the files of models that a graph loads: what its memory depends on."""
+    """Return the model files that a graph loads, on which its memory depends."""
     values = (value for node in graph.values() for value in node["inputs"].values())
     files = {value for value in values if isinstance(value, str) and value.endswith(_MODEL_FILES)}
     return " + ".join(sorted(files))[:_MAX_MODEL_TEXT] or "a workflow"

@@ -74,7 +74,7 @@ ORDER BY v.change, v.page_id LIMIT :limit;
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.chars,
        CASE WHEN p.type = 'document' THEN v.head ELSE '' END AS head,
        CASE WHEN v.chars <= :most THEN v.body END AS body
-FROM json_each(:ids) AS wanted CROSS JOIN page p ON p.id = wanted.value
+FROM json_each(:ids) AS requested CROSS JOIN page p ON p.id = requested.value
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 

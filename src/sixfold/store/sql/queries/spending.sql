@@ -8,7 +8,7 @@ FROM (SELECT created_at, kind, description, amount FROM transfer
 WHERE kind IN ('charge', 'chat', 'session', 'refund')
 GROUP BY created_at / 86400000000, kind, description;
 
--- name: usage_report | Return an account's requests of a period by day, kind, model, key, counted budgets and, if wanted, tag; the id of a refund is `refund:` and that of its hold.
+-- name: usage_report | Return an account's requests of a period by day, kind, model, key, counted budgets and, if requested, tag; the id of a refund is `refund:` and that of its hold.
 SELECT day, kind, name, key_id, counted, tag, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(amount) AS BIGINT) AS micros,
     CAST(SUM(input_tokens) AS BIGINT) AS input_tokens, CAST(SUM(output_tokens) AS BIGINT) AS output_tokens
 FROM (SELECT entries.created_at / 86400000000 AS day, kind, description AS name,

@@ -235,7 +235,7 @@ def _items(value: Any, param: str) -> tuple[ConversationItem, ...]:
 def _check_item(item: Mapping[str, Any], path: str) -> None:
     kind = item.get("type", "message")
     if not isinstance(kind, str) or not 0 < len(kind) <= _MAX_TYPE:
-        raise InvalidRequest(f"{path}.type must be a text of 1 to {_MAX_TYPE} characters", param=path)
+        raise InvalidRequest(f"{path}.type must be a string of 1 to {_MAX_TYPE} characters", param=path)
     if kind == "item_reference":
         raise InvalidRequest(f"{path} must be an item: a conversation stores no references", param=path)
     if kind != "message":
@@ -243,4 +243,4 @@ def _check_item(item: Mapping[str, Any], path: str) -> None:
     if item.get("role") not in _ROLES:
         raise InvalidRequest(f"{path}.role must be one of {', '.join(_ROLES)}", param=f"{path}.role")
     if not isinstance(item.get("content"), str | list):
-        raise InvalidRequest(f"{path}.content must be a text or an array", param=f"{path}.content")
+        raise InvalidRequest(f"{path}.content must be a string or an array", param=f"{path}.content")

@@ -79,7 +79,7 @@ class EmbeddingRoutes:
         raw: bytes,
         idempotency_id: str | None,
     ) -> Response:
-        """Return the vectors that `body`, which `raw` encodes, asks for."""
+        """Return the vectors for a request; `body` is the decoded form of `raw`."""
         if self._forwarding.serves(MODEL, body.get("model")):
             raw = await self._decoded_body(body, raw)
             expected = TokenUsage(tokens_of(len(raw)))

@@ -90,8 +90,8 @@ WHERE r.account_id = :account_id AND r.slug = ANY (ARRAY(SELECT json_array_eleme
 
 -- name: link_names | Return for each last slug segment the page with the shortest slug; `OFFSET 0` forces a lookup by name.
 SELECT DISTINCT ON (p.name) p.name AS target, p.id, p.slug, 2 AS rank
-FROM json_array_elements_text(:names::json) AS wanted (name)
-CROSS JOIN LATERAL (SELECT * FROM page WHERE account_id = :account_id AND page.name = wanted.name OFFSET 0) AS p
+FROM json_array_elements_text(:names::json) AS requested (name)
+CROSS JOIN LATERAL (SELECT * FROM page WHERE account_id = :account_id AND page.name = requested.name OFFSET 0) AS p
 WHERE p.deleted_at IS NULL
 ORDER BY p.name, LENGTH(p.slug), p.slug;
 
@@ -156,8 +156,8 @@ WHERE page_link.page_id = w.page_id AND page_link.type = w.type AND page_link.ta
 -- name: links_out_of | Return the current links of pages with their target pages; `OFFSET 0` forces a lookup by page.
 SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
-FROM json_array_elements_text(:ids::json) AS wanted (id)
-CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.page_id = wanted.id OFFSET 0) AS l
+FROM json_array_elements_text(:ids::json) AS requested (id)
+CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.page_id = requested.id OFFSET 0) AS l
 LEFT JOIN page t ON t.id = l.target_id
 WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed'
@@ -165,8 +165,8 @@ ORDER BY l.page_id, l.created_at, l.target, l.type;
 
 -- name: edges_out | Return the links of pages with their target pages for graph traversal.
 SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
-FROM json_array_elements_text(:ids::json) AS wanted (id)
-CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.page_id = wanted.id OFFSET 0) AS l
+FROM json_array_elements_text(:ids::json) AS requested (id)
+CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.page_id = requested.id OFFSET 0) AS l
 JOIN page t ON t.id = l.target_id
 WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
@@ -174,8 +174,8 @@ ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
 
 -- name: edges_in | Return the links to pages with their source pages for graph traversal.
 SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
-FROM json_array_elements_text(:ids::json) AS wanted (id)
-CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.target_id = wanted.id OFFSET 0) AS l
+FROM json_array_elements_text(:ids::json) AS requested (id)
+CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.target_id = requested.id OFFSET 0) AS l
 JOIN page s ON s.id = l.page_id
 WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
@@ -202,13 +202,13 @@ WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND acc
 ORDER BY page_id, date, id;
 
 -- name: pages_titled | Return the slugs, titles and collections of pages by id; `OFFSET 0` forces a lookup by id.
-SELECT p.id, p.slug, p.title, p.collections FROM json_array_elements_text(:ids::json) AS wanted (id)
-CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
+SELECT p.id, p.slug, p.title, p.collections FROM json_array_elements_text(:ids::json) AS requested (id)
+CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = requested.id OFFSET 0) AS p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
 -- name: page_files | Return the files of pages.
-SELECT f.page_id, f.file_id, f.media_type FROM json_array_elements_text(:ids::json) AS wanted (id)
-JOIN page_file f ON f.page_id = wanted.id
+SELECT f.page_id, f.file_id, f.media_type FROM json_array_elements_text(:ids::json) AS requested (id)
+JOIN page_file f ON f.page_id = requested.id
 WHERE f.account_id = :account_id;
 
 -- name: folders_changed | Add differences to the page counts of folders.

@@ -113,8 +113,8 @@ WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NU
 ORDER BY l.page_id, l.type LIMIT :limit;
 
 -- name: pages_within | Return the pages of a list of ids within the allowed collections; `OFFSET 0` forces a lookup by id.
-SELECT p.id, p.slug, p.title FROM json_array_elements_text(:ids::json) AS wanted (id)
-CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
+SELECT p.id, p.slug, p.title FROM json_array_elements_text(:ids::json) AS requested (id)
+CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = requested.id OFFSET 0) AS p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope));

@@ -16,8 +16,8 @@ WHERE (STRPOS(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOW
 -- name: memory_results | Return result pages with bodies up to a length; `OFFSET 0` makes PostgreSQL look up pages by id.
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.chars,
        CASE WHEN p.type = 'document' THEN v.head ELSE '' END AS head, v.body
-FROM json_array_elements_text(:ids::json) AS wanted (id)
-CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
+FROM json_array_elements_text(:ids::json) AS requested (id)
+CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = requested.id OFFSET 0) AS p
 CROSS JOIN LATERAL (SELECT chars, head, CASE WHEN chars <= :most THEN body END AS body
     FROM page_version v
     WHERE v.page_id = p.id AND v.version = p.version OFFSET 0) AS v
