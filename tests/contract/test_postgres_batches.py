@@ -217,3 +217,46 @@ async def test_a_refused_capture_of_a_group_leaves_the_others(database: Any) -> 
     assert (after.posted, after.held) == (75, 0)
     assert await database.read(one("hold_by_id", id="h2")) is None
     assert await database.read(ledger_queries.verify()) == ()
+
+
+# Runs that have ended, so nothing is queued, leased or held.
+_ENDED = """
+INSERT INTO account (id, kind, created_at) VALUES ('a', 'customer', 1);
+INSERT INTO prediction (id, account_id, request_id, face, model, engine, quality, output_kind, inputs, task,
+    fingerprint, origin_id, state, price, credits, created_at)
+SELECT 'p' || n, 'a', 'r', 'test', 'm', 'e', 'full', 'json', '{}', '{}', '', 'p' || n, 'succeeded', 1, 1, n
+FROM generate_series(1, 3000) AS n;
+INSERT INTO hold (id, account_id, amount, state, created_at)
+SELECT 'p' || n, 'a', 1, 'captured', n FROM generate_series(1, 3000) AS n;
+ANALYZE prediction, hold"""
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "index"),
+    [
+        (
+            "prediction_claim",
+            {"state": "running", "holder": "b", "lease": 1, "engine": "e", "limit": 4},
+            "prediction_queue",
+        ),
+        (
+            "hold_end_each",
+            {"id": "h", "state": "captured", "captured": 1, "account_id": "a", "amount": 1},
+            "hold_pkey",
+        ),
+        ("hold_end", {"id": "h", "state": "captured", "captured": 1}, "hold_pkey"),
+    ],
+)
+async def test_plans_made_for_an_empty_queue_suit_a_full_one(
+    database: Any, tmp_path: Path, name: str, params: dict[str, Any], index: str
+) -> None:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    await database.write(one("clock"))
+    statement = sql.queries("postgres")[name]
+    bound = database._bind(statement.sql, {**params, "now": 1})
+    connection: Any = await asyncpg.connect(backends.database_url(tmp_path))
+    await connection.execute(_ENDED)
+    rows = await connection.fetch(f"EXPLAIN {bound.text}", *bound.arguments({**params, "now": 1}))
+    await connection.close()
+    assert any(f"using {index} " in row[0] for row in rows), rows

@@ -398,7 +398,7 @@ MUTANTS = {
         "ledger_reserve", "posted - held >= :amount", "posted >= :amount"
     ),
     "guard off by one": _statement("ledger_reserve", ">= :amount", "> :amount"),
-    "a hold ends twice": _statement("hold_end", "state = 'pending' AND ", ""),
+    "a hold ends twice": _statement("hold_end", "state || '' = 'pending' AND ", ""),
     "a capture may exceed its hold": _statement("hold_end", "AND amount >= :captured", ""),
     "a capture keeps the rest held": _statement("ledger_settle", "held - :amount", "held - :captured"),
     "a capture takes the whole hold": _statement("ledger_settle", "posted - :captured", "posted - :amount"),
@@ -462,7 +462,7 @@ def test_no_sequence_of_several_at_once_breaks_it(back: str) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(_statement("hold_end_each", "state = 'pending' AND ", ""), id="they end twice"),
+        pytest.param(_statement("hold_end_each", "state || '' = 'pending' AND ", ""), id="they end twice"),
         pytest.param(_statement("ledger_change", "posted - held >= :needed", "1 = 1"), id="all is spent"),
         pytest.param(_statement("ledger_change", "posted - held >=", "posted >="), id="the held is spent"),
         pytest.param(_statement("ledger_change", "posted + :posted", "posted"), id="nothing is spent"),

@@ -31,12 +31,14 @@ SELECT account_id, amount, key_id, created_at FROM hold WHERE id = :id;
 
 -- name: hold_end | Capture or release a pending hold; return no row if it has ended or is too small.
 UPDATE hold SET state = :state, captured = :captured, ended_at = :now, about = NULL
-WHERE id = :id AND state = 'pending' AND amount >= :captured
+-- Without `|| ''`, PostgreSQL may read all pending holds of the account instead of the one with the id.
+WHERE id = :id AND state || '' = 'pending' AND amount >= :captured
 RETURNING account_id, amount, key_id, created_at;
 
 -- name: hold_end_each | Capture or release a pending hold of an account and amount; used in batches.
 UPDATE hold SET state = :state, captured = :captured, ended_at = :now, about = NULL
-WHERE id = :id AND state = 'pending' AND account_id = :account_id AND amount = :amount;
+-- Without `|| ''`, PostgreSQL may read all pending holds of the account instead of the one with the id.
+WHERE id = :id AND state || '' = 'pending' AND account_id = :account_id AND amount = :amount;
 
 -- name: ledger_settle | Subtract an ended hold from an account's held amount and its capture from the balance.
 UPDATE account SET held = held - :amount, posted = posted - :captured WHERE id = :account_id

@@ -14,7 +14,8 @@ SELECT
     :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :credential_id,
     COALESCE((SELECT CASE WHEN p.price > 0 OR p.withheld = 1 THEN 1 ELSE 0 END FROM prediction p WHERE p.id = :parent_id), 0),
     :now
-WHERE (SELECT COUNT(*) FROM (SELECT 1 FROM prediction w WHERE w.state = 'queued' AND w.model = :model
+-- `|| ''` is in the condition of the index `prediction_waiting`, which claims must not use.
+WHERE (SELECT COUNT(*) FROM (SELECT 1 FROM prediction w WHERE w.state || '' = 'queued' AND w.model = :model
                              LIMIT :queue_limit) AS q) < :queue_limit
   AND (:free_queue_limit = 0
        OR (SELECT COUNT(*) FROM (SELECT 1 FROM prediction f
