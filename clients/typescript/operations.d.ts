@@ -168,6 +168,7 @@ export interface MemorySchemas {
   "DroppedFact": { "reason": string; "statement": string };
   "Edge": { "from": string; "to": string; "type": string };
   "Error": { "code": string; "error": string; "errors"?: Array<MemorySchemas["InputProblem"]>; "request_id": string; "status": number };
+  "FolderShare": { "access": "read" | "write"; "created_at": string; "folder": string; "id": string; "team": string | null; "with": string };
   "Found": { "mode": "auto" | "hybrid" | "lexical" | "semantic"; "results": Array<MemorySchemas["Hit"]>; "took_ms": number };
   "Hit": { "citation"?: string; "collections": Array<string>; "explain"?: Record<string, unknown>; "id": string; "score": number; "slug": string; "snippet": string; "tags": Array<string>; "title": string; "type": string; "updated_at": string; "url": string };
   "ImportProblem": { "error": string; "path": string };
@@ -178,14 +179,17 @@ export interface MemorySchemas {
   "Links": { "links": Array<MemorySchemas["Link"]>; "next_cursor": string | null };
   "MemoryBatch": { "batch": string; "cost_usd": string; "created_at": string; "created_by": string; "folder": string; "source": string; "state": string };
   "MemoryBatches": { "batches": Array<MemorySchemas["MemoryBatch"]>; "next_cursor": string | null };
+  "NewFolderShare": { "access"?: "read" | "write"; "folder": string; "team_id"?: string; "with"?: string };
   "Node": { "depth": number; "slug": string; "title": string };
   "Page": { "backlinks": Array<MemorySchemas["Backlink"]>; "body": string; "collections": Array<string>; "created_at": string; "created_by": string; "id": string; "links": Array<MemorySchemas["Link"]>; "slug": string; "tags": Array<string>; "timeline": Array<MemorySchemas["TimelineEntry"]>; "title": string; "type": string; "updated_at": string; "url": string; "version": number };
   "PageOfList": { "collections": Array<string>; "created_at": string; "created_by": string; "id": string; "slug": string; "tags": Array<string>; "title": string; "type": string; "updated_at": string; "url": string; "version": number };
   "PageTags": { "tags": Array<string>; "next_cursor": string | null };
   "PageVersion": { "body": string; "collections": Array<string>; "created_at": string; "created_by": string; "id": string; "slug": string; "tags": Array<string>; "title": string; "type": string; "updated_at": string; "url": string; "version": number };
   "Pages": { "pages": Array<MemorySchemas["PageOfList"]>; "next_cursor": string | null };
+  "ReceivedFolder": { "access": "read" | "write"; "created_at": string; "folder": string; "id": string; "owner": string; "team": string | null; "with": string };
   "Remembered": { "added": Array<MemorySchemas["RememberedFact"]>; "batch": string; "chars": number; "cost_usd": string; "dropped": Array<MemorySchemas["DroppedFact"]>; "folder": string; "known": number; "model": string; "pages": Array<string>; "read_chars": number; "stopped": string | null; "superseded": Array<MemorySchemas["SupersededFact"]>; "uncompared": number; "unreadable_replies": number };
   "RememberedFact": { "date": string; "quote": string; "slug": string; "statement": string };
+  "SharedFolders": { "folders": Array<MemorySchemas["FolderShare"]>; "received": Array<MemorySchemas["ReceivedFolder"]> };
   "SupersededFact": { "slug": string; "statement": string; "until": string };
   "Tags": { "tags": Array<MemorySchemas["Count"]>; "next_cursor": string | null };
   "Timeline": { "timeline": Array<MemorySchemas["TimelineEntry"]>; "next_cursor": string | null };
@@ -371,6 +375,9 @@ export interface Operations {
   "POST /api/import": { body: FormData | Blob; response: MemorySchemas["Imported"] };
   "POST /api/documents": { query?: { "name"?: string; "folder"?: string; "tags"?: Array<string>; "collections"?: Array<string> }; body: FormData | Blob; response: MemorySchemas["ImportedDocuments"] };
   "GET /api/export": { query?: { "format"?: "markdown" | "logseq" }; response: Response };
+  "GET /api/shared-folders": { response: MemorySchemas["SharedFolders"] };
+  "POST /api/shared-folders": { body: MemorySchemas["NewFolderShare"]; response: MemorySchemas["FolderShare"] };
+  "DELETE /api/shared-folders/{folder_id}": { path: { "folder_id": string }; response: Response };
   "GET /api/graph/spaces": { query?: { "limit"?: number; "cursor"?: string }; response: WorkflowsSchemas["Workflows"] };
   "POST /api/graph/spaces": { query?: { "name"?: string }; body: WorkflowsSchemas["Graph"] | FormData | Blob; response: WorkflowsSchemas["OneWorkflow"] };
   "GET /api/graph/spaces/{slug}": { path: { "slug": string }; response: WorkflowsSchemas["OneWorkflow"] };

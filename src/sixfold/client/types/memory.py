@@ -109,6 +109,14 @@ class Edge(TypedDict):
     type: str
 
 
+class FolderShare(TypedDict):
+    access: Literal["read", "write"]
+    created_at: str
+    folder: str
+    id: str
+    team: str | None
+
+
 class Found(TypedDict):
     """The result of a search."""
 
@@ -196,6 +204,12 @@ class MemoryBatches(TypedDict):
     next_cursor: str | None
 
 
+class NewFolderShare(TypedDict):
+    access: NotRequired[Literal["read", "write"]]
+    folder: str
+    team_id: NotRequired[str]
+
+
 class Node(TypedDict):
     """A page in the neighbourhood of another one."""
 
@@ -267,6 +281,17 @@ class Pages(TypedDict):
     next_cursor: str | None
 
 
+class ReceivedFolder(TypedDict):
+    """A folder that another account, the `owner`, shares."""
+
+    access: Literal["read", "write"]
+    created_at: str
+    folder: str
+    id: str
+    owner: str
+    team: str | None
+
+
 class Remembered(TypedDict):
     """The result of `remember`; `stopped` is null if the whole source was read."""
 
@@ -293,6 +318,13 @@ class RememberedFact(TypedDict):
     quote: str
     slug: str
     statement: str
+
+
+class SharedFolders(TypedDict):
+    """The folders that the account shares, and those that are shared with it."""
+
+    folders: list[FolderShare]
+    received: list[ReceivedFolder]
 
 
 class SupersededFact(TypedDict):
