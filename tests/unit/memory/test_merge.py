@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -130,3 +133,38 @@ def test_a_text_that_went_through_a_form_keeps_its_line_ends(text: str) -> None:
 def test_a_new_line_ends_like_the_one_before_it() -> None:
     assert merge.with_ends_of("a\nnew\nb\n", "a\r\nb\r\n") == "a\r\nnew\r\nb\r\n"
     assert merge.with_ends_of("new\n", "a\n") == "new\n"
+
+
+def _scattered(count: int, line: str) -> str:
+    return "".join(f"shared {at}\n{line} {at}\n" for at in range(count))
+
+
+class _CountingMatcher(SequenceMatcher[str]):
+    """Counts the items that it compares."""
+
+    compared = 0
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None):
+        assert ahi is not None
+        type(self).compared += ahi - alo
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+@pytest.mark.parametrize(("before", "after"), [(_scattered(20_000, "a"), _scattered(20_000, "b"))])
+def test_long_texts_are_compared_in_bounded_steps(
+    before: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_CountingMatcher, "compared", 0)
+    monkeypatch.setattr(diff, "SequenceMatcher", _CountingMatcher)
+    blocks = diff.blocks(diff.lines(before), diff.lines(after))
+    assert _CountingMatcher.compared < 5_000_000
+    # The lines that both texts have are still found.
+    assert sum(block.same for block in blocks) == 20_000
+    words = " ".join(f"w{at} a" for at in range(100)), " ".join(f"w{at} b" for at in range(100))
+    diff.hunks(f"{words[0]}\n" * 2_000, f"{words[1]}\n" * 2_000)
+    assert _CountingMatcher.compared < 10_000_000
+
+
+def test_hunks_build_only_the_lines_shown() -> None:
+    hunks = diff.hunks("\n" * 200_000, "x\n" * 100_000)
+    assert diff.MOST_LINES < sum(len(hunk.lines) for hunk in hunks) <= 2 * (diff.MOST_LINES + 1)

@@ -258,12 +258,36 @@ async def test_searches_and_writes_at_once_agree_in_the_end(place: MemoryFixture
 
 async def test_an_index_is_read_anew_after_it_had_to_make_room(place: MemoryFixture) -> None:
     database = place.memory.database
-    narrow = SearchService(database, IndexCache(database, PageIndex, most_bytes=1))
+    made: list[PageIndex] = []
+
+    def new_index() -> PageIndex:
+        made.append(PageIndex())
+        return made[-1]
+
+    narrow = SearchService(database, IndexCache(database, new_index, most_bytes=3_000))
     await put(place, "mine", "an anchor")
     await put(place, "his", "an anchor", place.ben)
     for _ in range(3):
         for caller, slug in ((place.ann, "mine"), (place.ben, "his")):
             assert [hit.slug for hit in (await narrow.search(caller, SearchRequest("anchor"))).hits] == [slug]
+    assert len(made) == 6, [index.size for index in made]
+
+
+async def test_an_index_has_no_words_beyond_its_limit(place: MemoryFixture) -> None:
+    indexes: list[PageIndex] = []
+
+    def new_index() -> PageIndex:
+        indexes.append(PageIndex())
+        return indexes[-1]
+
+    most_bytes = 3_000_000
+    bounded = SearchService(place.memory.database, IndexCache(place.memory.database, new_index, most_bytes))
+    await put(place, "first", "an anchor")
+    for number in range(6):
+        await put(place, f"p{number}", " ".join(f"w{number}x{at}" for at in range(5_000)))
+        assert len((await bounded.search(place.ann, SearchRequest("anchor"))).hits) == 1
+    # Without the limit, 30,000 words take 9 MB.
+    assert most_bytes < indexes[-1].size < 2 * most_bytes
 
 
 async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: MemoryFixture) -> None:
@@ -284,9 +308,9 @@ async def test_large_changes_are_read_in_a_thread(
     applied: list[tuple[bool, int]] = []
     apply = index_cache._apply
 
-    def recorded(index: Index, batch: index_cache._IndexBatch) -> None:
+    def recorded(index: Index, batch: index_cache._IndexBatch, most_bytes: int) -> None:
         applied.append((threading.current_thread() is threading.main_thread(), len(batch.pages)))
-        apply(index, batch)
+        apply(index, batch, most_bytes)
 
     monkeypatch.setattr(index_cache, "_apply", recorded)
     body = "needle " + " ".join(f"w{number}" for number in range(30_000))
@@ -341,9 +365,9 @@ async def test_small_changes_are_taken_in_by_the_search(
     threads: list[bool] = []
     apply = index_cache._apply
 
-    def recorded(index: Index, batch: index_cache._IndexBatch) -> None:
+    def recorded(index: Index, batch: index_cache._IndexBatch, most_bytes: int) -> None:
         threads.append(threading.current_thread() is threading.main_thread())
-        apply(index, batch)
+        apply(index, batch, most_bytes)
 
     monkeypatch.setattr(index_cache, "_apply", recorded)
     await put(place, "second", "needle")

@@ -6,15 +6,19 @@ Lines end only at a line feed, a carriage return or both; `"".join(lines(text))`
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
-# The limit on pairs of equal lines; more would take seconds to compare.
-_MOST_PAIRS = 2_000_000
+# The lines that a comparison shows; one more shows that there are others.
+MOST_LINES = 3_000
+# The lines and pairs of equal lines that are compared, then only lines that occur once are.
+_MOST_STEPS = 4_000_000
 # The limit on the words of a line that are compared.
 _MOST_WORDS = 600
 # Lines with a lower similarity are shown whole.
@@ -55,14 +59,80 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _inner(a: Sequence[str], b: Sequence[str]) -> Iterator[DiffBlock]:
-    if not a and not b:
-        return
-    counted = Counter(a)
-    if sum(counted[line] * times for line, times in Counter(b).items()) > _MOST_PAIRS:
-        yield DiffBlock(False, (0, len(a)), (0, len(b)))
-        return
-    for tag, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        yield DiffBlock(tag == "equal", (i, j), (k, m))
+    at = (0, 0)
+    for i, k, size in [*_matches(a, b, Steps()), (len(a), len(b), 0)]:
+        if at != (i, k):
+            yield DiffBlock(False, (at[0], i), (at[1], k))
+        if size:
+            yield DiffBlock(True, (i, i + size), (k, k + size))
+        at = (i + size, k + size)
+
+
+class Steps:
+    """The steps that are left for a comparison: items, and pairs of equal ones."""
+
+    def __init__(self) -> None:
+        self.left = _MOST_STEPS
+
+    def spend(self, count: int) -> bool:
+        """Return whether so many steps are left, and take them."""
+        self.left -= count
+        return self.left >= 0
+
+
+def _matches(a: Sequence[str], b: Sequence[str], steps: Steps) -> list[tuple[int, int, int]]:
+    """Return equal ranges as start, start and length, as `SequenceMatcher` finds them.
+
+    It takes the square of the length if the longest equal range is always at an end, hence the limit.
+    """
+    counted = Counter(b)
+    # The steps for each range of `a`.
+    upto = list(accumulate((1 + counted[item] for item in a), initial=0))
+    matcher = SequenceMatcher(None, a, b, autojunk=False) if upto[-1] <= steps.left else None
+    ranges = [(0, len(a), 0, len(b))]
+    found: list[tuple[int, int, int]] = []
+    while ranges:
+        i, j, k, m = ranges.pop()
+        if i == j or k == m:
+            continue
+        if matcher is None or not steps.spend(upto[j] - upto[i]):
+            found += [(i + at, k + to, 1) for at, to in _unique(a[i:j], b[k:m])]
+            continue
+        x, y, size = matcher.find_longest_match(i, j, k, m)
+        if size:
+            found.append((x, y, size))
+            ranges += [(i, x, k, y), (x + size, j, y + size, m)]
+    return _joined(sorted(found))
+
+
+def _joined(found: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    result: list[tuple[int, int, int]] = []
+    for x, y, size in found:
+        if result and (result[-1][0] + result[-1][2], result[-1][1] + result[-1][2]) == (x, y):
+            x, y, size = result[-1][0], result[-1][1], result.pop()[2] + size
+        result.append((x, y, size))
+    return result
+
+
+def _unique(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the longest list of ascending pairs of the items that occur once in each sequence."""
+    first, second = Counter(a), Counter(b)
+    places = {item: place for place, item in enumerate(b) if second[item] == 1}
+    ends: list[int] = []
+    last: list[int] = []
+    before: dict[int, int] = {}
+    pairs = {at: places[item] for at, item in enumerate(a) if first[item] == 1 and item in places}
+    for at, place in pairs.items():
+        length = bisect_left(ends, place)
+        ends[length : length + 1] = [place]
+        last[length : length + 1] = [at]
+        before[at] = last[length - 1] if length else -1
+    result: list[tuple[int, int]] = []
+    at = last[-1] if last else -1
+    while at >= 0:
+        result.append((at, pairs[at]))
+        at = before[at]
+    return result[::-1]
 
 
 class DiffPiece(NamedTuple):
@@ -89,42 +159,52 @@ class Hunk(NamedTuple):
 
 
 def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
-    """Return the differences between two texts with `context` equal lines around them; () if equal."""
+    """Return the differences between two texts with `context` equal lines around them; () if equal.
+
+    The last hunk is the one that exceeds `MOST_LINES`.
+    """
     old, new = lines(before), lines(after)
-    rows = _diff_lines(old, new)
-    near = [False] * len(rows)
-    for number, line in enumerate(rows):
-        if line.kind != "same":
-            for place in range(max(0, number - context), min(len(rows), number + context + 1)):
-                near[place] = True
     result: list[Hunk] = []
     part: list[DiffLine] = []
-    skipped = 0
-    for line, is_near in zip(rows, near, strict=True):
-        if is_near:
-            part.append(line)
+    skipped = shown = 0
+    steps = Steps()
+    found = blocks(old, new)
+    for number, block in enumerate(found):
+        if shown + len(part) > MOST_LINES:
+            break
+        if not block.same:
+            part += _changed(block, old, new, steps)
             continue
+        (i, j), k = block.old, block.new[0]
+        head = context if number else 0
+        tail = context if number + 1 < len(found) else 0
+        if j - i <= head + tail:
+            part += _equal(old, i, j, k)
+            continue
+        part += _equal(old, i, i + head, k)
         if part:
             result.append(Hunk(skipped, tuple(part)))
-            part, skipped = [], 0
-        skipped += 1
-    if part:
-        result.append(Hunk(skipped, tuple(part)))
-    return tuple(result)
+            shown += len(part)
+        skipped, part = j - i - head - tail, _equal(old, j - tail, j, k + j - tail - i)
+    return (*result, Hunk(skipped, tuple(part))) if part else tuple(result)
 
 
-def _diff_lines(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
-    result: list[DiffLine] = []
-    for same, (i, j), (k, m) in blocks(old, new):
-        if same:
-            result += [DiffLine("same", i + at + 1, k + at + 1, _whole(old[i + at])) for at in range(j - i)]
-            continue
-        paired = [words(_bare(left), _bare(right)) for left, right in zip(old[i:j], new[k:m], strict=False)]
-        removed = [left for left, _ in paired] + [_whole(text) for text in old[i:j][len(paired) :]]
-        come = [right for _, right in paired] + [_whole(text) for text in new[k:m][len(paired) :]]
-        result += [DiffLine("gone", i + at + 1, 0, pieces) for at, pieces in enumerate(removed)]
-        result += [DiffLine("new", 0, k + at + 1, pieces) for at, pieces in enumerate(come)]
-    return result
+def _equal(old: Sequence[str], start: int, end: int, new: int) -> list[DiffLine]:
+    return [DiffLine("same", at + 1, new + at - start + 1, _whole(old[at])) for at in range(start, end)]
+
+
+def _changed(block: DiffBlock, old: Sequence[str], new: Sequence[str], steps: Steps) -> list[DiffLine]:
+    """Return the removed and the new lines of a block, at most one more of each than are shown."""
+    removed_lines = old[block.old[0] : min(block.old[1], block.old[0] + MOST_LINES + 1)]
+    new_lines = new[block.new[0] : min(block.new[1], block.new[0] + MOST_LINES + 1)]
+    pairs = zip(removed_lines, new_lines, strict=False)
+    paired = [words(_bare(left), _bare(right), steps) for left, right in pairs]
+    removed = [left for left, _ in paired] + [_whole(text) for text in removed_lines[len(paired) :]]
+    come = [right for _, right in paired] + [_whole(text) for text in new_lines[len(paired) :]]
+    return [
+        *(DiffLine("gone", block.old[0] + at + 1, 0, pieces) for at, pieces in enumerate(removed)),
+        *(DiffLine("new", 0, block.new[0] + at + 1, pieces) for at, pieces in enumerate(come)),
+    ]
 
 
 def _whole(line: str) -> tuple[DiffPiece, ...]:
@@ -135,20 +215,29 @@ def _bare(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def words(old: str, new: str) -> tuple[tuple[DiffPiece, ...], tuple[DiffPiece, ...]]:
-    """Split two lines into equal and different pieces; lines with little in common stay whole."""
-    a, b = _WORD.findall(old), _WORD.findall(new)
+def words(
+    old: str, new: str, steps: Steps | None = None
+) -> tuple[tuple[DiffPiece, ...], tuple[DiffPiece, ...]]:
+    """Split two lines into equal and different pieces; lines with little in common stay whole.
+
+    `steps` is shared by several lines; without any left, they stay whole too.
+    """
+    steps = Steps() if steps is None else steps
     whole = (DiffPiece(False, old),), (DiffPiece(False, new),)
+    if steps.left <= 0:
+        return whole
+    a, b = _WORD.findall(old), _WORD.findall(new)
     if max(len(a), len(b)) > _MOST_WORDS:
         return whole
-    matcher = SequenceMatcher(None, a, b, autojunk=False)
-    if matcher.ratio() < _ALIKE:
+    matches = _matches(a, b, steps)
+    if 2 * sum(size for _, _, size in matches) < _ALIKE * (len(a) + len(b)):
         return whole
     left: list[DiffPiece] = []
     right: list[DiffPiece] = []
-    for tag, i, j, k, m in matcher.get_opcodes():
-        if j > i:
-            left.append(DiffPiece(tag != "equal", "".join(a[i:j])))
-        if m > k:
-            right.append(DiffPiece(tag != "equal", "".join(b[k:m])))
+    at = (0, 0)
+    for x, y, size in [*matches, (len(a), len(b), 0)]:
+        for side, items, begin, end in ((left, a, at[0], x), (right, b, at[1], y)):
+            side += [DiffPiece(True, "".join(items[begin:end]))] if end > begin else []
+            side += [DiffPiece(False, "".join(items[end : end + size]))] if size else []
+        at = (x + size, y + size)
     return tuple(left), tuple(right)

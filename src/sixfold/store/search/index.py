@@ -35,8 +35,16 @@ class PageIndex(IndexedPages):
         self._views.clear()
         super().remove(page_id)
 
+    def settle(self) -> None:
+        """Prepare what searches need of the words that were put."""
+        self.spellings.catch_up()
+
     def view(self, collections: Collection[str]) -> PageView:
-        """Return the view of a caller limited to `collections`, or of all pages if it is empty."""
+        """Return the view of a caller limited to `collections`, or of all pages if it is empty.
+
+        Each call begins a search, with a new limit on the spellings that it compares.
+        """
+        self.spellings.begin()
         key = frozenset(collections)
         view = self._views.get(key)
         if view is None:

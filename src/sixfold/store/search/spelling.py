@@ -17,6 +17,10 @@ _LONGEST = 24  # letters; longer words are not compared
 _EXCHANGED, _LONG = 7, 8  # minimum letters for a changed letter, and for a changed first letter
 _AT_ONCE = 1 << 14  # words per batch
 _WORD_BYTES = 5  # two numbers
+# The limit on the work of one search, about 30 ms: a unit is one word that is compared letter by letter for a
+# part, and the numbers of 64 words.
+_MOST_UNITS = 50_000
+_NEAR_UNITS, _YIELDED_UNITS, _WORDS_PER_UNIT = 8, 8, 64
 
 
 class Spellings:
@@ -26,6 +30,11 @@ class Spellings:
         self._of = words
         self._length = np.zeros(0, np.uint8)
         self._letters = np.zeros(0, np.uint32)
+        self.units = _MOST_UNITS
+
+    def begin(self) -> None:
+        """Begin a search: allow its full amount of work, after which no more words are yielded."""
+        self.units = _MOST_UNITS
 
     def near(self, word: str, edits: int) -> Iterator[str]:
         """Return the words that are exactly `edits` edits away from a word.
@@ -36,23 +45,27 @@ class Spellings:
         """
         if len(word) > _LONGEST:
             return
-        self._catch_up()
+        if not self._may_scan():
+            return
         apart = np.abs(self._length.astype(np.int16) - len(word))
         most = 2 * edits - apart if len(word) >= _EXCHANGED else np.where(apart > 1, -1, apart)
         first = "" if edits == 1 and len(word) >= _LONG else word[0]
-        for at in np.flatnonzero(np.bitwise_count(self._letters ^ _letters([word])[0]) <= most).tolist():
+        similar = np.bitwise_count(self._letters ^ _letters([word])[0]) <= most
+        for at in self._limited(similar, _NEAR_UNITS):
             candidate = self._of.word(at)
             if candidate.startswith(first) and distance(word, candidate, edits) == edits:
                 yield candidate
 
     def containing(self, part: str) -> Iterator[str]:
         """Return the words that have a text as a part."""
-        self._catch_up()
+        if not self._may_scan():
+            return
         needed = _letters([part])[0]
         # Only the letters at the beginning of long words are known.
         may = (self._letters & needed == needed) | (self._length > _LONGEST)
-        for at in np.flatnonzero(may & (self._length > len(part))).tolist():
+        for at in self._limited(may & (self._length > len(part)), 1):
             if part in (candidate := self._of.word(at)):
+                self.units -= _YIELDED_UNITS
                 yield candidate
 
     @property
@@ -60,7 +73,22 @@ class Spellings:
         """Estimated bytes of memory."""
         return len(self._length) * _WORD_BYTES
 
-    def _catch_up(self) -> None:
+    def _may_scan(self) -> bool:
+        """Return whether the numbers of all words may be compared, and count that."""
+        self.catch_up()
+        self.units -= len(self._length) // _WORDS_PER_UNIT
+        return self.units > 0
+
+    def _limited(self, flags: NDArray[np.bool_], units: int) -> Iterator[int]:
+        """Yield the numbers of the flagged words until no work is left."""
+        for at in np.flatnonzero(flags)[: max(0, self.units) // units].tolist():
+            if self.units <= 0:
+                return
+            self.units -= units
+            yield at
+
+    def catch_up(self) -> None:
+        """Read the words that are new or have been renamed."""
         for number, word in self._of.renamed():
             if number < len(self._length):
                 self._length[number], self._letters[number] = _lengths([word])[0], _letters([word])[0]

@@ -102,8 +102,9 @@ def unsettled(content: EditorContent, theirs: MemoryPage) -> MergedEdit:
 
 
 def _conflicts(sides: Iterable[tuple[str, str]]) -> tuple[EditConflict, ...]:
+    steps = diff.Steps()
     return tuple(
-        EditConflict(mine, theirs, diff.words(mine.rstrip("\n"), theirs.rstrip("\n")))
+        EditConflict(mine, theirs, diff.words(mine.rstrip("\n"), theirs.rstrip("\n"), steps))
         for mine, theirs in sides
     )
 

@@ -36,8 +36,6 @@ _INLINE_CHARS = 1_000
 # One thread for all long texts, so that only one competes with the event loop for the interpreter lock.
 _EXECUTOR = ThreadPoolExecutor(1, "markdown")
 _VERSIONS = 30
-# Limit on the lines of a comparison.
-_MAX_DIFF_LINES = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +243,12 @@ class ReadPages:
             for name in names
             if getattr(old, name) != getattr(new, name)
         }
-        total, first_hunks = 0, []
+        shown, left = [], diff.MOST_LINES
         for hunk in hunks:
-            total += len(hunk.lines)
-            if total > _MAX_DIFF_LINES:
-                break
-            first_hunks.append(hunk)
+            shown.append(hunk._replace(lines=hunk.lines[: max(0, left)]))
+            left -= len(hunk.lines)
         change = Change(slug, old.version, new.version, "", fields)
-        return {"change": change, "hunks": first_hunks, "cut": len(first_hunks) < len(hunks)}
+        return {"change": change, "hunks": shown, "cut": left < 0}
 
 
 def _by_source(backlinks: Sequence[Backlink]) -> dict[str, tuple[str, str]]:

@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.indexing.entries import IndexEntry
@@ -115,7 +117,7 @@ class IndexCache:
             # Another request started to read while this transaction waited for its rows.
             if place.reading.locked():
                 raise IndexStale
-            _apply(place.index, batch)
+            _apply(place.index, batch, self._most_bytes)
             place.change = max(place.change, last)
         return place.index
 
@@ -125,7 +127,8 @@ class IndexCache:
         while full:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
             batch = await self._database.read(self._changed(account_id, place.index, _BATCH))
-            await asyncio.to_thread(_apply, place.index, batch)
+            await asyncio.to_thread(_apply, place.index, batch, self._most_bytes)
+            await asyncio.to_thread(place.index.settle)
             full = batch.full
             if not full:
                 place.change = row["change"] if row is not None else 0
@@ -176,15 +179,19 @@ def _fitting(sizes: Rows, limit: _Limit) -> int:
     return min(len(sizes), max(limit.least, fitting))
 
 
-def _apply(index: Index, batch: _IndexBatch) -> None:
-    """Apply a batch, unless another request has done so."""
+def _without_words(entry: IndexEntry) -> IndexEntry:
+    return msgspec.structs.replace(entry, tags=(), terms={}, passages=(), names=(), path=(), title=())
+
+
+def _apply(index: Index, batch: _IndexBatch, most_bytes: int) -> None:
+    """Apply a batch, unless another request has done so; pages that do not fit are put without words."""
     if index.position != batch.since:
         return
     read = {row["page_id"]: entries.decode(row["entry"]) for row in batch.pages}
     # In this order, neighbors are adjacent.
     for page_id, entry in sorted(read.items(), key=_slug):
         if entry is not None:
-            index.put(page_id, entry)
+            index.put(page_id, entry if index.size < most_bytes else _without_words(entry))
         else:
             index.remove(page_id)
     _apply_links(index, batch.links)
@@ -194,7 +201,8 @@ def _apply(index: Index, batch: _IndexBatch) -> None:
     for row in batch.vectors:
         position = (row["change"], row["page_id"])
         if position > index.vectors_position:
-            index.embed(row["page_id"], row["vectors"])
+            if index.size < most_bytes:
+                index.embed(row["page_id"], row["vectors"])
             index.vectors_position = position
 
 

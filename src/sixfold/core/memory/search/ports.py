@@ -215,6 +215,10 @@ class Index(Protocol):
         """Set the vectors of a page's passages, concatenated 16-bit floats; unknown pages are ignored."""
         ...
 
+    def settle(self) -> None:
+        """Prepare what searches need of the words that were put, so that none of them has to."""
+        ...
+
     def view(self, collections: Collection[str]) -> IndexView:
         """Return the view of a caller limited to `collections`, or of all pages if they are empty."""
         ...
