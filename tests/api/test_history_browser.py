@@ -157,4 +157,5 @@ async def test_history_works_without_scripts(browser_app: tuple[AppFixture, str,
         await page.check(".pick-run >> nth=0")
         await page.click("text='Compare or delete the selected runs'")
         await page.click("text='Delete this run'")
+        await page.wait_for_selector(".restored")
         assert await page.locator(".run .name").all_inner_texts() == ["a red fox"]

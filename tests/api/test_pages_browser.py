@@ -65,7 +65,7 @@ async def test_form_shows_price_runs_and_shows_image_with_receipt(
         await tab.open("/predictions")
         assert await page.inner_text(".run .name") == "a red fox in snow"
         await page.click(".run .open")
-        assert await page.locator(".pairs dd", has_text="a red fox in snow").count() == 1
+        await page.wait_for_selector(".pairs dd:has-text('a red fox in snow')")
         tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the empty form
 
 

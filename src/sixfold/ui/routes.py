@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
-from sixfold.ui import gallery, start_page, static_files, workflows
+from sixfold.ui import gallery, static_files, workflows
 from sixfold.ui.account import data as account_data
 from sixfold.ui.account import pages as account
 from sixfold.ui.account import security
@@ -95,7 +95,6 @@ def build_apis(
         "ui",
         responses.error_response,
         (
-            *start_page.script_routes(start, auth),
             *passkeys.routes(services, login),
             *run_api.routes(services, output_view, auth),
             *provenance.script_routes(services, auth),

@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import humanize, money
 from sixfold.core.accounts import charges
+from sixfold.core.accounts.accounts import Account
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.clock import rfc3339
 from sixfold.core.predictions import receipt
@@ -63,6 +64,7 @@ class PageTemplates:
         )
         self._environment.filters |= {
             "usd": money.format_usd,
+            "short_usd": money.short_usd,
             "amount": _amount,
             "list_price": receipt.would_cost,
             "moment": _moment,
@@ -95,6 +97,10 @@ class PageTemplates:
     def text(self, name: str, **values: Any) -> str:
         """Return a template as HTML text."""
         return self._environment.get_template(name).render(**values)
+
+    def balance(self, account: Account) -> str:
+        """Return the balance at the top of pages as HTML."""
+        return self.text("balance.html", account=account)
 
     def error_page(self, error: SixfoldError, request_id: str) -> Response:
         """Return an error page, or a redirect to the sign-in page if a recent sign-in is required."""

@@ -198,7 +198,8 @@ class AnswerRoutes:
             async for event in source:
                 yield event
         html, total = await self._reader.ending(user.tenant, chat_id)
-        yield "end", {"html": html, "total": total}
+        balance = await self._pages.balance(user.account_id)
+        yield "end", {"html": html, "total": total, "balance": balance}
 
     @contextlib.asynccontextmanager
     async def _form(self, request: Request, user: PageUser) -> AsyncIterator[AskForm]:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core.accounts import accounts
 from sixfold.core.gateway.conversations.chats import TITLE_CHARS, ChatStore
 from sixfold.core.gateway.conversations.conversations import ConversationNotFound
 from sixfold.ui.auth import PageAuth, PageUser
@@ -98,6 +99,10 @@ class ChatPages:
             "speech": model_choices.speech_models(self._services),
         }
         return self._templates.render("chat/page.html", user.session, status=status, **values)
+
+    async def balance(self, account_id: str) -> str:
+        """Return the balance of an account as HTML."""
+        return self._templates.balance(await self._services.database.read(accounts.by_id(account_id)))
 
     async def rename(self, request: Request, user: PageUser) -> Response:
         form = await self._auth.read_form(request, user)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold.core import humanize
+from sixfold.core.accounts import accounts
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.history.entries import title_of
@@ -105,6 +106,10 @@ class OutputView:
         if prediction.model not in catalog:
             return ""
         return catalog[prediction.model].unlock(self._services.predictions.terms)
+
+    async def balance(self, account_id: str) -> str:
+        """Return the balance of an account as HTML."""
+        return self._pages.balance(await self._services.database.read(accounts.by_id(account_id)))
 
     def fragment(self, prediction: Prediction) -> str:
         return self._pages.text("predictions/result.html", **self.values(prediction))

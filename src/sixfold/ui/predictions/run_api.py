@@ -164,13 +164,17 @@ class RunRoutes:
             requests.path_value(request, "prediction_id"), user.tenant
         )
         self._services.admission.event_stream(request, user.account_id)
-        return StreamingResponse(self._event_stream(prediction), 200, _STREAM, "text/event-stream")
+        return StreamingResponse(
+            self._event_stream(prediction, user.account_id), 200, _STREAM, "text/event-stream"
+        )
 
-    async def _event_stream(self, prediction: Prediction) -> AsyncIterator[bytes]:
+    async def _event_stream(self, prediction: Prediction, account_id: str) -> AsyncIterator[bytes]:
         is_first = True
         async for event in self._services.predictions.events(prediction):
             for each in (event,) if not is_first else (*self._nodes(prediction.id), event):
                 name, data = await self._server_event(each)
+                if data.get("over"):
+                    data = {**data, "balance": await self._output_view.balance(account_id)}
                 yield b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(data))
             is_first = False
 

@@ -16,8 +16,17 @@
   let follow = true;
   const page = document.scrollingElement;
   const atEnd = () => page.scrollHeight - page.scrollTop - innerHeight < 120;
-  addEventListener("scroll", () => { follow = atEnd(); }, { passive: true });
-  const toEnd = () => { if (follow) page.scrollTop = page.scrollHeight; };
+  let position = page.scrollTop;
+  // Content that grows before the event is dispatched moves the end, which is no choice of the reader.
+  addEventListener("scroll", () => {
+    follow = atEnd() || (follow && page.scrollTop >= position);
+    position = page.scrollTop;
+  }, { passive: true });
+  const toEnd = () => {
+    if (!follow) return;
+    page.scrollTop = page.scrollHeight;
+    position = page.scrollTop;
+  };
   // An image has its height when it is there.
   last.addEventListener("load", toEnd, { capture: true });
 
@@ -62,6 +71,7 @@
       const answer = last.querySelector(".content");
       byId("spoken").textContent = answer ? `Answer: ${answer.textContent.slice(0, 1000)}` : "No answer";
       const stopped = stopButton?.matches(":focus-visible");
+      connection.balance(data);
       setBusy(false);
       if (stopped) text.focus();
     });

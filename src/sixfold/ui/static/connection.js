@@ -197,5 +197,11 @@ window.connection = (() => {
   addEventListener("offline", lose);
   addEventListener("online", async () => { if (await ping()) recover(); });
   restoreDraft();
-  return { request, parse, show, stream, watch, check, UNREACHABLE };
+  // The balance at the top of the page, as the server rendered it after a charge.
+  function balance(data) {
+    const element = document.getElementById("balance");
+    if (element && data.balance) element.innerHTML = data.balance;
+  }
+
+  return { request, parse, show, stream, watch, check, balance, UNREACHABLE };
 })();

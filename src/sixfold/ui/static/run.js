@@ -277,6 +277,7 @@ function follow(id) {
         events.close();
         document.dispatchEvent(new CustomEvent("ended", { detail: { id, status: data.status } })); // handled by graph.js
         byId("result").innerHTML = data.html; // rendered and escaped by the server
+        connection.balance(data);
         endWaiting();
         window.viewers?.show(byId("result"));
         resolve();
