@@ -2,7 +2,7 @@
 # ARGS is passed to the program, as in `make test ARGS="-k ledger"`; PYTHON selects the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick nightly check lint format types docs bench growth gallery weights cluster spaces lock packages release setup laws soak assurance images vocabulary
+.PHONY: help serve test quick nightly check lint format types docs bench growth gallery weights cluster spaces lock packages release setup laws soak assurance images recipes vocabulary
 export PYTHON
 
 VENV ?= .venv
@@ -84,6 +84,9 @@ soak: $(STAMP)-test ## run a small cluster under load while parts of it are kill
 
 assurance: $(STAMP)-test ## write docs/reference/assurance.md from the results of the tests (ARGS="--from REPORT")
 	@$(BIN)/python -m tools.assurance $(ARGS)
+
+recipes: $(STAMP)-test ## run the programs of docs/howto/programs.md, such as Open WebUI, against a server (ARGS="codex n8n")
+	@$(BIN)/python -m tools.recipes $(ARGS)
 
 images: $(STAMP)-test ## build and test the image, the compose file's cluster and a space with podman (as root)
 	@$(BIN)/python -m tools.container_smoke_test $(ARGS)

@@ -60,6 +60,8 @@ class ModelServer:
     items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     # What chat completions answer, if not what they are asked for.
     answer: str = ""
+    # Chats call a tool only for a last message with this text.
+    tool_word: str = ""
     # Fields of a chat's message and of an Anthropic message that name objects it stores.
     stored: dict[str, Any] = field(default_factory=dict[str, Any])
     # Whether a stream ends with its usage although the request does not ask for it.
@@ -93,6 +95,8 @@ class ModelServer:
         document, mode, fault = await self._take(request)
         if fault is not None:
             return fault
+        if self.tool_word not in json.dumps(document["messages"][-1]):
+            document = {**document, "tools": []}
         reply = _chat_reply(document)
         if self.answer:
             reply |= {"text": self.answer, "tokens": len(self.answer.split())}

@@ -1,0 +1,1 @@
+"""Runs other people's programs against a Sixfold server, as the documentation shows them."""

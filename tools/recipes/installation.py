@@ -1,0 +1,71 @@
+"""Installs packages of PyPI or npm into the folder of a recipe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS = 900
+_READY = ".ready"
+
+
+class NotInstalled(Exception):
+    """A program cannot be installed here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """Packages of PyPI or npm, and the free disk space in GiB that they need."""
+
+    python: tuple[str, ...] = ()
+    npm: tuple[str, ...] = ()
+    disk_gib: int = 2
+
+
+def install(name: str, packages: Packages, folder: Path) -> None:
+    """Install the packages, unless the folder has them; raise `NotInstalled`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / _READY).exists():
+        return
+    free = shutil.disk_usage(folder).free >> 30
+    if free < packages.disk_gib:
+        raise NotInstalled(f"{name} needs {packages.disk_gib} GiB of disk space, and {free} GiB are free")
+    if packages.python:
+        venv.create(folder / "venv", with_pip=True, clear=True)
+        _call(folder, str(folder / "venv/bin/python"), "-m", "pip", "install", "--quiet", *packages.python)
+    if packages.npm:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise NotInstalled("npm is not on this machine: install Node.js 20.19 or newer")
+        # Without it, npm takes the folder's name for the package's, and installs no package into itself.
+        (folder / "package.json").write_text('{"private": true}', "utf-8")
+        options = ("--no-fund", "--no-audit", "--loglevel=error", "--prefix", str(folder))
+        _call(folder, npm, "install", *options, *packages.npm)
+    (folder / _READY).touch()
+
+
+def version(folder: Path, packages: Packages) -> str:
+    """Return the installed version of the first package, or "" if there is none."""
+    if packages.npm:
+        path = folder / "node_modules" / packages.npm[0] / "package.json"
+        return str(json.loads(path.read_text("utf-8"))["version"]) if path.exists() else ""
+    name = packages.python[0].partition("=")[0].replace("-", "_")
+    found = sorted(folder.glob(f"venv/lib/python*/site-packages/{name}-*.dist-info"))
+    return found[0].name.removeprefix(f"{name}-").removesuffix(".dist-info") if found else ""
+
+
+def _call(folder: Path, *command: str) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotInstalled(f"the installation took more than {SECONDS} s") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "failed" in line or "ERROR" in line]
+        reason = lines[0] if lines else done.stderr.strip() or f"exit status {done.returncode}"
+        raise NotInstalled(f"{Path(command[0]).name}: {reason[:200]}")
