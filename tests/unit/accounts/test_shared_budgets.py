@@ -166,3 +166,22 @@ async def test_a_new_budget_knows_what_was_paid_before(lab: Lab) -> None:
     await write(organizations.set_budgets(lab.account_id, 100, None))
     await write(ledger.release("after"))
     assert (await lab.spent())[2] == 40 + 30
+
+
+async def test_a_member_who_comes_back_has_the_budget_it_left_with(lab: Lab) -> None:
+    """A group of the sign-in, for example, makes a person a member again who has left."""
+    await lab.build()
+    write, account_id = lab.database.write, lab.account_id
+    await write(members.change(account_id, lab.member_id, budget_day=100))
+    await write(ledger.hold(account_id, "held", 90, await lab.payer(lab.of_member)))
+    before = await lab.database.read(members.find(account_id, lab.member_id))
+    await write(members.remove(account_id, lab.member_id))
+    again = await write(members.add(account_id, before.person_id, "member", "groups"))
+    assert (again.id, again.budget_day, again.budget_month) == (before.id, 100, None)
+    assert again.key_id != before.key_id
+    api_key = (await write(keys.create(account_id, holder=Holder(again.id, None)))).api_key
+    with pytest.raises(errors.BudgetExceeded):
+        await write(ledger.hold(account_id, "more", 11, await lab.payer(api_key)))
+    await write(ledger.release("held"))
+    await write(ledger.hold(account_id, "more", 100, await lab.payer(api_key)))
+    assert await lab.database.read(ledger_queries.verify()) == ()

@@ -78,6 +78,7 @@ ERASURES = (
     "erase_rates",
     "erase_invitations",
     "erase_members",
+    "erase_former_members",
     "erase_teams",
     "erase_guardrails",
     "erase_alerts",

@@ -64,7 +64,10 @@ def of_person(account_id: str, person_id: str) -> Transaction[Member | None]:
 def add(
     account_id: str, person_id: str, role: Role, source: Source, team_id: str | None = None
 ) -> Transaction[Member]:
-    """Make a person a member; raises `Conflict` if it is one, or if there are `MAX_MEMBERS`."""
+    """Make a person a member; raises `Conflict` if it is one, or if there are `MAX_MEMBERS`.
+
+    A former member keeps its id and budgets, so that leaving does not reset what it has spent.
+    """
     account, person = (yield from accounts.by_id(account_id)), (yield from accounts.by_id(person_id))
     if account.is_operator:
         raise errors.Forbidden("The operator's account cannot have members: create an organization for them")
@@ -76,11 +79,14 @@ def add(
     count = yield from one("members_count", account_id=account_id)
     if count is not None and count["total"] >= MAX_MEMBERS:
         raise errors.Conflict(f"An organization may have at most {MAX_MEMBERS} members")
-    member_id, key_id = ids.new("member"), ids.new("key")
+    key_id = ids.new("key")
+    former = yield from one("former_member_take", account_id=account_id, person_id=person_id)
+    kept: Row = former or {"id": ids.new("member"), "budget_day": None, "budget_month": None}
+    member_id = str(kept["id"])
     inserted = yield Query(
         "member_insert",
         {
-            "id": member_id,
+            **kept,
             "account_id": account_id,
             "person_id": person_id,
             "role": role,
@@ -141,6 +147,8 @@ def remove(account_id: str, member_id: str) -> Transaction[None]:
     member = yield from find(account_id, member_id)
     if not (yield Query("member_remove", {"id": member_id, "account_id": account_id})):
         raise errors.Forbidden("The owner cannot be removed: transfer the organization first")
+    names = ("id", "account_id", "person_id", "budget_day", "budget_month")
+    yield Query("former_member_put", {name: getattr(member, name) for name in names})
     yield Query("member_keys_revoke", {"member_id": member_id})
     yield Query("member_grants_end", {"member_id": member_id})
     yield Query("shares_end_member", {"account_id": account_id, "member_id": member_id})

@@ -244,6 +244,9 @@ DELETE FROM invitation WHERE account_id = :account_id;
 -- name: erase_members | Delete an account's members, and the memberships of its person.
 DELETE FROM member WHERE account_id = :account_id OR person_id = :account_id;
 
+-- name: erase_former_members | Delete an account's former members, and those that its person was.
+DELETE FROM former_member WHERE account_id = :account_id OR person_id = :account_id;
+
 -- name: erase_teams | Delete an account's teams.
 DELETE FROM team WHERE account_id = :account_id;
 

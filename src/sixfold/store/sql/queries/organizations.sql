@@ -25,8 +25,8 @@ LEFT JOIN team t ON t.id = m.team_id WHERE m.account_id = :account_id AND m.pers
 SELECT COUNT(*) AS total FROM member WHERE account_id = :account_id;
 
 -- name: member_insert | Insert a member; return no row if the person is one already.
-INSERT INTO member (id, account_id, person_id, role, team_id, key_id, source, created_at)
-VALUES (:id, :account_id, :person_id, :role, :team_id, :key_id, :source, :now)
+INSERT INTO member (id, account_id, person_id, role, team_id, key_id, source, budget_day, budget_month, created_at)
+VALUES (:id, :account_id, :person_id, :role, :team_id, :key_id, :source, :budget_day, :budget_month, :now)
 ON CONFLICT (account_id, person_id) DO NOTHING
 RETURNING id;
 
@@ -40,6 +40,16 @@ UPDATE api_key SET team_id = :team_id WHERE member_id = :member_id AND revoked_a
 
 -- name: member_remove | Delete a member; return no row for the owner.
 DELETE FROM member WHERE id = :id AND account_id = :account_id AND role <> 'owner' RETURNING person_id;
+
+-- name: former_member_put | Keep the id and the budgets of a member who leaves.
+INSERT INTO former_member (id, account_id, person_id, budget_day, budget_month)
+VALUES (:id, :account_id, :person_id, :budget_day, :budget_month)
+ON CONFLICT (account_id, person_id) DO UPDATE
+SET id = excluded.id, budget_day = excluded.budget_day, budget_month = excluded.budget_month;
+
+-- name: former_member_take | Delete a former member and return its id and budgets.
+DELETE FROM former_member WHERE account_id = :account_id AND person_id = :person_id
+RETURNING id, budget_day, budget_month;
 
 -- name: member_keys_revoke | Revoke all keys of a member.
 UPDATE api_key SET revoked_at = :now WHERE member_id = :member_id AND revoked_at IS NULL;
