@@ -21,6 +21,7 @@ from sixfold.web import admission, bodies, refusals, sessions
 from sixfold.web.admission import Admission
 from sixfold.web.connections import encoded_bodies
 from sixfold.web.connections.overload import OVERLOADED, PROBES
+from sixfold.web.connections.peers import network
 from sixfold.web.metrics import Metrics
 from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
 from sixfold.web.responses import LongResponse, error_response
@@ -92,7 +93,7 @@ class WebApp:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
-        reset()
+        reset(network(_client(scope)))
         sessions.begin(scope["path"])
         request_id = ids.new("req")
         match = self._router.find(scope["path"])
@@ -117,7 +118,7 @@ class WebApp:
 
     async def _serve_websocket(self, websocket: WebSocket) -> None:
         """Run a websocket; refuse an unknown path with 4404 and an untrusted Origin with 4403."""
-        reset()
+        reset(network(_client(websocket.scope)))
         scope = websocket.scope
         scope["sixfold.request_id"] = ids.new("req")
         route_match = self._router.find_socket(scope["path"])

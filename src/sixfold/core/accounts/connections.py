@@ -21,6 +21,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.authentication.key_use import KeyUse
+from sixfold.core.concurrency import single_thread
 from sixfold.core.database import Database, Transaction, many
 
 CHECK_SECONDS = 0.5
@@ -65,10 +66,11 @@ def current() -> Credential | None:
     return None if token is None else Credential("session", keys.hash_of(token).hex())
 
 
-def reset() -> None:
-    """Clear the credential that a new request's task may have inherited from another request's context."""
+def reset(peer: str = "") -> None:
+    """Start a request of `peer` without the credential that its task may have inherited from another one."""
     authenticated.set(None)
     session_token.set(None)
+    single_thread.owner.set(peer)
 
 
 class Connections:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core.concurrency.single_thread import SingleThread
 from sixfold.core.database import Transaction, now
 from sixfold.core.memory import diff, limits, links, mentions, pages, queries, slugs
 from sixfold.core.memory.import_export import attachments
@@ -33,8 +33,7 @@ from sixfold.web.services import WebServices
 _CACHED_CHARS = 8_000
 # Texts up to this length are rendered on the event loop, within 10 ms at worst.
 _INLINE_CHARS = 1_000
-# One thread for all long texts, so that only one competes with the event loop for the interpreter lock.
-_EXECUTOR = ThreadPoolExecutor(1, "markdown")
+_RENDERER = SingleThread("markdown")
 _VERSIONS = 30
 
 
@@ -82,7 +81,7 @@ async def render_page(body: str, context: RenderContext) -> RenderedPage:
     if len(body) <= _INLINE_CHARS:
         return _from_cache(body, context)
     renderer = _from_cache if len(body) <= _CACHED_CHARS else render
-    return await asyncio.get_running_loop().run_in_executor(_EXECUTOR, renderer, body, context)
+    return await _RENDERER.run(renderer, body, context)
 
 
 def _from_cache(body: str, context: RenderContext) -> RenderedPage:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from sixfold.core.concurrency.single_thread import SingleThread
+from sixfold.core.concurrency.single_thread import SingleThread, owner
 
 CALLER = contextvars.ContextVar("CALLER", default=0)
 
@@ -38,3 +39,31 @@ async def test_error_of_a_function_is_its_callers() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         await thread.run(int, "x")
     assert await thread.run(int, "7") == 7
+
+
+async def test_owners_take_turns() -> None:
+    thread, order = SingleThread("test"), list[str]()
+    started, released = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        started.set()
+        released.wait(10)
+
+    async def call(name: str, function: Callable[[], None]) -> None:
+        owner.set(name)
+        await thread.run(function)
+
+    held = asyncio.create_task(call("ann", hold))
+    assert await asyncio.to_thread(started.wait, 10)
+    names = ["ann"] * 20 + ["ben", "ben", "cat"]
+    calls = [asyncio.create_task(call(name, lambda name=name: order.append(name))) for name in names]
+    # One of them is canceled while it waits, which takes no turn of the others.
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    await asyncio.sleep(0)
+    released.set()
+    await asyncio.gather(held, *calls, return_exceptions=True)
+    assert sorted(order) == sorted(names[1:])
+    assert {*order[:4]} == {"ann", "ben", "cat"}
+    assert order.index("cat") < 4
+    assert [at for at, name in enumerate(order) if name == "ben"][-1] < 6
