@@ -18,6 +18,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import documents
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.files.files import AccountFile, FileNotFound
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
@@ -121,7 +122,9 @@ class ChatDocuments:
         return _named(name, source.content_type), await self._services.blobs.get(source.blob)
 
     async def _read(self, principal: Principal, file_id: str) -> tuple[AccountFile, bytes]:
-        file = await self._services.files.get(principal.tenant, file_id)
+        file = await self._services.files.get(
+            principal.tenant, file_id, with_memory=principal.has(Rights.MEMORY_READ)
+        )
         if file.size > self._texts.file_bytes:
             raise errors.TooLarge(f"{file.filename} must have at most {self._texts.file_bytes:,} bytes")
         return file, b"".join([block async for block in self._services.files.read(file)])

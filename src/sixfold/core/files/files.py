@@ -60,6 +60,14 @@ class AccountFile(msgspec.Struct, frozen=True):
     expires_at: int | None
 
 
+class FileFilter(msgspec.Struct, frozen=True):
+    """Which files to list; an empty purpose matches all."""
+
+    purpose: str = ""
+    with_memory: bool = False
+    ascending: bool = False
+
+
 class FileNotFound(errors.NotFound):
     """The file does not exist, or belongs to another account or key."""
 
@@ -77,9 +85,13 @@ def check_details(details: FileDetails) -> FileDetails:
     return msgspec.structs.replace(details, content_type=details.content_type if known else ANY_TYPE)
 
 
-def find(tenant: Tenant, file_id: str) -> Transaction[AccountFile]:
-    """Return a file that the tenant sees; raises `FileNotFound`."""
-    row = yield from one("file_by_id", **tenant.row, id=file_id)
+def find(tenant: Tenant, file_id: str, *, with_memory: bool = False) -> Transaction[AccountFile]:
+    """Return a file that the tenant sees; raises `FileNotFound`.
+
+    Files of memory pages are found only `with_memory`, here and below: a tenant may lack the rights to the
+    memory.
+    """
+    row = yield from one("file_by_id", **tenant.row, id=file_id, memory=int(with_memory))
     if row is None:
         raise FileNotFound(file_id)
     return _from_row(row)
@@ -124,9 +136,9 @@ def check_quota(account_id: str, limits: FileLimits, size: int = 0) -> Transacti
         )
 
 
-def delete(tenant: Tenant, file_id: str) -> Transaction[None]:
+def delete(tenant: Tenant, file_id: str, *, with_memory: bool = False) -> Transaction[None]:
     """Delete a file; raises `FileNotFound`."""
-    row = yield from one("file_delete", **tenant.row, id=file_id)
+    row = yield from one("file_delete", **tenant.row, id=file_id, memory=int(with_memory))
     if row is None:
         raise FileNotFound(file_id)
     yield Query("file_media_expire", {"name": row["media"]})
@@ -139,26 +151,27 @@ def leave_stores(file_id: str) -> Transaction[None]:
         yield Query(name, {"file_id": file_id})
 
 
-def _page(
-    tenant: Tenant, purpose: str, limit: int, bound: str, *, ascending: bool
-) -> Transaction[tuple[AccountFile, ...]]:
-    name = "files_after" if ascending else "files_before"
+def _page(tenant: Tenant, wanted: FileFilter, limit: int, bound: str) -> Transaction[tuple[AccountFile, ...]]:
     rows = yield Query(
-        name,
+        "files_after" if wanted.ascending else "files_before",
         {
             **tenant.row,
-            "purpose": purpose,
+            "purpose": wanted.purpose,
+            "memory": int(wanted.with_memory),
             "limit": limit,
-            "bound": bound or ("" if ascending else _LAST_ID),
+            "bound": bound or ("" if wanted.ascending else _LAST_ID),
         },
     )
     return tuple(map(_from_row, rows))
 
 
-def _some(tenant: Tenant, file_ids: Sequence[str]) -> Transaction[tuple[AccountFile, ...]]:
+def _some(
+    tenant: Tenant, file_ids: Sequence[str], *, with_memory: bool
+) -> Transaction[tuple[AccountFile, ...]]:
     rows: list[Row | None] = []
     for file_id in file_ids:
-        rows.append((yield from one("file_by_id", **tenant.row, id=file_id)))
+        row = yield from one("file_by_id", **tenant.row, id=file_id, memory=int(with_memory))
+        rows.append(row)
     return tuple(_from_row(row) for row in rows if row is not None)
 
 
@@ -198,27 +211,30 @@ class AccountFiles:
         yield from check_quota(tenant.account_id, self.limits, source.size)
         return (yield from insert(tenant, details, source))
 
-    async def get(self, tenant: Tenant, file_id: str) -> AccountFile:
+    async def get(self, tenant: Tenant, file_id: str, *, with_memory: bool = False) -> AccountFile:
         """Return a file; raises `FileNotFound`."""
-        return await self._database.read(find(tenant, file_id), snapshot=False)
+        found = find(tenant, file_id, with_memory=with_memory)
+        return await self._database.read(found, snapshot=False)
 
     def read(self, file: AccountFile, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         """Yield the bytes of a file in pieces; raises `KeyError` at the first piece if they are missing."""
         return self.blobs.stream(file.blob, start, length)
 
     async def page(
-        self, tenant: Tenant, limit: int, bound: str = "", purpose: str = "", *, ascending: bool = False
+        self, tenant: Tenant, wanted: FileFilter, limit: int, bound: str = ""
     ) -> tuple[AccountFile, ...]:
         """Return the first files after the id `bound`, oldest first, or before it, newest first."""
-        return await self._database.read(_page(tenant, purpose, limit, bound, ascending=ascending))
+        return await self._database.read(_page(tenant, wanted, limit, bound))
 
-    async def some(self, tenant: Tenant, file_ids: Sequence[str]) -> tuple[AccountFile, ...]:
+    async def some(
+        self, tenant: Tenant, file_ids: Sequence[str], *, with_memory: bool = False
+    ) -> tuple[AccountFile, ...]:
         """Return the files with these ids, without those that the tenant does not see."""
-        return await self._database.read(_some(tenant, file_ids))
+        return await self._database.read(_some(tenant, file_ids, with_memory=with_memory))
 
-    async def delete(self, tenant: Tenant, file_id: str) -> None:
+    async def delete(self, tenant: Tenant, file_id: str, *, with_memory: bool = False) -> None:
         """Delete a file; raises `FileNotFound`."""
-        await self._database.write(delete(tenant, file_id))
+        await self._database.write(delete(tenant, file_id, with_memory=with_memory))
 
     async def sweep(self) -> None:
         """Delete expired files, uploads and their parts; the media sweep deletes the bytes."""

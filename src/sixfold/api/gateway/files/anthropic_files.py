@@ -15,8 +15,9 @@ from sixfold import errors
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.files.file_routes import FileRoutes
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import rfc3339
-from sixfold.core.files.files import AccountFile, FileDetails
+from sixfold.core.files.files import AccountFile, FileDetails, FileFilter
 from sixfold.web import requests, responses
 from sixfold.web.uploads import ReceivedUpload
 
@@ -77,13 +78,14 @@ class AnthropicFileRoutes(FileRoutes):
         principal = await self._auth.enter(request)
         requested_ids = request.query_params.getlist("ids[]") or request.query_params.getlist("ids")
         limit, after, before = list_bounds(request)
-        files = self._services.files
+        files, reads = self._services.files, principal.has(Rights.MEMORY_READ)
         if requested_ids:
-            records = await files.some(principal.tenant, _ids(requested_ids))
+            records = await files.some(principal.tenant, _ids(requested_ids), with_memory=reads)
             limit = len(records)
         else:
             after = after or _page_id(requests.query_text(request, "page", _MAX_TEXT))
-            records = await files.page(principal.tenant, limit + 1, before or after, ascending=bool(before))
+            wanted = FileFilter(with_memory=reads, ascending=bool(before))
+            records = await files.page(principal.tenant, wanted, limit + 1, before or after)
         rows = [document(file) for file in records[:limit]]
         if before:
             rows.reverse()

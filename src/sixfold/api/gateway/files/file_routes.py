@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sixfold.api.gateway.chat_handler import CachedKeyAuth
 from sixfold.api.gateway.files import intake
 from sixfold.api.gateway.files.intake import FileIntake
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.files.files import AccountFile
 from sixfold.web import requests, responses
 from sixfold.web.services import WebServices
@@ -36,7 +37,8 @@ class FileRoutes(ABC):
     async def delete(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
         file_id = requests.path_value(request, "file_id")
-        await self._services.files.delete(principal.tenant, file_id)
+        writes = principal.has(Rights.MEMORY_WRITE)
+        await self._services.files.delete(principal.tenant, file_id, with_memory=writes)
         return responses.json(self._deleted(file_id))
 
     @abstractmethod
@@ -47,4 +49,5 @@ class FileRoutes(ABC):
 
     async def _find(self, request: Request) -> AccountFile:
         principal = await self._auth.enter(request)
-        return await self._services.files.get(principal.tenant, requests.path_value(request, "file_id"))
+        file_id, reads = requests.path_value(request, "file_id"), principal.has(Rights.MEMORY_READ)
+        return await self._services.files.get(principal.tenant, file_id, with_memory=reads)

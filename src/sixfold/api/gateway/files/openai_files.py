@@ -16,7 +16,8 @@ from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.files.files import AccountFile, FileDetails
+from sixfold.core.accounts.rights import Rights
+from sixfold.core.files.files import AccountFile, FileDetails, FileFilter
 from sixfold.web import requests, responses
 from sixfold.web.uploads import ReceivedUpload
 
@@ -87,9 +88,8 @@ class OpenAIFileRoutes(FileRoutes):
         after = requests.query_text(request, "after", MAX_TEXT)
         purpose_filter = requests.query_text(request, "purpose", MAX_TEXT)
         size = min(limit, PAGE)
-        records = await self._services.files.page(
-            principal.tenant, size + 1, after, purpose_filter, ascending=order == "asc"
-        )
+        wanted = FileFilter(purpose_filter, principal.has(Rights.MEMORY_READ), order == "asc")
+        records = await self._services.files.page(principal.tenant, wanted, size + 1, after)
         rows = [document(file) for file in records[:size]]
         listed: OpenAIFilesSchema = {
             "object": "list",

@@ -128,7 +128,7 @@ async def _file_pieces(
     if stored is None or not exported.file_id:
         return
     try:
-        file = await stored.get(attachments.tenant(caller), exported.file_id)
+        file = await stored.get(attachments.tenant(caller), exported.file_id, with_memory=True)
         pieces = stored.read(file)
         piece = await anext(pieces, b"")
     except (FileNotFound, KeyError):

@@ -126,9 +126,9 @@ def put(caller: Caller, slug: str, file: AccountFile) -> Transaction[None]:
         },
     )
     for file_id, _ in old.values():
-        row = yield from one("file_by_id", **tenant(caller).row, id=file_id)
+        row = yield from one("file_by_id", **tenant(caller).row, id=file_id, memory=1)
         if row is not None:
-            yield from files.delete(tenant(caller), file_id)
+            yield from files.delete(tenant(caller), file_id, with_memory=True)
 
 
 def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
@@ -137,7 +137,7 @@ def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
     found = yield from of_pages(caller.account_id, [located.page.id])
     if not found:
         raise errors.NotFound(f"Page {slug} has no file")
-    return (yield from files.find(tenant(caller), found[located.page.id][0]))
+    return (yield from files.find(tenant(caller), found[located.page.id][0], with_memory=True))
 
 
 def tenant(caller: Caller) -> Tenant:

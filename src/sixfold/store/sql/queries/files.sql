@@ -3,21 +3,23 @@ INSERT INTO account_file (id, account_id, credential_id, filename, purpose, cont
                           expires_at)
 VALUES (:id, :account_id, :credential_id, :filename, :purpose, :content_type, :size, :media, :now, :expires_at);
 
--- name: file_by_id | Return an unexpired file that a tenant sees, with the key of its blob.
+-- name: file_by_id | Return an unexpired file that a tenant sees, with the key of its blob; `memory` is 1 to include files of pages.
 SELECT f.*, m.blob FROM account_file f JOIN media m ON m.name = f.media
 WHERE f.id = :id AND f.account_id = :account_id AND (:credential_id = '' OR f.credential_id = :credential_id)
-  AND (f.expires_at IS NULL OR f.expires_at > :now);
+  AND (f.purpose <> 'memory' OR :memory = 1) AND (f.expires_at IS NULL OR f.expires_at > :now);
 
 -- name: files_before | Return a page of a tenant's files, newest first; an empty purpose matches all.
 SELECT f.*, m.blob FROM account_file f JOIN media m ON m.name = f.media
 WHERE f.account_id = :account_id AND f.id < :bound AND (:credential_id = '' OR f.credential_id = :credential_id)
-  AND (:purpose = '' OR f.purpose = :purpose) AND (f.expires_at IS NULL OR f.expires_at > :now)
+  AND (:purpose = '' OR f.purpose = :purpose) AND (f.purpose <> 'memory' OR :memory = 1)
+  AND (f.expires_at IS NULL OR f.expires_at > :now)
 ORDER BY f.id DESC LIMIT :limit;
 
 -- name: files_after | Return a page of a tenant's files, oldest first; an empty purpose matches all.
 SELECT f.*, m.blob FROM account_file f JOIN media m ON m.name = f.media
 WHERE f.account_id = :account_id AND f.id > :bound AND (:credential_id = '' OR f.credential_id = :credential_id)
-  AND (:purpose = '' OR f.purpose = :purpose) AND (f.expires_at IS NULL OR f.expires_at > :now)
+  AND (:purpose = '' OR f.purpose = :purpose) AND (f.purpose <> 'memory' OR :memory = 1)
+  AND (f.expires_at IS NULL OR f.expires_at > :now)
 ORDER BY f.id LIMIT :limit;
 
 -- name: file_usage | Return how many files and bytes count against an account's quotas, with its pending uploads.
@@ -30,7 +32,7 @@ SELECT COUNT(*) AS files, CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM (
 -- name: file_delete | Delete a file that a tenant sees, and return the name of its media file.
 DELETE FROM account_file
 WHERE id = :id AND account_id = :account_id AND (:credential_id = '' OR credential_id = :credential_id)
-  AND (expires_at IS NULL OR expires_at > :now)
+  AND (purpose <> 'memory' OR :memory = 1) AND (expires_at IS NULL OR expires_at > :now)
 RETURNING media;
 
 -- name: file_media_expire | Let a media file of a file or a part expire now.
