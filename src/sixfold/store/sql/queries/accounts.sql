@@ -91,12 +91,14 @@ SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
-    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero, a.suspended_at,
+    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
+    COALESCE(a.suspended_at, p.suspended_at) AS suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
 FROM api_key k JOIN account a ON a.id = k.account_id
-LEFT JOIN member m ON m.id = k.member_id LEFT JOIN team t ON t.id = k.team_id
+LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_id
+LEFT JOIN team t ON t.id = k.team_id
 WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
   AND a.closing_at IS NULL AND (k.member_id IS NULL OR m.id IS NOT NULL);
 
@@ -105,12 +107,14 @@ SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
-    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero, a.suspended_at,
+    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
+    COALESCE(a.suspended_at, p.suspended_at) AS suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
 FROM api_key k JOIN account a ON a.id = k.account_id
-LEFT JOIN member m ON m.id = k.member_id LEFT JOIN team t ON t.id = k.team_id
+LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_id
+LEFT JOIN team t ON t.id = k.team_id
 WHERE k.id = :id;
 
 -- name: keys_of | Return all keys of an account, newest first, except those without a secret, which stand for members.
