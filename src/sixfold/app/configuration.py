@@ -161,7 +161,7 @@ class OperatorConfiguration:
             ServerView(
                 status.name,
                 status.kind,
-                str(rows.get(status.name, {}).get("base_url", "")) or status.url,
+                merging.shown_address(str(rows.get(status.name, {}).get("base_url", "")) or status.url),
                 self._server_source(status.name, rows, discovered=status.discovered),
                 status.state,
                 status.models[:_MAX_MODELS],

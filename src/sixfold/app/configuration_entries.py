@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
 
 from sixfold import errors
 from sixfold.core.configuration import entries
@@ -40,12 +41,13 @@ class EntryValues:
             raise errors.InvalidInput.of("value", "A model server must be an object with kind and base_url")
         row = cast("dict[str, Any]", value)
         stored = {field: each for field, each in row.items() if field not in _SECRET_FIELDS}
+        _require_no_secret(stored.get("base_url"))
         key = row.get("api_key")
         if isinstance(key, str) and key:
             return {**stored, SEALED: self._seal.close(name, key)}
         before: Any = {} if old is None else old.document
-        # A key is for the address at which it was entered.
-        keeps = key is None and SEALED in before and before.get("base_url") == stored.get("base_url")
+        # A key is for the address at which it was entered, and without one for that of the kind.
+        keeps = key is None and SEALED in before and _place(before) == _place(stored)
         return {**stored, SEALED: before[SEALED]} if keeps else stored
 
     def opened(self, row: ConfigEntry) -> Any:
@@ -70,3 +72,24 @@ class EntryValues:
                 if row.name not in place:
                     place[row.name] = self.opened(row)
         return settings.replace(tables=tables)
+
+
+def shown_address(url: str) -> str:
+    """Return an address without what may be a secret: a user, a password and a query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _place(document: Mapping[str, Any]) -> tuple[Any, Any]:
+    return document.get("kind"), document.get("base_url")
+
+
+def _require_no_secret(url: Any) -> None:
+    """Raise `InvalidInput` for an address that may contain a secret: addresses are shown and recorded."""
+    if isinstance(url, str) and shown_address(url) != url:
+        raise errors.InvalidInput.of(
+            "base_url", "base_url must have no user, password or query: enter the key as api_key"
+        )
