@@ -16,7 +16,6 @@ _PATH = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _ACCOUNT = "acct_"
 _KEYLESS = "_keyless/"
 _KEYS = "_keys/"
-_RESERVED = (_ACCOUNT, _KEYLESS)
 _MAX_PREFIX = 128
 _MAX_SEGMENT = 255
 _PREFIX_CHARS = 128
@@ -60,9 +59,11 @@ def resolve(principal: Principal, save_path: str) -> SaveTarget:
     if extension not in _FORMATS:
         raise _invalid("save_path must end in .webp, .png, .jpg or .jpeg, or have no extension")
     is_operator = principal.is_operator or principal.tenant.keyless
-    if is_operator and save_path.startswith(_RESERVED):
+    # A file with the name of a reserved folder would be in the way of the files in it.
+    folder = f"{save_path}/"
+    if is_operator and folder.startswith((_ACCOUNT, _KEYLESS)):
         raise _invalid("save_path must not begin with acct_ or _keyless/, which are reserved for others")
-    if save_path.startswith(_KEYS):
+    if folder.startswith(_KEYS):
         raise _invalid("save_path must not begin with _keys/, which is reserved for limited keys")
     path = store_path(principal.tenant, save_path, is_operator=principal.is_operator)
     return SaveTarget(path, _FORMATS[extension])
