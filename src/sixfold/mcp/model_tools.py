@@ -151,7 +151,7 @@ class ModelTools:
         )
 
     async def do_models(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
-        """List all models briefly, including the account's own, or describe one in full."""
+        """List the models that the key may use, including the account's own, or describe one in full."""
         account_id, name = call.principal.account_id, arguments["model"]
         if name is not None:
             return ToolOutcome(self._model(await self._predictions.find(name, account_id), full=True))
@@ -160,7 +160,9 @@ class ModelTools:
         )
         built_in = () if arguments["cursor"] else self._services.catalog.models()
         models = [
-            self._model(model, full=False) for model in (*built_in, *(each.model for each in custom_models))
+            self._model(model, full=False)
+            for model in (*built_in, *(each.model for each in custom_models))
+            if call.principal.allows(model.name)
         ]
         return ToolOutcome({"models": models, **({"next_cursor": next_cursor} if next_cursor else {})})
 

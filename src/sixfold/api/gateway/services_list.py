@@ -76,28 +76,37 @@ class ServiceList:
 
     async def page(self, request: Request) -> Response:
         """Return all services; with a key also a page of the account's own models."""
-        document: dict[str, Any] = {"services": [] if requests.cursor(request) else [*self._built_in()]}
-        if auth.bearer_token(request) is not None:
+        built_in = () if requests.cursor(request) else self._built_in()
+        document: dict[str, Any] = {}
+        if auth.bearer_token(request) is None:
+            document["services"] = [self._row(model, name) for model, name in built_in]
+        else:
             principal = await self._services.authenticator.bearer(request)
+            permitted = (each for each in built_in if principal.allows(each[0].name, each[1]))
+            document["services"] = [self._row(model, name) for model, name in permitted]
             if principal.has(Rights.RUN):
                 own_models, next_cursor = await requests.own_models(
                     self._services.predictions.custom_models, request, principal.account_id
                 )
-                rows = (self._row(each.model, _service_name(each.kind, each.name)) for each in own_models)
+                rows = (
+                    self._row(each.model, _service_name(each.kind, each.name))
+                    for each in own_models
+                    if principal.allows(each.name)
+                )
                 document["services"] += await responses.encode_each(rows)
                 document["next_cursor"] = next_cursor
         return responses.json(document, headers={"Cache-Control": "no-cache", "Vary": "Authorization"})
 
-    def _built_in(self) -> Iterator[ServiceSchema]:
+    def _built_in(self) -> Iterator[tuple[Model, str]]:
         catalog = self._services.catalog
         for name in MODELS:
-            yield self._row(catalog[name], name)
+            yield catalog[name], name
         for template in self._services.templates:
             if template.name in catalog and template.name not in MODELS:
-                yield self._row(catalog[template.name], template.name)
+                yield catalog[template.name], template.name
         for model in catalog.models():
             if model.name.startswith("space:") or model.name in catalog.discovered:
-                yield self._row(model, model.name)
+                yield model, model.name
 
     def _row(self, model: Model, name: str) -> ServiceSchema:
         terms = self._services.predictions.terms

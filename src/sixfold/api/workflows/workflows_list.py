@@ -32,12 +32,13 @@ class WorkflowList:
         self._base = services.settings.base_url
 
     async def page(self, request: Request) -> Response:
-        """Return all workflows; with a key, also the account's own, a page at a time."""
+        """Return a page of workflows; with a key those that it may use, also the account's own."""
         principal = await self._principal(request)
         workflows, next_cursor = await self.listed(
             request, principal.account_id if principal is not None else None
         )
-        rows = await responses.encode_each(self.record(space) for space in workflows)
+        permitted = (each for each in workflows if principal is None or principal.allows(each.model))
+        rows = await responses.encode_each(self.record(space) for space in permitted)
         more = {} if principal is None else {"next_cursor": next_cursor}
         return responses.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
 

@@ -188,11 +188,13 @@ class Principal:
 
     def permit(self, model: str, *others: str) -> None:
         """Raise `Forbidden` if the key's limit on models includes neither `model` nor any of `others`."""
-        allowed = self.scope.services
-        if allowed and model not in allowed and not covers(allowed, others):
-            raise errors.Forbidden(
-                f"This key may not use {model[:100]}: it is limited to {format_limit(allowed)}"
-            )
+        if not self.allows(model, *others):
+            limit = format_limit(self.scope.services)
+            raise errors.Forbidden(f"This key may not use {model[:100]}: it is limited to {limit}")
+
+    def allows(self, *names: str) -> bool:
+        """Return whether the key's limit on models includes any of the names, or there is no limit."""
+        return not self.scope.services or covers(self.scope.services, names)
 
 
 def covers(allowed: Collection[str], names: Collection[str]) -> bool:

@@ -73,24 +73,24 @@ class ReplicateModels:
         )
         built_in = () if requests.cursor(request) else self._built_in
         models = (*built_in, *(NamedModel(own.model) for own in custom_models))
-        rows = await responses.encode_each(self._render(model) for model in models)
+        rows = await responses.encode_each(self._render(each) for each in models if _allowed(principal, each))
         more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': next_cursor})}"
         return _page(rows, more if next_cursor else None)
 
     async def search(self, request: Request) -> Response:
         """Return the models whose name or description has every word of the body (`QUERY /models`)."""
-        await self._enter(request)
+        principal = await self._enter(request)
         query = (await request.body())[: 4 * _MAX_QUERY_CHARS].decode("utf-8", "replace")
-        return _page([self._render(model) for model in self._found(query)])
+        return _page([self._render(model) for model in self._found(query, principal)])
 
     async def search_all(self, request: Request) -> Response:
         """Return the models and collections that match `query`."""
-        await self._enter(request)
+        principal = await self._enter(request)
         query = requests.query_text(request, "query", _MAX_QUERY_CHARS)
         limit = requests.page_size(request, 20, _MAX_FOUND, _MAX_QUERY_CHARS)
         documents: list[dict[str, Any]] = [
             {"model": self._render(model), "metadata": {"tags": [], "score": 1.0}}
-            for model in self._found(query)[:limit]
+            for model in self._found(query, principal)[:limit]
         ]
         words = query.lower().split()
         collections = [
@@ -120,11 +120,15 @@ class ReplicateModels:
         return _page([self._collection(task) for task in self._tasks])
 
     async def collection(self, request: Request) -> Response:
-        await self._enter(request)
+        principal = await self._enter(request)
         slug = requests.path_value(request, "slug")
         for task, names in self._tasks.items():
             if _slug(task) == slug:
-                known = [named for named in self._built_in if named.model.name in names]
+                known = [
+                    named
+                    for named in self._built_in
+                    if named.model.name in names and _allowed(principal, named)
+                ]
                 return responses.json(
                     {**self._collection(task), "models": [self._render(named) for named in known]}
                 )
@@ -171,12 +175,13 @@ class ReplicateModels:
             )
         return NamedModel(await self._services.predictions.find(name, principal.account_id))
 
-    def _found(self, query: str) -> list[NamedModel]:
+    def _found(self, query: str, principal: Principal) -> list[NamedModel]:
         words = query[:_MAX_QUERY_CHARS].lower().split()
         return [
             named
             for named in self._built_in
-            if all(
+            if _allowed(principal, named)
+            and all(
                 word in f"{_name(named)} {named.model.title} {named.model.description}".lower()
                 for word in words
             )
@@ -191,6 +196,10 @@ class ReplicateModels:
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)
+
+
+def _allowed(principal: Principal, named: NamedModel) -> bool:
+    return principal.allows(named.model.name)
 
 
 def _name(named: NamedModel) -> str:
