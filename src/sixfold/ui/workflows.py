@@ -294,11 +294,16 @@ def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
         RouteEntry("/workflows/{slug}/graph.svg", {"GET": workflows.graph_svg}, access=rights.PUBLIC),
         RouteEntry("/workflows/{slug}/download", {"GET": workflows.download}, access=rights.PUBLIC),
         *(
-            RouteEntry(f"/workflows/{{slug}}/{name}", {"POST": handler}, _FORM_BYTES, access=rights.RUN)
+            RouteEntry(
+                f"/workflows/{{slug}}/{name}", {"POST": handler}, _FORM_BYTES, access=rights.RUN_ACCOUNT_READ
+            )
             for name, handler in workflows.forms.items()
         ),
         RouteEntry(
-            "/workflows/{slug}/comfyui", {"POST": workflows.connect_form}, _FORM_BYTES, access=rights.OPERATE
+            "/workflows/{slug}/comfyui",
+            {"POST": workflows.connect_form},
+            _FORM_BYTES,
+            access=rights.OPERATE_CHANGES,
         ),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -181,7 +182,9 @@ class WorkflowImportRoutes:
                 "evidence": f"{len(graph)} nodes checked against the schemas of their classes",
             }
             document = {**own.document, "space": {**metadata, "verification": verification}}
-            await models.put(account_id, KIND, own.name, document)
+            # A change that was made meanwhile stays.
+            with contextlib.suppress(errors.PreconditionFailed):
+                await models.put(account_id, KIND, own.name, document, expected=own.version)
 
     def _custom(self, graph: Graph) -> list[str]:
         names = sorted({str(node["class_type"]) for node in graph.values()})

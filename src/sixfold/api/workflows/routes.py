@@ -42,7 +42,11 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
                     "DELETE": changes.remove_route,
                 },
                 small,
-                access={"GET": rights.PUBLIC, "PATCH": rights.RUN, "DELETE": rights.RUN},
+                access={
+                    "GET": rights.PUBLIC,
+                    "PATCH": rights.RUN_ACCOUNT_READ,
+                    "DELETE": rights.RUN_ACCOUNT_READ,
+                },
             ),
             RouteEntry(f"{space}/duplicate", {"POST": changes.duplicate_route}, small, access=rights.RUN),
             RouteEntry(

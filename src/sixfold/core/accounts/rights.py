@@ -115,6 +115,8 @@ MEMORY_WRITE: Final = Access(Rights.MEMORY_WRITE)
 # What reads or writes the memory with a model, which the account pays for.
 RUN_MEMORY_READ: Final = Access(Rights.RUN | Rights.MEMORY_READ)
 RUN_MEMORY_WRITE: Final = Access(Rights.RUN | Rights.MEMORY_WRITE)
+# What changes work of the whole account, which a key without `account.read` does not see.
+RUN_ACCOUNT_READ: Final = Access(Rights.RUN | Rights.ACCOUNT_READ)
 ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)
 ACCOUNT_MANAGE: Final = Access(Rights.ACCOUNT_MANAGE)
 OPERATE: Final = Access(Rights.OPERATE)

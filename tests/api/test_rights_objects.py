@@ -1,0 +1,138 @@
+"""Objects of an account that some of its own keys, members and sessions may not reach."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sixfold.core.accounts import accounts, rights
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.operation import actions, customers
+from sixfold.core.accounts.rights import Rights
+from tests.api.app_fixture import ORIGIN, AppFixture, bearer
+from tests.api.test_memory_attachments import imported, vault
+from tests.api.test_organizations import key_of, member
+from tests.api.test_pages import link
+from tests.api.test_revocations import PREDICTIONS, REVOKED, slow, until_ended, until_open
+from tests.api.test_workflow_changes import PATH as WORKFLOWS
+from tests.api.test_workflow_changes import imported as imported_workflow
+from tests.mcp.agent import Agent
+
+ANTHROPIC = {"anthropic-version": "2023-06-01"}
+
+
+async def test_files_of_pages_need_the_rights_to_the_memory(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    await imported(app, vault())
+    listed = (await app.client.get("/v1/files", headers=app.bearer)).json()["data"]
+    files = [file["id"] for file in listed]
+    assert len(files) == 2
+    reading = Rights.RUN | Rights.ACCOUNT_READ | Rights.MEMORY_READ
+    without = bearer(await app.limited_key(Scope(), reading & ~Rights.MEMORY_READ))
+    reader = bearer(await app.limited_key(Scope(), reading))
+    for api in ({}, ANTHROPIC):
+        for headers, seen in ((without, 0), (reader, 2)):
+            rows = (await app.client.get("/v1/files", headers=headers | api)).json()["data"]
+            assert len(rows) == seen
+    for path in (f"/v1/files/{files[0]}", f"/v1/files/{files[0]}/content"):
+        assert (await app.client.get(path, headers=without)).status_code == 404
+        assert (await app.client.get(path, headers=reader)).status_code == 200
+    store = {"name": "x", "file_ids": [files[0]]}
+    assert (await app.client.post("/v1/vector_stores", json=store, headers=without)).status_code == 404
+    for headers in (without, reader):
+        assert (await app.client.delete(f"/v1/files/{files[0]}", headers=headers)).status_code == 404
+    assert (await app.client.delete(f"/v1/files/{files[0]}", headers=app.bearer)).status_code == 200
+
+
+async def test_a_suspended_person_stops_in_organizations(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    ben = await member(app, "ben@example.com", "admin")
+    headers = bearer(await key_of(app, ben))
+    events = f"{PREDICTIONS}/{await slow(app)}/events"
+    stream = asyncio.create_task(app.client.get(events, headers=headers))
+    await until_open(app.product)
+    person = await app.product.database.read(accounts.by_email("ben@example.com"))
+    suspending = customers.suspend(app.operator.owner, person.id, suspended=True)
+    await app.product.database.write(suspending)
+    assert REVOKED in (await until_ended([stream]))[0]
+    refused = await app.client.get(PREDICTIONS, headers=headers)
+    assert (refused.status_code, "is suspended" in refused.text) == (403, True)
+    assert (await app.client.get(PREDICTIONS, headers=app.bearer)).status_code == 200
+    await app.product.database.write(customers.suspend(app.operator.owner, person.id, suspended=False))
+    assert (await app.client.get(PREDICTIONS, headers=headers)).status_code == 200
+
+
+async def test_a_program_changes_no_workflow_of_the_account(app: AppFixture) -> None:
+    own = (await imported_workflow(app))["slug"]
+    program = bearer(await app.limited_key(Scope(), Rights.RUN | rights.MEMORY))
+    for change in (
+        app.client.patch(f"{WORKFLOWS}/{own}", json={"name": "taken"}, headers=program),
+        app.client.delete(f"{WORKFLOWS}/{own}", headers=program),
+    ):
+        refused = await change
+        assert (refused.status_code, "account.read" in refused.text) == (403, True)
+    shown = await app.client.get(f"{WORKFLOWS}/{own}", headers=app.bearer)
+    assert shown.json()["name"] == "mine"
+
+
+@pytest.mark.parametrize("path", ["_keys", "_keyless", "_keys/a.png", "_keyless/a.png"])
+async def test_a_save_path_cannot_be_a_reserved_folder(app: AppFixture, path: str) -> None:
+    query = {"prompt": "x", "width": "64", "height": "64", "save_path": path}
+    for headers in ({}, bearer(await app.operator_key())):
+        refused = await app.client.get("/create_and_upload_image", params=query, headers=headers)
+        assert (refused.status_code, "reserved" in refused.text) == (422, True)
+
+
+async def test_lists_of_models_keep_to_the_limit_of_the_key(app: AppFixture) -> None:
+    key = await app.limited_key(Scope(services=("ra1",)))
+    headers = bearer(key)
+
+    async def names(path: str, rows: str, field: str) -> list[str]:
+        body = (await app.client.get(path, headers=headers)).json()
+        return [row.get("model", row)[field] for row in body[rows]]
+
+    assert await names("/v1/models", "data", "id") == ["ra1"]
+    assert await names("/replicate/v1/models", "results", "name") == ["ra1"]
+    assert await names("/replicate/v1/search?query=image", "models", "name") in ([], ["ra1"])
+    assert await names("/replicate/v1/collections/text-to-image", "models", "name") == ["ra1"]
+    assert await names("/api/services", "services", "service") == ["ra1"]
+    assert await names("/api/graph/spaces", "spaces", "slug") == []
+    assert await names("/ollama/api/tags", "models", "name") == []
+    tool = await Agent(app, key).call("models")
+    assert [row["model"] for row in tool["models"]] == ["ra1"]
+    everyone = (await app.visitor().get("/api/services")).json()["services"]
+    assert len(everyone) > 40
+
+
+async def test_an_address_of_a_model_server_keeps_no_secret(app: AppFixture) -> None:
+    headers = bearer(await app.operator_key())
+    entry = "/api/operator/configuration/gateway.upstreams"
+
+    async def put(**value: str) -> tuple[int, str]:
+        body = {"name": "box", "value": value}
+        response = await app.client.put(entry, json=body, headers=headers)
+        return response.status_code, response.text
+
+    for address in ("http://user:hunter2@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=hunter2"):
+        status, text = await put(kind="openai", base_url=address)
+        assert (status, "enter the key as api_key" in text, "hunter2" in text) == (400, True, False)
+    await put(kind="groq", api_key="sk-canary")
+    status, text = await put(kind="mistral")
+    assert (status, '"has_key":false' in text.replace(" ", "")) == (200, True), "a key is for its provider"
+    log = await app.product.database.read(actions.page(50, None))
+    assert "hunter2" not in str(log)
+    assert "canary" not in str(log)
+
+
+async def test_connecting_a_comfyui_needs_a_fresh_sign_in(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = app.visitor()
+    await client.get("/signin", params={"token": await link(app, app.operator)})
+    monkeypatch.setattr(login_sessions, "FRESH_US", 0)
+    form = {"csrf": "x", "url": "http://127.0.0.1:9", "do": "save"}
+    path = "/workflows/stylized-text-to-image/comfyui"
+    response = await client.post(path, data=form, headers={"Origin": ORIGIN})
+    assert (response.status_code, response.headers.get("location", "")[:15]) == (303, "/signin?again=1")
