@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
+from sixfold.core import gallery
+from sixfold.core.accounts import accounts, idempotency, ledger, ledger_batches, ledger_queries, rights
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.engines import TaskRecord
-from sixfold.core.database import Database, Transaction, TransactionConflict, many
+from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many
 from sixfold.core.media.media import record
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import claims, refunds
@@ -30,6 +32,7 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import PredictionDraft, RunLease, SuccessRecord, Trace
 from sixfold.core.predictions.states import PredictionState
+from sixfold.core.shares import shares
 from tests.harness import backends, databases
 
 pytestmark = pytest.mark.slow
@@ -205,7 +208,10 @@ class SeveralMachine(LedgerMachine):
 
 
 class RefundMachine(LedgerMachine):
-    """The same with predictions that succeed and are refunded; a refund withdraws the result."""
+    """The same with predictions that succeed and are refunded; a refund withdraws the result.
+
+    Each result is also published, shared, used as an avatar, and stored for an idempotency key.
+    """
 
     results = Bundle("results")
 
@@ -223,7 +229,7 @@ class RefundMachine(LedgerMachine):
             account_id,
             None,
             name,
-            None,
+            name,
             "test",
             "dot",
             "dot",
@@ -243,6 +249,7 @@ class RefundMachine(LedgerMachine):
             Output((file,)), "full", "1", Trace(), (record(file, account_id, "output", prediction_id=name),)
         )
         self.write(predictions.succeed(claimed.id, claimed.attempt, result))
+        self.write(_publish(account_id, file))
         self.posted[account_id] -= amount
         self.paid[name] = (account_id, amount)
         return name
@@ -256,8 +263,7 @@ class RefundMachine(LedgerMachine):
         if owner:
             self.posted[owner] += amount
         assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
-        result = self.loop.run_until_complete(self.database.read(many("media_by_name", name=f"{name}.png")))
-        assert not result
+        assert self.loop.run_until_complete(self.database.read(_places(name))) == set()
 
     @invariant()
     def what_is_paid_for_is_there(self) -> None:
@@ -265,6 +271,46 @@ class RefundMachine(LedgerMachine):
             remaining = self.loop.run_until_complete(self.database.read(predictions.get_any(name)))
             assert remaining.state is PredictionState.SUCCEEDED
             assert remaining.output is not None
+            assert self.loop.run_until_complete(self.database.read(_places(name))) == PLACES
+
+
+PLACES = {"file", "copy", "post", "tag", "avatar", "share", "reply"}
+
+
+def _principal(account_id: str) -> Principal:
+    return Principal(account_id, "customer", "", rights=rights.STANDARD)
+
+
+def _publish(account_id: str, file: OutputFile) -> Transaction[None]:
+    """Put the result of a prediction, whose id is the blob of its file, in all places where it is shown."""
+    name = file.blob
+    copy = OutputFile(f"copy-{file.name}", name, "image/png", 1)
+    yield Query("media_insert", record(copy, account_id, "input"))
+    yield from gallery.create_post(gallery.PostDraft(account_id, name, copy.name, "image/png", (name,)))
+    yield from gallery.create_character(gallery.CharacterDraft(account_id, name, "", "", copy.name))
+    yield from shares.create(_principal(account_id), shares.ShareDraft("run", name))
+    yield from idempotency.begin(name, b"", "boot")
+    yield from idempotency.finish(name, idempotency.StoredReply(200, {}, name.encode()))
+
+
+def _places(name: str) -> Transaction[set[str]]:
+    """Return where the result of a prediction is shown."""
+    page: dict[str, Any] = {"before": "~", "limit": 1000}
+    posts = yield from many("gallery_posts", **page)
+    tagged = yield from many("gallery_posts_tagged", tag=name, **page)
+    characters = yield from many("gallery_characters", **page)
+    prediction = yield from predictions.get_any(name)
+    shared = yield from shares.page(_principal(prediction.account_id), 1, None, "run", name)
+    found = {
+        "file": (yield from many("media_by_name", name=f"{name}.png")),
+        "copy": (yield from many("media_by_name", name=f"copy-{name}.png")),
+        "post": [row for row in posts if row["text"] == name],
+        "tag": tagged,
+        "avatar": [row for row in characters if row["name"] == name and row["avatar"]],
+        "share": shared.shares,
+        "reply": (yield from idempotency.stored(name)),
+    }
+    return {place for place, result in found.items() if result}
 
 
 class PartsMachine(LedgerMachine):
@@ -422,6 +468,12 @@ REFUND_MUTANTS = {
     "the output stays": _statement("prediction_withdraw", "output = NULL, ", ""),
     "the cost stays": _statement("prediction_withdraw", "cost = 0, ", ""),
     "the file stays": _statement("media_withdraw", "SET expires_at = :now", "SET expires_at = expires_at"),
+    "the copy stays": _statement("media_withdraw_copies", "= :now", "= expires_at"),
+    "the post stays": _statement("gallery_withdraw_posts", "WHERE account_id", "WHERE 1 = 0 AND account_id"),
+    "the avatar stays": _statement("gallery_withdraw_avatars", "avatar = NULL", "avatar = avatar"),
+    "the share stays": _statement("shares_end_object", "WHERE account_id", "WHERE 1 = 0 AND account_id"),
+    "the stored reply stays": _statement("idempotency_withdraw", "WHERE id", "WHERE 1 = 0 AND id"),
+    "the money stays": _statement("ledger_post", "posted + :amount", "posted + MAX(:amount, 0)"),
 }
 
 
