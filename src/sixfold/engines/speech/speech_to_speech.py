@@ -6,17 +6,22 @@ from typing import Any
 
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.speech.engine import SpeechEngine
+from sixfold.engines.speech.moonshine import MoonshineEngine
 from sixfold.engines.speech.sphinx import SphinxEngine
 
 
 class SpeechToSpeechEngine:
-    """Runs the task `transcribe` on `audio`, or `speak` on `text` or else on the transcript of `audio`."""
+    """Runs the task `transcribe` on `audio`, or `speak` on `text` or else on the transcript of `audio`.
+
+    Recordings are transcribed with Moonshine in a folder of `weights`, or with PocketSphinx.
+    """
 
     name = "talking"
     version = "2"
 
-    def __init__(self) -> None:
-        self._recognizer: SphinxEngine | None = None
+    def __init__(self, *, weights: str = "") -> None:
+        self._weights = weights
+        self._recognizer: MoonshineEngine | SphinxEngine | None = None
         self._synthesizer = SpeechEngine()
 
     def run(self, task: Task, context: Context) -> Result:
@@ -28,7 +33,8 @@ class SpeechToSpeechEngine:
             transcript = self._transcribe(task, context, kind)
         data = {"task": kind, "text": text or transcript["text"]}
         if kind == "transcribe":
-            return Result(data={**transcript, **data, "text": transcript["text"]}, quality="preview")
+            quality = "full" if self._weights else "preview"
+            return Result(data={**transcript, **data, "text": transcript["text"]}, quality=quality)
         if not data["text"]:
             raise UnusableInput("No speech was recognized in the recording.")
         result = self._synthesizer.run(Task(task.id, task.model, {**task.inputs, **data}), context)
@@ -43,5 +49,5 @@ class SpeechToSpeechEngine:
             required = "`audio`" if kind == "transcribe" else "`text` or `audio`"
             raise UnusableInput(f"{required} is required for the task {kind}.")
         if self._recognizer is None:
-            self._recognizer = SphinxEngine()
+            self._recognizer = MoonshineEngine(weights=self._weights) if self._weights else SphinxEngine()
         return dict(self._recognizer.run(task, context).data)

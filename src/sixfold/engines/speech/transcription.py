@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.catalog.engines import Quality, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import EngineError, Quality, Result, Task, UnusableInput
 from sixfold.engines.speech import files
 
 Wave = NDArray[np.float32]
@@ -75,6 +76,15 @@ class TimedSegment:
         return data | ({"words": [word.to_dict() for word in self.words]} if with_words else {})
 
 
+def model_folder(path: Path, file: str) -> Path:
+    """Return `path`, or the first folder below it, that has a file of a model; raise `EngineError`."""
+    places = [path, *sorted(path.glob("[!.]*/"))]
+    found = next((place for place in places if (place / file).is_file()), None)
+    if found is None:
+        raise EngineError(f"{path} is not the folder of a transcription model: it has no {file}.")
+    return found
+
+
 def load_audio(task: Task) -> Wave:
     """Return the task's recording, mono at 16 kHz with normalized peak; raise `UnusableInput`."""
     path = next((task.files[name] for name in _NAMES if name in task.files), None)
@@ -106,6 +116,18 @@ def speech_ranges(wave: Wave) -> list[tuple[int, int]]:
         samples = [min(wave.size, max(0, round(edge * RATE))) for edge in edges]
         ranges += itertools.pairwise(samples)
     return ranges
+
+
+def joined(ranges: Sequence[tuple[int, int]], seconds: float) -> Iterator[list[tuple[int, int]]]:
+    """Yield groups of consecutive ranges that extend over at most some seconds, or have one range."""
+    group: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if group and end - group[0][0] > seconds * RATE:
+            yield group
+            group = []
+        group.append((start, end))
+    if group:
+        yield group
 
 
 def _is_tone(samples: Wave) -> bool:

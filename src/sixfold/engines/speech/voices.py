@@ -87,6 +87,6 @@ def open_network(path: Path) -> Any:
     faults = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     try:
         return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-    except (faults.InvalidProtobuf, faults.InvalidGraph) as error:
-        # Neither is a subclass of the errors that other damages raise.
+    except (faults.InvalidProtobuf, faults.InvalidGraph, faults.Fail) as error:
+        # None is a subclass of the errors that other damages raise.
         raise ValueError(str(error)) from error

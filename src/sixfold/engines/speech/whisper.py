@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.catalog.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.speech import transcription
 from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
 
 class WhisperEngine:
-    """Transcribes or translates `audio_url` with the model in the folder `source`."""
+    """Transcribes or translates `audio_url` with the model in `source`, or in a folder of `weights`."""
 
     name = "whisper"
     version = "1"
 
     def __init__(self, *, source: str = "", weights: str = "", device: str = "auto") -> None:
-        from faster_whisper import WhisperModel  # pyright: ignore[reportMissingImports] - optional
-
-        folder = Path(source or weights)
-        if not folder.is_dir():
-            raise EngineError("`source` is not the folder of a Whisper model.")
-        self._model: Any = WhisperModel(str(folder), device=device, local_files_only=True)
+        package = importlib.import_module("faster_whisper")
+        folder = transcription.model_folder(Path(source or weights), "model.bin")
+        self._model: Any = package.WhisperModel(str(folder), device=device, local_files_only=True)
 
     def run(self, task: Task, context: Context) -> Result:
         """Return the text with its segments and words, and the detected language."""

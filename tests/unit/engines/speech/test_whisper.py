@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("av", reason="needs PyAV")
 
-from sixfold.core.catalog.engines import Task
+from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.speech.whisper import WhisperEngine
 from tests.fakes import fault_server
 from tests.unit.engines.speech.listening import Note
@@ -41,6 +41,7 @@ def test_translation_is_requested_and_its_language_is_english(
     package = ModuleType("faster_whisper")
     monkeypatch.setattr(package, "WhisperModel", StandIn, raising=False)
     monkeypatch.setitem(sys.modules, "faster_whisper", package)
+    (tmp_path / "model.bin").touch()
     recording = tmp_path / "a.wav"
     recording.write_bytes(fault_server.tone(1, 16000))
     engine = WhisperEngine(source=str(tmp_path))
@@ -48,3 +49,25 @@ def test_translation_is_requested_and_its_language_is_english(
     result = engine.run(Task("t", "stt", inputs, {"audio_url": recording}), Note(tmp_path / "scratch"))
     assert engine._model.calls[0]["task"] == task
     assert (result.data["text"], result.data["language"]) == ("hello", language)
+
+
+def test_a_converted_model_of_random_weights_is_loaded_and_run(tmp_path: Path) -> None:
+    tiny_whisper: Any = pytest.importorskip(
+        "tests.unit.engines.speech.tiny_whisper",
+        reason="the extra `weights` is not installed (make weights)",
+        exc_type=ImportError,
+    )
+    folder = tiny_whisper.write(tmp_path / "weights" / "whisper-tiny", tmp_path / "scratch")
+    recording = tmp_path / "a.wav"
+    recording.write_bytes(fault_server.tone(2, 16000))
+    engine = WhisperEngine(weights=str(folder.parent), device="cpu")
+    inputs = {"language": "", "timestamps": False}
+    result = engine.run(Task("t", "stt", inputs, {"audio_url": recording}), Note(tmp_path / "n"))
+    assert (result.data["language"], result.data["duration"], result.quality) == ("en", 2.0, "full")
+    assert all(0 <= each["confidence"] <= 1 for each in result.data["segments"])
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faster_whisper", ModuleType("faster_whisper"))
+    with pytest.raises(EngineError, match=r"it has no model\.bin"):
+        WhisperEngine(weights=str(tmp_path))
