@@ -18,13 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from sixfold import errors
-from sixfold.core import gallery
-from sixfold.core.accounts import accounts, idempotency, ledger, ledger_batches, ledger_queries, rights
+from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.engines import TaskRecord
-from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many
+from sixfold.core.database import Database, Transaction, TransactionConflict, many
 from sixfold.core.media.media import record
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import claims, refunds
@@ -32,8 +30,8 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import PredictionDraft, RunLease, SuccessRecord, Trace
 from sixfold.core.predictions.states import PredictionState
-from sixfold.core.shares import shares
 from tests.harness import backends, databases
+from tests.unit.accounts.result_places import PLACES, places, publish
 
 pytestmark = pytest.mark.slow
 
@@ -225,22 +223,9 @@ class RefundMachine(LedgerMachine):
         if amount > self.available(account_id):
             return ""
         draft = PredictionDraft(
-            name,
-            account_id,
-            None,
-            name,
-            name,
-            "test",
-            "dot",
-            "dot",
-            "full",
-            "image",
-            {},
-            TaskRecord({}),
-            name.encode(),
-            PriceRow(amount, 1, "fixed"),
-            0,
-        )
+            name, account_id, None, name, name, "test", "dot", "dot", "full", "image", {},
+            TaskRecord({}), name.encode(), PriceRow(amount, 1, "fixed"), 0,
+        )  # fmt: skip
         self.write(predictions.accept(draft, 1000))
         lease = RunLease("boot", 60_000_000)
         (claimed,) = self.write(claims.claim("dot", lease, 1, warm=True))
@@ -249,7 +234,7 @@ class RefundMachine(LedgerMachine):
             Output((file,)), "full", "1", Trace(), (record(file, account_id, "output", prediction_id=name),)
         )
         self.write(predictions.succeed(claimed.id, claimed.attempt, result))
-        self.write(_publish(account_id, file))
+        self.write(publish(account_id, file))
         self.posted[account_id] -= amount
         self.paid[name] = (account_id, amount)
         return name
@@ -263,7 +248,7 @@ class RefundMachine(LedgerMachine):
         if owner:
             self.posted[owner] += amount
         assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
-        assert self.loop.run_until_complete(self.database.read(_places(name))) == set()
+        assert self.loop.run_until_complete(self.database.read(places(name))) == set()
 
     @invariant()
     def what_is_paid_for_is_there(self) -> None:
@@ -271,46 +256,7 @@ class RefundMachine(LedgerMachine):
             remaining = self.loop.run_until_complete(self.database.read(predictions.get_any(name)))
             assert remaining.state is PredictionState.SUCCEEDED
             assert remaining.output is not None
-            assert self.loop.run_until_complete(self.database.read(_places(name))) == PLACES
-
-
-PLACES = {"file", "copy", "post", "tag", "avatar", "share", "reply"}
-
-
-def _principal(account_id: str) -> Principal:
-    return Principal(account_id, "customer", "", rights=rights.STANDARD)
-
-
-def _publish(account_id: str, file: OutputFile) -> Transaction[None]:
-    """Put the result of a prediction, whose id is the blob of its file, in all places where it is shown."""
-    name = file.blob
-    copy = OutputFile(f"copy-{file.name}", name, "image/png", 1)
-    yield Query("media_insert", record(copy, account_id, "input"))
-    yield from gallery.create_post(gallery.PostDraft(account_id, name, copy.name, "image/png", (name,)))
-    yield from gallery.create_character(gallery.CharacterDraft(account_id, name, "", "", copy.name))
-    yield from shares.create(_principal(account_id), shares.ShareDraft("run", name))
-    yield from idempotency.begin(name, b"", "boot")
-    yield from idempotency.finish(name, idempotency.StoredReply(200, {}, name.encode()))
-
-
-def _places(name: str) -> Transaction[set[str]]:
-    """Return where the result of a prediction is shown."""
-    page: dict[str, Any] = {"before": "~", "limit": 1000}
-    posts = yield from many("gallery_posts", **page)
-    tagged = yield from many("gallery_posts_tagged", tag=name, **page)
-    characters = yield from many("gallery_characters", **page)
-    prediction = yield from predictions.get_any(name)
-    shared = yield from shares.page(_principal(prediction.account_id), 1, None, "run", name)
-    found = {
-        "file": (yield from many("media_by_name", name=f"{name}.png")),
-        "copy": (yield from many("media_by_name", name=f"copy-{name}.png")),
-        "post": [row for row in posts if row["text"] == name],
-        "tag": tagged,
-        "avatar": [row for row in characters if row["name"] == name and row["avatar"]],
-        "share": shared.shares,
-        "reply": (yield from idempotency.stored(name)),
-    }
-    return {place for place, result in found.items() if result}
+            assert self.loop.run_until_complete(self.database.read(places(name))) == PLACES
 
 
 class PartsMachine(LedgerMachine):
