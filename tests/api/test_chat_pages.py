@@ -307,8 +307,16 @@ async def test_page_without_a_model_says_what_to_do(tmp_path: Path) -> None:
         assert "No chat model is connected yet" in page
         assert '<form id="composer"' not in page
         assert "/admin/" not in page
-        await signed_in(gateway.app, gateway.app.operator)
+        csrf = await signed_in(gateway.app, gateway.app.operator)
         page = await person.page("/chat")
+        action = re.search(r'action="(/admin/engines/chat/[^"]+)/install"', page)
+        assert action is not None
+        form = {"csrf": csrf, "back": "/chat"}
+        installing = await gateway.app.client.post(f"{action[1]}/install", data=form)
+        assert installing.headers["location"] == "/chat"
+        assert f'action="{action[1]}/stop"' in await person.page("/chat")
+        stopped = await gateway.app.client.post(f"{action[1]}/stop", data=form)
+        assert stopped.headers["location"] == "/chat"
         assert {f"/admin/{name}" for name in ("engines", "models", "providers")} <= set(
             re.findall(r'href="([^"]+)"', page)
         )

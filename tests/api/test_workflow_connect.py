@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sixfold.app import catalog as app_catalog
@@ -52,6 +53,12 @@ async def test_an_operator_tests_and_connects_a_comfyui(tmp_path: Path) -> None:
         slug = (await app.client.post(SPACES, json=body, headers=app.bearer)).json()["slug"]
         run = await app.client.post(f"{SPACES}/{slug}/run", json={"input": {}}, headers=app.bearer)
         assert run.json()["status"] == "succeeded", run.text
+        page = (await app.client.get("/admin/models")).text
+        found = re.search(r'comfyui/remove".*?name="name" value="([^"]+)"', page)
+        assert found is not None
+        gone = await app.client.post("/admin/models/comfyui/remove", data={"csrf": token, "name": found[1]})
+        assert gone.headers["location"] == "/admin/models"
+        assert "Disconnect" not in (await app.client.get("/admin/models")).text
 
 
 async def test_only_an_operator_sees_and_uses_the_form(tmp_path: Path) -> None:

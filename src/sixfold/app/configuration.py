@@ -17,9 +17,10 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.configuration import entries
-from sixfold.core.configuration.entries import ALIASES, PRICES, SERVERS, TOKEN_PRICES, ConfigEntry
+from sixfold.core.configuration.entries import ALIASES, COMFYUI, PRICES, SERVERS, TOKEN_PRICES, ConfigEntry
 from sixfold.core.configuration.ports import (
     AliasView,
+    ComfyView,
     ConfigurationView,
     PriceView,
     ServerProbe,
@@ -66,7 +67,11 @@ class OperatorConfiguration:
         """Return the configuration that is in force."""
         tables = self._reloader.settings.tables
         return ConfigurationView(
-            self._servers(tables), self._aliases(), self._token_prices(tables), self._prices(tables)
+            self._servers(tables),
+            self._aliases(),
+            self._token_prices(tables),
+            self._prices(tables),
+            self._comfyui(tables),
         )
 
     async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
@@ -182,6 +187,14 @@ class OperatorConfiguration:
         if name in rows:
             return self._source(SERVERS, name)
         return "found" if discovered else "provider" if name in CHAT_PROVIDERS else "file"
+
+    def _comfyui(self, tables: Mapping[str, Any]) -> tuple[ComfyView, ...]:
+        urls = {name: str(row["url"]) for name, row in merging.table(tables, COMFYUI).items()}
+        broken = {name: "" for section, name in self._reloader.faults if section == COMFYUI}
+        return tuple(
+            ComfyView(name, url, self._source(COMFYUI, name), self._problem(COMFYUI, name))
+            for name, url in (broken | urls).items()
+        )
 
     def _aliases(self) -> tuple[AliasView, ...]:
         policy, router = self._gateway.gateway.policy, self._gateway.gateway.router

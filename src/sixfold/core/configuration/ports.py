@@ -65,6 +65,16 @@ class PriceView:
 
 
 @dataclass(frozen=True, slots=True)
+class ComfyView:
+    """A ComfyUI server that runs workflows; `problem` says why it is not used."""
+
+    name: str
+    url: str
+    source: Source
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigurationView:
     """The part of the configuration that operators may change, from all sources."""
 
@@ -72,6 +82,7 @@ class ConfigurationView:
     aliases: tuple[AliasView, ...]
     token_prices: tuple[TokenPriceView, ...]
     prices: tuple[PriceView, ...]
+    comfyui: tuple[ComfyView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

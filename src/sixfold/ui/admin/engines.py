@@ -28,6 +28,8 @@ from sixfold.web.services import WebServices
 PATH = "/admin/engines"
 _FORM_BYTES = 4096
 _OTHER = "other"
+# The page that also has these forms while there is no chat model.
+_CHAT = "/chat"
 # Weights that no engine of the catalog names: the gateway runs them itself.
 _FAMILY_TASKS: Mapping[str, str] = {"chat": "chat and text", "embeddings": "embeddings"}
 # The kinds of engines that something besides weights unlocks, in the order of the page.
@@ -96,13 +98,13 @@ class EnginesPage:
         """Return the handler of a form about weights."""
 
         async def handle(request: Request, user: PageUser) -> Response:
-            await self._auth.read_form(request, user)
+            form = await self._auth.read_form(request, user)
             family, name = (requests.path_value(request, part) for part in ("family", "name"))
             try:
                 await change(user.principal, family, name)
             except errors.Conflict as error:
                 return await self._render(user, error.message)
-            return RedirectResponse(f"{PATH}#{family}.{name}", 303)
+            return RedirectResponse(_CHAT if form.get("back") == _CHAT else f"{PATH}#{family}.{name}", 303)
 
         return self._auth.page(handle)
 

@@ -1,4 +1,4 @@
-"""`/admin/models`: model servers, and aliases with the order in which their targets are tried."""
+"""`/admin/models`: model servers, ComfyUI, and aliases with the order in which their targets are tried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
-from sixfold.core.configuration.entries import ALIASES, SERVERS
+from sixfold.core.configuration.entries import ALIASES, COMFYUI, SERVERS
 from sixfold.core.configuration.ports import ServerProbe
 from sixfold.core.gateway.policy import CHAT_KINDS
 from sixfold.providers import PROVIDERS
@@ -138,4 +138,5 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         forms.route("aliases", save_alias),
         forms.removal("servers", SERVERS, "server"),
         forms.removal("aliases", ALIASES, "alias"),
+        forms.removal("comfyui", COMFYUI, "comfyui"),
     )

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import accounts
+from sixfold.core.configuration.ports import InstallView
 from sixfold.core.gateway.conversations.chats import TITLE_CHARS, ChatStore
 from sixfold.core.gateway.conversations.conversations import ConversationNotFound
 from sixfold.ui.auth import PageAuth, PageUser
@@ -21,6 +22,7 @@ from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 _CHATS = 100
+_FAMILY = "chat"
 _MAX_TEXT = 200
 
 
@@ -96,9 +98,16 @@ class ChatPages:
             "model": model_name if model_name in names else model_choices.first(groups),
             "composer": composer,
             "web_search": self._services.web_search.available,
+            "weights": await self._weights(user) if not groups else (),
             "speech": model_choices.speech_models(self._services),
         }
         return self._templates.render("chat/page.html", user.session, status=status, **values)
+
+    async def _weights(self, user: PageUser) -> tuple[InstallView, ...]:
+        """Return the chat models that an operator can install here."""
+        if user.session is None or not user.session.account.is_operator:
+            return ()
+        return tuple(view for view in await self._services.installs.view() if view.family == _FAMILY)
 
     async def balance(self, account_id: str) -> str:
         """Return the balance of an account as HTML."""

@@ -8,7 +8,9 @@ async function reload() {
   const response = await fetch(location.href);
   if (!response.ok) return;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-live]");
-  if (fresh && fresh.innerHTML !== current.innerHTML) current.replaceWith(fresh);
+  // The chat page has a composer instead as soon as there is a model.
+  if (!fresh) location.reload();
+  else if (fresh.innerHTML !== current.innerHTML) current.replaceWith(fresh);
 }
 
 if (document.querySelector("[data-live]")) setInterval(() => reload().catch(() => {}), EVERY);
