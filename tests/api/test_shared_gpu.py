@@ -69,7 +69,7 @@ async def sharing(
         look_at(monkeypatch, ollama=ollama.port)
         models = app_catalog.models_document()
         async with running_app(folder, models, comfyui_url=comfy.url, **changes) as app:
-            await app.product.gateway_runtime.looked()
+            await app.product.gateway_runtime.wait_refreshed()
             async with asyncio.timeout(60):
                 while not app.product.availability("comfyui-image").ready:
                     await app.product.availability.refresh()
@@ -218,7 +218,7 @@ async def test_a_single_model_server_is_not_asked(tmp_path: Path, monkeypatch: p
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
         async with running_app(tmp_path) as app:
-            await app.product.gateway_runtime.looked()
+            await app.product.gateway_runtime.wait_refreshed()
             assert any(server.ready for server in app.product.gateway_runtime.model_servers())
             before = ollama.count("/api/ps")
             await app.product.gpu.refresh()

@@ -267,8 +267,8 @@ def _rates_shown(rates: TokenRates | None) -> tuple[Mapping[str, str], Source, s
     if rates is None:
         return {}, "bundled", "no price: calls are refused"
     amounts = {field: getattr(rates, name) for field, name in _RATE_FIELDS.items()}
-    shown = {field: money.format_usd(micros) for field, micros in amounts.items() if micros}
-    return shown, "bundled", "" if shown else "free"
+    rates_usd = {field: money.format_usd(micros) for field, micros in amounts.items() if micros}
+    return rates_usd, "bundled", "" if rates_usd else "free"
 
 
 def _sentence(error: BaseException) -> str:

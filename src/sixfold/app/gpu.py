@@ -55,7 +55,7 @@ class ServerSource(Protocol):
         """Return every server, including those that are absent."""
         ...
 
-    async def looked(self) -> None:
+    async def wait_refreshed(self) -> None:
         """Wait until the first refresh is done."""
         ...
 
@@ -155,7 +155,7 @@ class GpuSharing:
     async def run(self) -> None:
         """Look for programs periodically, until canceled."""
         if self.servers is not None:
-            await self.servers.looked()
+            await self.servers.wait_refreshed()
         while self._gpus:
             await self.refresh()
             await asyncio.sleep(_REFRESH_SECONDS)

@@ -97,10 +97,10 @@ class ProviderKeys:
     async def adopt(self, rows: Iterable[ConfigEntry]) -> None:
         """Take over the keys that another server or `sixfold provider` has set or removed."""
         documents = {row.name: row.value for row in rows if row.section == entries.KEYS}
-        taken = await asyncio.to_thread(
+        changes = await asyncio.to_thread(
             lambda: [self._stored.adopt(name, document) for name, document in documents.items()]
         )
-        if any(taken):
+        if any(changes):
             await self._changed()
 
     def _editable(self, provider: str) -> ProviderSpec:
@@ -177,9 +177,9 @@ def _missing(spec: ProviderSpec, settings: Settings) -> tuple[str, ...]:
 
 def _models_by_setting(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
     """Return the models that engines enabled by a setting serve, by the setting's name."""
-    found: dict[str, dict[str, None]] = {}
+    names: dict[str, dict[str, None]] = {}
     for model in catalog.models():
         for engine in model.engines:
             if engine.setting:
-                found.setdefault(engine.setting, {})[model.name] = None
-    return {setting: tuple(names) for setting, names in found.items()}
+                names.setdefault(engine.setting, {})[model.name] = None
+    return {setting: tuple(served) for setting, served in names.items()}

@@ -108,13 +108,13 @@ class ServerServices:
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
         """Download a provider's URL to `target` through the address guard; return its content type."""
         try:
-            got = await self._clients.fetcher.fetch_bytes(
+            fetched = await self._clients.fetcher.fetch_bytes(
                 url, max_bytes=max_bytes, timeout_seconds=_DOWNLOAD_SECONDS
             )
         except errors.SixfoldError as error:
             raise EngineError(f"The provider's result could not be fetched: {error.message}") from error
-        await asyncio.to_thread(target.write_bytes, got.data)
-        return got.content_type
+        await asyncio.to_thread(target.write_bytes, fetched.data)
+        return fetched.content_type
 
 
 @dataclass(slots=True, eq=False)

@@ -210,7 +210,7 @@ class FileStore:
 
     def _put(self, parts: tuple[str, ...], data: bytes) -> ObjectInfo:
         self._prepare()
-        with self._folder((_NEW,)) as new, self._made(parts[:-1]) as folder:
+        with self._folder((_NEW,)) as new, self._ensured_folder(parts[:-1]) as folder:
             name = uuid.uuid4().hex
             descriptor = os.open(name, _CREATE, 0o600, dir_fd=new)
             try:
@@ -233,7 +233,7 @@ class FileStore:
 
     def _put_file(self, parts: tuple[str, ...], path: Path) -> ObjectInfo:
         self._prepare()
-        with self._folder((_NEW,)) as new, self._made(parts[:-1]) as folder:
+        with self._folder((_NEW,)) as new, self._ensured_folder(parts[:-1]) as folder:
             name = uuid.uuid4().hex
             moved = self._bring(path, name, new)
             try:
@@ -322,7 +322,7 @@ class FileStore:
         self._prepared = True
 
     @contextlib.contextmanager
-    def _made(self, parts: tuple[str, ...]) -> Generator[int]:
+    def _ensured_folder(self, parts: tuple[str, ...]) -> Generator[int]:
         """Open a folder, which is created and synced if it is missing."""
         with contextlib.ExitStack() as stack:
             try:

@@ -60,10 +60,10 @@ class PredictionRoutes:
         async def accepted(idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, raw)
             run_request = schemas.run_request(body, request.scope["path_params"].get("model_id"))
-            order = await run_requests.order(
+            prediction_request = await run_requests.prediction_request(
                 self._services, request, principal, run_request, idempotency_id=idempotency_id
             )
-            return await work(await self._services.predictions.submit(order), run_request)
+            return await work(await self._services.predictions.submit(prediction_request), run_request)
 
         return await self._services.idempotency.run(request, idempotent, accepted)
 
@@ -72,7 +72,7 @@ class PredictionRoutes:
             prediction = await self._services.predictions.wait(prediction, run_request.wait_seconds)
         return await self._answer(prediction, 200 if prediction.is_terminal else 202)
 
-    async def _join(self, prediction: Prediction, _wanted: schemas.RunRequest) -> Response:
+    async def _join(self, prediction: Prediction, _run_request: schemas.RunRequest) -> Response:
         position = await self._serializer.position(prediction)
         return responses.json(schemas.joined(prediction, position or 0), 202)
 

@@ -50,7 +50,7 @@ def quote(services: WebServices, options: RunOptions, run: RunRequest) -> PriceQ
     return services.predictions.quote(options.model, run.inputs, hardware=options.hardware, stored=stored)
 
 
-async def order(
+async def prediction_request(
     services: WebServices,
     request: Request,
     principal: Principal,

@@ -93,7 +93,7 @@ class ImageKitRoutes:
         inputs = schemas.picture(request, self._services.catalog[PICTURE])
         inputs["format"] = _format(request)
         request_spec = _ImageKitRequest(principal, PICTURE, inputs, requests.request_id(request))
-        return await self._bytes(await self._made("query", request_spec))
+        return await self._bytes(await self._predict("query", request_spec))
 
     def uploader(self, model: str) -> Handler:
         """Return the handler that stores a model's image at the caller's path."""
@@ -107,7 +107,7 @@ class ImageKitRoutes:
             request_spec = _ImageKitRequest(
                 principal, model, inputs, requests.request_id(request), upload_path=key
             )
-            prediction = await self._made("query", request_spec)
+            prediction = await self._predict("query", request_spec)
             save_path = request.query_params["save_path"]
             size = await self._put(prediction, key)
             url = await self._url(request, principal, save_path)
@@ -133,14 +133,14 @@ class ImageKitRoutes:
             request_spec = _ImageKitRequest(
                 principal, STYLE, inputs, requests.request_id(request), idempotency_id
             )
-            prediction = await self._made("body", request_spec)
-            return await self._bytes(prediction) if wants_bytes else self._told(prediction)
+            prediction = await self._predict("body", request_spec)
+            return await self._bytes(prediction) if wants_bytes else self._styled(prediction)
 
         return await self._services.idempotency.run(request, idempotent, work)
 
-    async def _made(self, part: dialect.Part, request_spec: _ImageKitRequest) -> Prediction:
+    async def _predict(self, part: dialect.Part, request_spec: _ImageKitRequest) -> Prediction:
         """Return the finished prediction, or cancel it on a timeout; raise the error of a failed one."""
-        order = PredictionRequest(
+        prediction_request = PredictionRequest(
             principal=request_spec.principal,
             model=request_spec.model,
             inputs=request_spec.inputs,
@@ -152,7 +152,7 @@ class ImageKitRoutes:
         )
         service = self._services.predictions
         try:
-            prediction = await service.submit(order)
+            prediction = await service.submit(prediction_request)
         except errors.InvalidInput as error:
             raise dialect.of_inputs(part, error) from error
         prediction = await service.wait(prediction, self._services.settings.inline_seconds, patient=True)
@@ -183,7 +183,7 @@ class ImageKitRoutes:
             await self._services.predictions.refund(prediction, "the file could not be read back")
             raise errors.StoreFailed from error
 
-    def _told(self, prediction: Prediction) -> Response:
+    def _styled(self, prediction: Prediction) -> Response:
         file = _file(prediction)
         body: StyledImageSchema = {
             "image_url": self._services.media_url(file),

@@ -57,7 +57,7 @@ class MediaRoutes:
         if fields.is_form:
             inputs = bodies.from_text(self._services.catalog[endpoint.model].inputs, inputs)
         mode = _mode(inputs.pop("response_mode", None))
-        order = PredictionRequest(
+        prediction_request = PredictionRequest(
             principal=principal,
             model=endpoint.model,
             inputs=inputs,
@@ -66,7 +66,7 @@ class MediaRoutes:
             idempotency_id=idempotency_id,
             job=True,
         )
-        prediction = await self._services.predictions.submit(order)
+        prediction = await self._services.predictions.submit(prediction_request)
         if mode != POLLING and not endpoint.queued:
             seconds = self._services.settings.inline_seconds
             prediction = await self._services.predictions.wait(prediction, seconds)

@@ -62,7 +62,7 @@ class WorkflowRunRoutes:
         await service.prepare(model, inputs, charged=True)
         # Price the run before any file is downloaded.
         quote = service.quote(model, inputs)
-        order = PredictionRequest(
+        prediction_request = PredictionRequest(
             principal=principal,
             model=space.model,
             inputs=inputs,
@@ -72,7 +72,7 @@ class WorkflowRunRoutes:
             webhook=webhook,
             sources=await self._sources(principal.tenant, space, quote.values),
         )
-        prediction = await service.submit(order)
+        prediction = await service.submit(prediction_request)
         if wait:
             prediction = await service.wait(prediction, wait)
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}

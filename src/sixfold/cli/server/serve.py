@@ -329,7 +329,7 @@ async def _show(
     lock.write_url(product.settings.base_url)
     paint = TerminalStyle()
     banner.start(paint, product.settings, welcome, price=_image_price(product))
-    await product.gateway_runtime.looked()
+    await product.gateway_runtime.wait_refreshed()
     banner.print_found(paint, await product.resources.resources(), container=hosts.in_container())
 
 

@@ -151,7 +151,7 @@ class GatewayRuntime:
         """Refresh the model servers now."""
         await self._servers.refresh()
 
-    async def looked(self) -> None:
+    async def wait_refreshed(self) -> None:
         """Wait until the first refresh is done."""
         await self._servers.refreshed.wait()
 

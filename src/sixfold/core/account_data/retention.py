@@ -261,8 +261,8 @@ class Retention:
         removed = 0
         remaining = list(record_ids)
         while remaining:
-            lines, taken = await self._read_lines(records, remaining)
-            chosen, remaining = remaining[:taken], remaining[taken:]
+            lines, count = await self._read_lines(records, remaining)
+            chosen, remaining = remaining[:count], remaining[count:]
             until = await self._database.read(now())
             delete = records.delete_unchanged(chosen, lines)
             plan = SegmentPlan(kind, lines, chosen[0], chosen[-1], until, delete)
@@ -276,12 +276,12 @@ class Retention:
     ) -> tuple[list[SegmentLine], int]:
         """Return the lines of the first records, of a limited size, and the number of these records."""
         # Lines in the order in which `delete_unchanged` reads them again.
-        taken, size = 0, 0
-        while taken < len(record_ids) and size < _SEGMENT_BYTES:
-            part = await self._database.read(records.lines(record_ids[taken : taken + _READ]))
+        count, size = 0, 0
+        while count < len(record_ids) and size < _SEGMENT_BYTES:
+            part = await self._database.read(records.lines(record_ids[count : count + _READ]))
             size += sum(map(_size, part))
-            taken = min(taken + _READ, len(record_ids))
-        return await self._database.read(records.lines(record_ids[:taken])), taken
+            count = min(count + _READ, len(record_ids))
+        return await self._database.read(records.lines(record_ids[:count])), count
 
 
 class _Batch:

@@ -301,8 +301,8 @@ def tags(body: str) -> tuple[str, ...]:
     """Return the tags that a body contains as `#tag`, each once, except in code and comments."""
     if "#" not in body or TAG.search(body) is None:
         return ()
-    found = dict.fromkeys(match[1] for match in TAG.finditer(without_comments(without_code(body))))
-    return tuple(itertools.islice(found, limits.TAGS))
+    names = dict.fromkeys(match[1] for match in TAG.finditer(without_comments(without_code(body))))
+    return tuple(itertools.islice(names, limits.TAGS))
 
 
 def toggle_task(line: str) -> str | None:

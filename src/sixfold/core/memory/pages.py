@@ -222,8 +222,7 @@ def reindex(page: MemoryPage) -> Transaction[None]:
 
 def retag(page: MemoryPage) -> Transaction[None]:
     """Write the tags of a page as rows, after their rules have changed."""
-    found = [name for name in tags_of(page) if name not in page.tags]
-    if found:
+    if any(name not in page.tags for name in tags_of(page)):
         yield Query("page_tags_clear", {"ids": encode([page.id])})
         rows = encode([{"id": page.id, "name": name} for name in tags_of(page)])
         yield Query("page_tags_put", {"account_id": page.account_id, "rows": rows})

@@ -98,8 +98,8 @@ class _Pages:
 
     def children(self, parent: str) -> list[str]:
         """Return the pages that are one link further away, those with typed links first."""
-        found = [slug for slug, other in self.parents.items() if other == parent]
-        return sorted(found, key=lambda slug: (not self.label(parent, slug), self.titles[slug], slug))
+        pages = [slug for slug, other in self.parents.items() if other == parent]
+        return sorted(pages, key=lambda slug: (not self.label(parent, slug), self.titles[slug], slug))
 
     def label(self, one: str, other: str) -> str:
         """Return the types of the links between two pages, without the plain one."""
@@ -112,8 +112,8 @@ def draw(walk: GraphWalk) -> PageGraph | None:
     """Return the drawings of a walk; None if the page has no neighbours."""
     if len(walk.nodes) < 2:
         return None
-    found = _read(walk)
-    wide, narrow = _layered(found), _tree(found)
+    pages = _read(walk)
+    wide, narrow = _layered(pages), _tree(pages)
     is_cut = walk.cut or len(wide.boxes) < len(walk.nodes)
     return PageGraph((wide, narrow), is_cut)
 
@@ -142,9 +142,9 @@ def _read(walk: GraphWalk) -> _Pages:
 # -- the layout in columns -----------------------------------------------------------------------
 
 
-def _layered(found: _Pages) -> GraphDrawing:
+def _layered(pages: _Pages) -> GraphDrawing:
     """Return columns of boxes: two of linking pages, the page, and two of linked pages."""
-    columns = _columns(found)
+    columns = _columns(pages)
     numbers = sorted(columns)
     height = max(len(column) for column in columns.values()) * _STEP + 2 * _MARGIN
     boxes: dict[str, GraphBox] = {}
@@ -152,39 +152,39 @@ def _layered(found: _Pages) -> GraphDrawing:
         top = (height - len(columns[number]) * _STEP) / 2 + _STEP / 2
         for row, slug in enumerate(columns[number]):
             x = _MARGIN + place * (_BOX_WIDTH + _GAP)
-            boxes[slug] = _box(found, slug, (x, top + row * _STEP), _BOX_WIDTH, _LABEL_UNITS)
+            boxes[slug] = _box(pages, slug, (x, top + row * _STEP), _BOX_WIDTH, _LABEL_UNITS)
     sides = {slug: number for number, column in columns.items() for slug in column}
     curves = tuple(
-        _curve(found, (boxes[one], boxes[other]), (sides[one], sides[other]))
-        for one, other in found.edges
+        _curve(pages, (boxes[one], boxes[other]), (sides[one], sides[other]))
+        for one, other in pages.edges
         if one in boxes and other in boxes
     )
     width = len(numbers) * (_BOX_WIDTH + _GAP) - _GAP + 2 * _MARGIN
     return GraphDrawing("wide", width, height, tuple(boxes.values()), curves)
 
 
-def _columns(found: _Pages) -> dict[int, list[str]]:
-    center = found.center
+def _columns(pages: _Pages) -> dict[int, list[str]]:
+    center = pages.center
     columns: dict[int, list[str]] = {0: [center]}
-    for slug in found.children(center):
-        edge = found.edges[_pair(center, slug)]
+    for slug in pages.children(center):
+        edge = pages.edges[_pair(center, slug)]
         leads_to = edge.forth if center < slug else edge.back
         near, far = (1, 2) if leads_to else (-1, -2)
         column = columns.setdefault(near, [])
         if len(column) == _MAX_IN_COLUMN:
             continue
         column.append(slug)
-        columns.setdefault(far, []).extend(found.children(slug))
+        columns.setdefault(far, []).extend(pages.children(slug))
     return {number: column[:_MAX_IN_COLUMN] for number, column in columns.items() if column}
 
 
-def _box(found: _Pages, slug: str, at: tuple[float, float], width: float, units: int) -> GraphBox:
-    title = found.titles[slug]
-    return GraphBox(at[0], at[1], width, _cut(title, units), slug, title, found.distances[slug])
+def _box(pages: _Pages, slug: str, at: tuple[float, float], width: float, units: int) -> GraphBox:
+    title = pages.titles[slug]
+    return GraphBox(at[0], at[1], width, _cut(title, units), slug, title, pages.distances[slug])
 
 
-def _curve(found: _Pages, ends: tuple[GraphBox, GraphBox], sides: tuple[int, int]) -> GraphCurve:
-    edge = found.edges[ends[0].slug, ends[1].slug]
+def _curve(pages: _Pages, ends: tuple[GraphBox, GraphBox], sides: tuple[int, int]) -> GraphCurve:
+    edge = pages.edges[ends[0].slug, ends[1].slug]
     starts, stops = edge.back, edge.forth
     left, right = ends
     if sides[0] > sides[1]:
@@ -198,9 +198,9 @@ def _curve(found: _Pages, ends: tuple[GraphBox, GraphBox], sides: tuple[int, int
     start, end = left.x + left.width, right.x
     bend = min(_GAP, end - start) * 0.55
     path = f"M{start:g} {left.y:g}C{start + bend:g} {left.y:g} {end - bend:g} {right.y:g} {end:g} {right.y:g}"
-    if not found.connects(left.slug, right.slug):
+    if not pages.connects(left.slug, right.slug):
         return GraphCurve(path, starts, stops, is_cross=True)
-    label = _cut(found.label(left.slug, right.slug), _TYPE_UNITS)
+    label = _cut(pages.label(left.slug, right.slug), _TYPE_UNITS)
     if right.distance > left.distance:
         return GraphCurve(path, starts, stops, label, right.x - 9, right.y - 5, "end")
     return GraphCurve(path, starts, stops, label, left.x + left.width + 9, left.y - 5)
@@ -209,44 +209,44 @@ def _curve(found: _Pages, ends: tuple[GraphBox, GraphBox], sides: tuple[int, int
 # -- the layout as a tree ------------------------------------------------------------------------
 
 
-def _tree(found: _Pages) -> GraphDrawing:
-    rows = _rows(found)
+def _tree(pages: _Pages) -> GraphDrawing:
+    rows = _rows(pages)
     boxes = {
         slug: _box(
-            found,
+            pages,
             slug,
-            (_MARGIN + found.distances[slug] * _INDENT, _MARGIN + _ROW * (row + 0.5)),
+            (_MARGIN + pages.distances[slug] * _INDENT, _MARGIN + _ROW * (row + 0.5)),
             0,
-            _TREE_UNITS - 3 * found.distances[slug] - _units(_kind(found, slug)),
+            _TREE_UNITS - 3 * pages.distances[slug] - _units(_kind(pages, slug)),
         )
         for row, slug in enumerate(rows)
     }
     curves: list[GraphCurve] = []
     for slug, box in boxes.items():
-        parent = boxes.get(found.parents.get(slug, ""))
+        parent = boxes.get(pages.parents.get(slug, ""))
         if parent is None:
             continue
-        edge = found.edges[_pair(parent.slug, slug)]
+        edge = pages.edges[_pair(parent.slug, slug)]
         leads, returns = (edge.forth, edge.back) if parent.slug < slug else (edge.back, edge.forth)
         x, y = parent.x + 4, parent.y + 6
         path = f"M{x:g} {y:g}V{box.y - 8:g}Q{x:g} {box.y:g} {x + 8:g} {box.y:g}H{box.x - 3:g}"
-        curves.append(GraphCurve(path, returns, leads, _kind(found, slug), box.x + 14, box.y + 4))
+        curves.append(GraphCurve(path, returns, leads, _kind(pages, slug), box.x + 14, box.y + 4))
     height = len(rows) * _ROW + 2 * _MARGIN
     return GraphDrawing("narrow", _TREE_WIDTH, height, tuple(boxes.values()), tuple(curves))
 
 
-def _kind(found: _Pages, slug: str) -> str:
-    parent = found.parents.get(slug)
-    return "" if parent is None else _cut(found.label(parent, slug), _TYPE_UNITS)
+def _kind(pages: _Pages, slug: str) -> str:
+    parent = pages.parents.get(slug)
+    return "" if parent is None else _cut(pages.label(parent, slug), _TYPE_UNITS)
 
 
-def _rows(found: _Pages) -> list[str]:
+def _rows(pages: _Pages) -> list[str]:
     """Return the page, and each neighbour followed by its own; all neighbours come before the limit."""
-    near = found.children(found.center)[: _MAX_ROWS - 1]
+    near = pages.children(pages.center)[: _MAX_ROWS - 1]
     left = _MAX_ROWS - 1 - len(near)
-    rows = [found.center]
+    rows = [pages.center]
     for slug in near:
-        further = found.children(slug)[:left]
+        further = pages.children(slug)[:left]
         left -= len(further)
         rows += [slug, *further]
     return rows

@@ -87,7 +87,7 @@ class FalRoutes:
                 webhook=hosting.webhook(webhook, ("completed",)),
             )
             try:
-                order = await run_requests.order(
+                prediction_request = await run_requests.prediction_request(
                     self._services,
                     request,
                     principal,
@@ -95,7 +95,7 @@ class FalRoutes:
                     face=self._names.face(public),
                     idempotency_id=idempotency_id,
                 )
-                prediction = await self._services.predictions.submit(order)
+                prediction = await self._services.predictions.submit(prediction_request)
             except errors.InvalidInput as error:
                 raise error if public is None else public.client_error(error) from error
             return await answer(prediction, public)

@@ -74,10 +74,10 @@ class ReplicateRoutes:
             run = replace(run, inputs=public.translate(run.inputs))
         face = self._models.names.face(public)
         try:
-            order = await run_requests.order(
+            prediction_request = await run_requests.prediction_request(
                 self._services, request, principal, run, face=face, idempotency_id=idempotency_id
             )
-            return await self._services.predictions.submit(order)
+            return await self._services.predictions.submit(prediction_request)
         except errors.InvalidInput as error:
             raise error if public is None else public.client_error(error) from error
 

@@ -64,7 +64,7 @@ class ComfyQueue:
         charged = not principal.keyless
         estimate = await self._workshop.estimate_cost(verdict, principal.tenant.model_owner, charged=charged)
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
-        order = PredictionRequest(
+        prediction_request = PredictionRequest(
             principal=principal,
             model=workflows.PROMPT,
             internal=True,
@@ -83,7 +83,7 @@ class ComfyQueue:
                 "targets": targets,
             },
         )
-        prediction = await self._predictions.submit(order)
+        prediction = await self._predictions.submit(prediction_request)
         response: JsonObject = {
             "prompt_id": _prompt_id(prediction),
             "number": prediction.task.inputs["number"],

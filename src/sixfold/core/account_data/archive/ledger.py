@@ -94,8 +94,8 @@ def _charges(ids: Sequence[str]) -> Transaction[Sequence[Row]]:
 
 def _balances(rows: Sequence[Row]) -> Transaction[Balances]:
     accounts = sorted({row[side] for row in rows for side in ("debit", "credit")})
-    found = yield from many("closing_balances", ids=json.dumps(accounts))
-    return {row["account_id"]: (int(row["balance"]), int(row["entries"])) for row in found}
+    balances = yield from many("closing_balances", ids=json.dumps(accounts))
+    return {row["account_id"]: (int(row["balance"]), int(row["entries"])) for row in balances}
 
 
 def _delete(ids: Sequence[str], rows: Sequence[Mapping[str, Any]], balances: Balances) -> Transaction[bool]:

@@ -164,7 +164,7 @@ def undo(writer: PageWriter, batch_id: str) -> Transaction[UndoneBatch]:
             outcome = yield from _undo_page(writer, pages.of(current), page)
             outcomes[outcome].append(str(current["slug"]))
     yield from batches.mark_undone(batch_id)
-    return UndoneBatch(**{name: tuple(sorted(found)) for name, found in outcomes.items()})
+    return UndoneBatch(**{name: tuple(sorted(slugs)) for name, slugs in outcomes.items()})
 
 
 def _undo_page(writer: PageWriter, current: MemoryPage, page: BatchPage) -> Transaction[str]:

@@ -85,9 +85,9 @@ def embedded(body: str, slug: str) -> frozenset[str]:
         return frozenset()
     text = markdown.without_code(body)
     references = (markdown.parse_reference(match[1]) for match in _WIKI.finditer(text))
-    found = [each.target for each in references if each is not None]
-    found += filter(None, (target(match[1], slug) for match in _IMAGE.finditer(text)))
-    return frozenset(list(dict.fromkeys(found))[:_MAX_EMBEDDED])
+    targets = [each.target for each in references if each is not None]
+    targets += filter(None, (target(match[1], slug) for match in _IMAGE.finditer(text)))
+    return frozenset(list(dict.fromkeys(targets))[:_MAX_EMBEDDED])
 
 
 def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dict[str, PageFile]]:
@@ -96,14 +96,16 @@ def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dic
     resolved = yield from links.targets(caller.account_id, [(name, folder) for name in names])
     if not resolved:
         return {}
-    found = yield from of_pages(caller.account_id, sorted({target.id for target in resolved.values()}))
-    rows = yield Query("pages_titled", {"account_id": caller.account_id, "ids": pages.encode(list(found))})
-    seen = {
-        row["id"]: PageFile(row["slug"], row["title"], found[row["id"]][1])
+    file_rows = yield from of_pages(caller.account_id, sorted({target.id for target in resolved.values()}))
+    rows = yield Query(
+        "pages_titled", {"account_id": caller.account_id, "ids": pages.encode(list(file_rows))}
+    )
+    visible = {
+        row["id"]: PageFile(row["slug"], row["title"], file_rows[row["id"]][1])
         for row in rows
         if caller.sees(tuple(pages.names_of(row["collections"])))
     }
-    return {name: seen[page.id] for (name, _), page in resolved.items() if page.id in seen}
+    return {name: visible[page.id] for (name, _), page in resolved.items() if page.id in visible}
 
 
 def of_pages(account_id: str, ids: Sequence[str]) -> Transaction[dict[str, tuple[str, str]]]:
@@ -134,10 +136,10 @@ def put(caller: Caller, slug: str, file: AccountFile) -> Transaction[None]:
 def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
     """Return the file of a page that the caller sees; raise `NotFound`."""
     located = yield from pages.find(caller, slug)
-    found = yield from of_pages(caller.account_id, [located.page.id])
-    if not found:
+    file_rows = yield from of_pages(caller.account_id, [located.page.id])
+    if not file_rows:
         raise errors.NotFound(f"Page {slug} has no file")
-    return (yield from files.find(tenant(caller), found[located.page.id][0], with_memory=True))
+    return (yield from files.find(tenant(caller), file_rows[located.page.id][0], with_memory=True))
 
 
 def tenant(caller: Caller) -> Tenant:

@@ -363,12 +363,12 @@ def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]
 
 def _beginning(view: IndexView, text: str) -> dict[str, Sequence[str]]:
     """Return for each word the indexed words that begin with it, for a query without any known word."""
-    found: dict[str, Sequence[str]] = {}
+    extensions: dict[str, Sequence[str]] = {}
     for word, form in list(tokens.written(text).items())[:_MOST_GUESSED]:
         if len(form) >= _MIN_PREFIX and form[0].isalpha():
             longer = [other for other in view.containing(form, _MOST_WORDS) if other.startswith(form)]
-            found[word] = [form] if view.rarity(form) else longer[:_CANDIDATES]
-    return {word: near for word, near in found.items() if near}
+            extensions[word] = [form] if view.rarity(form) else longer[:_CANDIDATES]
+    return {word: near for word, near in extensions.items() if near}
 
 
 def _guessed(
