@@ -11,6 +11,8 @@ from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.operation import actions, customers
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.errors import TooManyRequests
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer
 from tests.api.test_memory_attachments import imported, vault
 from tests.api.test_organizations import key_of, member
@@ -124,6 +126,21 @@ async def test_an_address_of_a_model_server_keeps_no_secret(app: AppFixture) -> 
     log = await app.product.database.read(actions.page(50, None))
     assert "hunter2" not in str(log)
     assert "canary" not in str(log)
+
+
+async def test_one_account_does_not_take_all_recordings(app: AppFixture) -> None:
+    async def started(key: str, account_id: str) -> str:
+        path = "/api/containers/motion-model/sessions"
+        session_id = (await app.client.post(path, json={}, headers=bearer(key))).json()["session_id"]
+        await app.product.sessions.start_recording(session_id, Tenant(account_id))
+        return session_id
+
+    other = await app.product.database.read(accounts.by_email("ben@example.com"))
+    for _ in range(2):
+        await started(app.key, app.account.id)
+    with pytest.raises(TooManyRequests, match="An account records 2 sessions at most"):
+        await started(app.key, app.account.id)
+    await started(app.other, other.id)
 
 
 async def test_connecting_a_comfyui_needs_a_fresh_sign_in(

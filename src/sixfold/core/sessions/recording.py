@@ -11,6 +11,8 @@ MAX_SECONDS: Final = 120
 MAX_BYTES: Final = 64 * 2**20
 # Of one server, with those of ended sessions that were not taken yet.
 MAX_RECORDINGS: Final = 8
+# Of one account among these, so that others can record, too.
+MAX_ACCOUNT_RECORDINGS: Final = 2
 
 
 @dataclass(slots=True)
@@ -18,6 +20,7 @@ class SessionRecording:
     """The recorded pieces of a session: their times in milliseconds, formats and bytes."""
 
     prompt: str
+    account_id: str = ""
     pieces: list[tuple[int, str, bytes]] = field(default_factory=list[tuple[int, str, bytes]])
     size: int = 0
 

@@ -24,7 +24,7 @@ from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import DRAINED, NORMAL, REVOKED
 from sixfold.core.sessions.handover import Checkpoint
-from sixfold.core.sessions.recording import MAX_RECORDINGS, SessionRecording
+from sixfold.core.sessions.recording import MAX_ACCOUNT_RECORDINGS, MAX_RECORDINGS, SessionRecording
 from sixfold.core.sessions.repository import OpenedSession, SessionDraft, SessionLease, SessionRecord
 from sixfold.core.sessions.runner import SessionEnding, SessionHooks, SessionRunner
 from sixfold.core.sessions.states import SessionEvent
@@ -200,19 +200,26 @@ class SessionService:
     async def start_recording(self, session_id: str, tenant: Tenant) -> None:
         """Begin to record a session that runs on this server.
 
-        Raises `NotFound` and `Conflict`, and `TooManyRequests` if the server has too many recordings.
+        Raises `NotFound` and `Conflict`, and `TooManyRequests` if the server or the account has too many
+        recordings.
         """
         await self.find(session_id, tenant)
         running = self._running.get(session_id)
         if running is None:
             raise errors.Conflict("The session does not run on this server")
         if running.recording is None:
-            recordings = [each for each in self._running.values() if each.recording is not None]
+            recordings = [each.recording for each in self._running.values() if each.recording is not None]
+            own = [each for each in recordings if each.account_id == tenant.account_id]
+            if len(own) >= MAX_ACCOUNT_RECORDINGS:
+                raise errors.TooManyRequests(
+                    f"An account records {MAX_ACCOUNT_RECORDINGS} sessions at most: end a recording first",
+                    retry_after=30,
+                )
             if len(recordings) >= MAX_RECORDINGS:
                 raise errors.TooManyRequests(
                     f"This server records {MAX_RECORDINGS} sessions at most: try again later", retry_after=30
                 )
-            running.recording = SessionRecording(running.prompt)
+            running.recording = SessionRecording(running.prompt, tenant.account_id)
 
     async def take_recording(self, session_id: str, tenant: Tenant) -> SessionRecording:
         """End the recording of a session and return it; raises `NotFound` and `Conflict`."""
@@ -283,10 +290,17 @@ class SessionService:
         finally:
             remove()
             if running.recording is not None:
-                self._recordings[running.session.id] = running.recording
-                for oldest in list(self._recordings)[:-MAX_RECORDINGS]:
-                    del self._recordings[oldest]
+                self._keep(running.session.id, running.recording)
             del self._running[running.session.id], self._tasks[running.session.id]
+
+    def _keep(self, session_id: str, recording: SessionRecording) -> None:
+        """Keep the recording of an ended session until it is taken; the oldest of too many are dropped."""
+        self._recordings[session_id] = recording
+        own = [name for name, each in self._recordings.items() if each.account_id == recording.account_id]
+        for oldest in own[:-MAX_ACCOUNT_RECORDINGS]:
+            del self._recordings[oldest]
+        for oldest in list(self._recordings)[:-MAX_RECORDINGS]:
+            del self._recordings[oldest]
 
     def _end_with_credential(self, running: SessionRunner) -> Callable[[], None]:
         credential = running.session.credential
