@@ -16,7 +16,7 @@ export interface PlatformSchemas {
   "ConfigurationEntry": { "name": string; "value": unknown };
   "Confirmation": { "confirm": string };
   "ContentLogging": { "days": number; "enabled": boolean };
-  "CreatedShare": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "title": string; "url": string; "views": number };
+  "CreatedShare": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "team_id": string; "title": string; "url": string; "views": number; "with": string };
   "CreditRequest": { "amount_usd": string | number; "reason": string };
   "Customer": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "plan": string; "suspended_at": string | null; "used_at"?: string | null };
   "CustomerChanges": { "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
@@ -55,7 +55,6 @@ export interface PlatformSchemas {
   "NewInvitation": { "created_at": string; "email": string; "expires_at": string; "id": string; "invited_by": string; "role": "admin" | "member" | "owner"; "team": string | null; "team_id": string | null; "token": string; "url": string };
   "NewOrganization": { "name": string };
   "NewOrganizationKey": { "api_key": string; "id": string };
-  "NewShare": { "expires_in"?: number | null; "id": string; "include_inputs"?: boolean; "kind": "chat" | "page" | "run" | "workflow"; "public"?: boolean };
   "OperatorAction": { "action": string; "actor": string; "after": string | null; "before": string | null; "created_at": string | null; "id": string; "target": string };
   "OperatorActions": { "actions": Array<PlatformSchemas["OperatorAction"]>; "next_cursor": string | null };
   "OperatorConfiguration": { "aliases": Array<PlatformSchemas["Alias"]>; "prices": Array<PlatformSchemas["MediaPrice"]>; "servers": Array<PlatformSchemas["ModelServer"]>; "token_prices": Array<PlatformSchemas["TokenPrice"]> };
@@ -75,11 +74,14 @@ export interface PlatformSchemas {
   "ProviderKey": { "key": string };
   "Providers": { "providers": Array<PlatformSchemas["Provider"]> };
   "Received": { "received": boolean };
+  "ReceivedShare": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "owner": string; "public": boolean; "team_id": string; "title": string; "url": string; "views": number; "with": string };
+  "ReceivedShares": { "shares": Array<PlatformSchemas["ReceivedShare"]>; "next_cursor": string | null };
   "Resource": { "found": string | null; "how": string; "kind": string; "models": Array<string>; "name": string; "state": "absent" | "found" | "slow"; "unlocks": string; "url": string; "used": boolean };
+  "RestrictedShare": { "expires_in"?: number | null; "id": string; "include_inputs"?: boolean; "kind": "chat" | "page" | "run" | "workflow"; "public"?: boolean; "team_id"?: string; "with"?: string };
   "ServedModel": { "detail": string; "engine": string | null; "full_for": string; "model": string; "quality": "full" | "preview" | null; "title": string; "unlock": string };
   "ServerTest": { "ok": boolean; "models": Array<string>; "problem": string | null };
   "ServerTestRequest": { "value": Record<string, unknown>; "name"?: string };
-  "Share": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "title": string; "views": number };
+  "Share": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "team_id": string; "title": string; "views": number; "with": string };
   "Shares": { "shares": Array<PlatformSchemas["Share"]>; "next_cursor": string | null };
   "Status": { "status": "ok" };
   "Team": { "budget": PlatformSchemas["Budget"]; "created_at": string; "id": string; "members": number; "name": string };
@@ -230,7 +232,8 @@ export interface Operations {
   "GET /media/{name}": { path: { "name": string }; query?: { "w"?: 160 | 320 | 480 | 960 }; response: Response };
   "GET /uploads/{path}": { path: { "path": string }; response: Response };
   "GET /api/shares": { query?: { "limit"?: number; "cursor"?: string }; response: PlatformSchemas["Shares"] };
-  "POST /api/shares": { body: PlatformSchemas["NewShare"]; response: PlatformSchemas["CreatedShare"] };
+  "POST /api/shares": { body: PlatformSchemas["RestrictedShare"]; response: PlatformSchemas["CreatedShare"] };
+  "GET /api/shares/received": { query?: { "limit"?: number; "cursor"?: string }; response: PlatformSchemas["ReceivedShares"] };
   "DELETE /api/shares/{share_id}": { path: { "share_id": string }; response: Response };
   "GET /api/account": { response: PlatformSchemas["Account"] };
   "DELETE /api/account": { body: PlatformSchemas["Confirmation"]; response: PlatformSchemas["ClosedAccount"] };

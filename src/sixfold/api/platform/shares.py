@@ -29,9 +29,19 @@ class NewShareSchema(TypedDict):
     include_inputs: NotRequired[bool]
     public: NotRequired[bool]
     expires_in: NotRequired[int | None]
+    team_id: NotRequired[str]
 
 
-class ShareSchema(TypedDict):
+# `with` is a keyword, so these cannot be classes.
+_GranteeSchema = TypedDict("_GranteeSchema", {"with": str, "team_id": str})
+_NewGranteeSchema = TypedDict("_NewGranteeSchema", {"with": NotRequired[str]})
+
+
+class RestrictedShareSchema(NewShareSchema, _NewGranteeSchema):
+    """A share to create, optionally for one account or team only."""
+
+
+class ShareSchema(_GranteeSchema):
     """A share of an object; `public` allows search engines to list it."""
 
     id: str
@@ -51,6 +61,12 @@ class CreatedShareSchema(ShareSchema):
     url: str
 
 
+class ReceivedShareSchema(CreatedShareSchema):
+    """A share that only the account or its team may open, with its owner."""
+
+    owner: str
+
+
 class ShareRoutes:
     """Handlers of an account's shares."""
 
@@ -65,6 +81,20 @@ class ShareRoutes:
         result = await self._services.database.read(shares.page(principal, limit, cursor))
         rows = [share.record for share in result.shares]
         return responses.json({"shares": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+
+    async def received(self, request: Request) -> Response:
+        """List the shares that only the account or the team of the key may open, newest first."""
+        principal = await self._services.authenticator.bearer(request)
+        limit = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
+        cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
+        found = await self._services.database.read(shares.received(principal, limit, cursor))
+        base = self._services.settings.base_url
+        rows = [
+            {**share.record, "url": f"{base}{shares.path_of(share.id)}", "owner": owner}
+            for share, owner in found[:limit]
+        ]
+        following = found[limit - 1][0].id if len(found) > limit else None
+        return responses.json({"shares": rows, "next_cursor": following}, headers=_NO_STORE)
 
     async def create(self, request: Request) -> Response:
         """Share an object."""
@@ -85,6 +115,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     own, small = ShareRoutes(services), services.settings.json_body_bytes
     return (
         RouteEntry(PATH, {"GET": own.page, "POST": own.create}, small, access=rights.RUN),
+        RouteEntry(f"{PATH}/received", {"GET": own.received}, access=rights.ACCOUNT_READ),
         RouteEntry(f"{PATH}/{{share_id}}", {"DELETE": own.end}, access=rights.RUN),
     )
 
@@ -99,7 +130,17 @@ def operations() -> dict[str, OperationSpec]:
             "Share a run, workflow, chat or page of the memory",
             {201: openapi.response("The share and its link", CreatedShareSchema)},
             (400, 403, 404, 409),
-            NewShareSchema,
+            RestrictedShareSchema,
+        ),
+        f"GET {PATH}/received": OperationSpec(
+            "Shares that only the account or its team may open",
+            {
+                200: openapi.response(
+                    "Newest first", openapi.page("ReceivedShares", shares=ReceivedShareSchema)
+                )
+            },
+            (400, 403),
+            parameters=paging,
         ),
         f"DELETE {PATH}/{{share_id}}": OperationSpec(
             "End a share at once", {204: {"description": "Ended"}}, (404,)

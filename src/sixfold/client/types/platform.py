@@ -125,6 +125,7 @@ class CreatedShare(TypedDict):
     kind: Literal["chat", "page", "run", "workflow"]
     object_id: str
     public: bool
+    team_id: str
     title: str
     url: str
     views: int
@@ -480,16 +481,6 @@ class NewOrganizationKey(TypedDict):
     id: str
 
 
-class NewShare(TypedDict):
-    """A share to create; `expires_in` is in seconds, null for no end."""
-
-    expires_in: NotRequired[int | None]
-    id: str
-    include_inputs: NotRequired[bool]
-    kind: Literal["chat", "page", "run", "workflow"]
-    public: NotRequired[bool]
-
-
 class OperatorAction(TypedDict):
     """An action of an operator; `before` and `after` are null if there was no value."""
 
@@ -623,6 +614,28 @@ class Received(TypedDict):
     received: bool
 
 
+class ReceivedShare(TypedDict):
+    """A share that only the account or its team may open, with its owner."""
+
+    created_at: str
+    expires_at: str | None
+    id: str
+    include_inputs: bool
+    kind: Literal["chat", "page", "run", "workflow"]
+    object_id: str
+    owner: str
+    public: bool
+    team_id: str
+    title: str
+    url: str
+    views: int
+
+
+class ReceivedShares(TypedDict):
+    shares: list[ReceivedShare]
+    next_cursor: str | None
+
+
 class Resource(TypedDict):
     """A resource that engines use, as JSON."""
 
@@ -635,6 +648,17 @@ class Resource(TypedDict):
     unlocks: str
     url: str
     used: bool
+
+
+class RestrictedShare(TypedDict):
+    """A share to create, optionally for one account or team only."""
+
+    expires_in: NotRequired[int | None]
+    id: str
+    include_inputs: NotRequired[bool]
+    kind: Literal["chat", "page", "run", "workflow"]
+    public: NotRequired[bool]
+    team_id: NotRequired[str]
 
 
 class ServedModel(TypedDict):
@@ -670,6 +694,7 @@ class Share(TypedDict):
     kind: Literal["chat", "page", "run", "workflow"]
     object_id: str
     public: bool
+    team_id: str
     title: str
     views: int
 

@@ -12,6 +12,8 @@ from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.organizations import grantees
+from sixfold.core.accounts.organizations.grantees import Grantee
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US, SECOND_US, rfc3339
 from sixfold.core.database import Query, Row, Transaction, Value, now, one
@@ -22,7 +24,9 @@ MIN_SECONDS, MAX_SECONDS = 60, 10 * 365 * DAY_US // SECOND_US
 # Of 32 characters, which are 192 bits.
 _TOKEN_BYTES = 24
 _MAX_TOKEN, _MAX_ID, _MAX_TITLE = 64, 300, 200
-_FIELDS = frozenset({"kind", "id", "include_inputs", "public", "expires_in"})
+_ID_PREFIX = "share_"
+_UNKNOWN = "This link does not exist, or its owner has ended it"
+_FIELDS = grantees.FIELDS | {"kind", "id", "include_inputs", "public", "expires_in"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class ShareDraft:
     has_inputs: bool = False
     is_indexed: bool = False
     seconds: int | None = None
+    grantee: Grantee = grantees.NOBODY
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> ShareDraft:
@@ -59,7 +64,10 @@ class ShareDraft:
             raise errors.InvalidInput.of(
                 "expires_in", f"expires_in must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for no end"
             )
-        return cls(kind, object_id, flags["include_inputs"], flags["public"], seconds)
+        grantee = Grantee.of(fields)
+        if flags["public"] and any(grantee):
+            raise errors.InvalidInput.of("public", "A share with an account or a team cannot be public")
+        return cls(kind, object_id, flags["include_inputs"], flags["public"], seconds, grantee)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,8 @@ class Share:
     views: int
     created_at: int
     expires_at: int | None
+    grantee: str
+    team_id: str
 
     @classmethod
     def of(cls, row: Row) -> Share:
@@ -96,10 +106,17 @@ class Share:
             "title": self.title,
             "include_inputs": self.has_inputs,
             "public": self.is_indexed,
+            "with": self.grantee,
+            "team_id": self.team_id,
             "views": self.views,
             "created_at": rfc3339(self.created_at),
             "expires_at": rfc3339(self.expires_at),
         }
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether only one account or team may open it, after signing in."""
+        return bool(self.grantee or self.team_id)
 
     @property
     def tenant(self) -> Tenant:
@@ -128,6 +145,8 @@ def create(principal: Principal, draft: ShareDraft) -> Transaction[tuple[Share, 
     """
     target = yield from objects.locate(principal, draft.kind, draft.object_id)
     account_id = principal.account_id
+    if any(draft.grantee):
+        yield from grantees.check(account_id, draft.grantee)
     yield Query("shares_expired_delete", {"account_id": account_id})
     usage = yield from one("share_count", account_id=account_id)
     if usage is not None and usage["total"] >= MAX_SHARES:
@@ -146,6 +165,8 @@ def create(principal: Principal, draft: ShareDraft) -> Transaction[tuple[Share, 
         "is_indexed": int(draft.is_indexed),
         "expires_at": None if draft.seconds is None else moment + draft.seconds * SECOND_US,
         "member_id": principal.member_id,
+        "grantee": draft.grantee.name,
+        "team_id": draft.grantee.team_id,
     }
     yield Query("share_insert", values)
     yield from audit_log.note(account_id, "share.create", f"{share_id} {draft.kind} {target.id}")
@@ -182,14 +203,49 @@ def page(
     return SharePage(shares, shares[-1].id if len(rows) > limit else None)
 
 
-def opened(token: str) -> Transaction[Share]:
-    """Return the share of a token; raises `NotFound` for an unknown, ended or expired one."""
+def opened(token: str, viewer: Principal | None = None) -> Transaction[Share]:
+    """Return the share of a token, or of an id that is shared with the viewer.
+
+    Raises `NotFound` for an unknown, ended or expired one and for other viewers, and `Unauthenticated` for a
+    restricted share without a viewer.
+    """
     row = None
+    if token.startswith(_ID_PREFIX) and viewer is not None:
+        return (yield from _received(viewer, token))
     if len(token) <= _MAX_TOKEN:
         row = yield from one("share_by_token", token_hash=_hash(token))
     if row is None:
-        raise errors.NotFound("This link does not exist, or its owner has ended it")
-    return Share.of(row)
+        raise errors.NotFound(_UNKNOWN)
+    share = Share.of(row)
+    if not share.is_restricted or (viewer is not None and viewer.account_id == share.account_id):
+        return share
+    if viewer is None:
+        raise errors.Unauthenticated
+    return (yield from _received(viewer, share.id))
+
+
+def received(
+    principal: Principal, limit: int, cursor: str | None = None, share_id: str = ""
+) -> Transaction[tuple[tuple[Share, str], ...]]:
+    """Return up to `limit` + 1 shares that only the principal or its team may open, with their owners."""
+    rows = yield Query(
+        "shares_received",
+        {
+            "account_id": principal.account_id,
+            "team_id": principal.team_id or "",
+            "id": share_id,
+            "before": pagination.id_before(cursor),
+            "limit": limit + 1,
+        },
+    )
+    return tuple((Share.of(row), str(row["owner"])) for row in rows)
+
+
+def _received(viewer: Principal, share_id: str) -> Transaction[Share]:
+    rows = yield from received(viewer, 1, share_id=share_id)
+    if not rows:
+        raise errors.NotFound(_UNKNOWN)
+    return rows[0][0]
 
 
 def count_view(share: Share) -> Transaction[None]:

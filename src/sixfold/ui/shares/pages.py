@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
@@ -16,6 +18,7 @@ from sixfold.ui.workflows import WorkflowCards
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
 
 _NO_INDEX = "noindex, nofollow"
 _SVG_HEADERS = {
@@ -39,7 +42,10 @@ class SharedPages:
     async def show(self, request: Request) -> Response:
         """Show a shared object, and count the view unless its owner looks at it."""
         session = await self._services.sessions.admitted(request)
-        share, path = await self._share(request)
+        try:
+            share, path = await self._share(request, session)
+        except errors.Unauthenticated:
+            return RedirectResponse(f"/signin?{urlencode({'next': request.url.path})}", 303)
         content = await self._contents.read(share, path)
         if request.method == "GET" and (session is None or session.account.id != share.account_id):
             await self._services.database.write(shares.count_view(share), durable=False)
@@ -63,7 +69,7 @@ class SharedPages:
 
     async def file(self, request: Request) -> Response:
         """Return a file of a shared object."""
-        share, path = await self._share(request)
+        share, path = await self._share(request, await self._services.sessions.admitted(request))
         name = requests.path_value(request, "name")
         content = await self._contents.read(share, path)
         if content.workflow is not None and name == GRAPH:
@@ -78,9 +84,10 @@ class SharedPages:
             raise errors.NotFound("The file was not found")
         return await files.serve(self._services, request, share.account_id, source)
 
-    async def _share(self, request: Request) -> tuple[Share, str]:
+    async def _share(self, request: Request, session: SessionCookie | None) -> tuple[Share, str]:
         token = requests.path_value(request, "token")
-        share = await self._services.database.read(shares.opened(token), snapshot=False)
+        viewer = None if session is None else session.principal
+        share = await self._services.database.read(shares.opened(token, viewer), snapshot=False)
         return share, shares.path_of(token)
 
 

@@ -77,6 +77,7 @@ def remove(account_id: str, team_id: str) -> Transaction[None]:
     yield Query("team_members_leave", removed)
     yield Query("team_invitations_leave", removed)
     yield Query("shared_folders_end_team", {"team_id": team_id})
+    yield Query("shares_end_team", {"team_id": team_id})
     yield Query("team_remove", removed)
     yield from audit_log.note(account_id, "team.remove", team.name)
 

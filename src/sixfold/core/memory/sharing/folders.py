@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, audit_log, rights
+from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.organizations import members, teams
+from sixfold.core.accounts.organizations import grantees
+from sixfold.core.accounts.organizations.grantees import Grantee
 from sixfold.core.accounts.tenants import MemoryAccess
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Query, Row, Transaction, many, one
@@ -21,17 +22,16 @@ Access = Literal["read", "write"]
 ACCESSES: tuple[Access, ...] = ("read", "write")
 MAX_SHARED, MAX_RECEIVED = 200, 1000
 _MAX_FOLDER = limits.TAG_CHARS - len(membership.PREFIX)
-_FIELDS = frozenset({"folder", "with", "team_id", "access"})
+_FIELDS = grantees.FIELDS | {"folder", "access"}
 _MAX_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class FolderShareDraft:
-    """A folder to share with an account (`grantee`: an address or the name of an organization) or a team."""
+    """A folder to share with an account or a team."""
 
     folder: str
-    grantee: str = ""
-    team_id: str = ""
+    grantee: Grantee
     access: Access = "read"
 
     @classmethod
@@ -40,15 +40,14 @@ class FolderShareDraft:
         unknown = sorted(set(fields) - _FIELDS)
         if unknown:
             raise errors.InvalidInput.of(unknown[0], f"A shared folder has no field {unknown[0][:40]!r}")
-        texts = {name: fields.get(name, "") for name in ("folder", "with", "team_id")}
-        for name, value in texts.items():
-            if not isinstance(value, str) or len(value) > _MAX_TEXT:
-                raise errors.InvalidInput.of(name, f"{name} must be a text of at most {_MAX_TEXT} characters")
-        if bool(texts["with"]) == bool(texts["team_id"]):
+        grantee, written = Grantee.of(fields), fields.get("folder")
+        if not any(grantee):
             raise errors.InvalidInput.of(
-                "with", "Send either with (an e-mail address or an organization) or team_id"
+                "with", "Send with (an e-mail address or an organization) or team_id"
             )
-        folder = slugs.normalize(texts["folder"].strip("/"))
+        if not isinstance(written, str) or len(written) > _MAX_TEXT:
+            raise errors.InvalidInput.of("folder", f"folder must be a text of at most {_MAX_TEXT} characters")
+        folder = slugs.normalize(written.strip("/"))
         if len(folder) > _MAX_FOLDER:
             raise errors.InvalidInput.of(
                 "folder", f"A shared folder has at most {_MAX_FOLDER} characters; got {len(folder)}"
@@ -56,7 +55,7 @@ class FolderShareDraft:
         access = fields.get("access", "read")
         if access not in ACCESSES:
             raise errors.InvalidInput.of("access", "access must be read or write")
-        return cls(folder, texts["with"].strip().lower(), texts["team_id"], access)
+        return cls(folder, grantee, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     and `Forbidden` for a principal that may not share.
     """
     _require(principal)
-    yield from _check_grantee(principal, draft)
+    yield from grantees.check(principal.account_id, draft.grantee)
     account_id = principal.account_id
     outside = yield from one("collection_outside", **membership.span(account_id, draft.folder))
     if outside is not None:
@@ -126,15 +125,15 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
             "id": ids.new("folder"),
             "account_id": account_id,
             "folder": draft.folder,
-            "grantee": draft.grantee,
-            "team_id": draft.team_id,
+            "grantee": draft.grantee.name,
+            "team_id": draft.grantee.team_id,
             "may_write": int(draft.access == "write"),
         },
     )
     shared = yield from of_account(principal)
     if len(shared) > MAX_SHARED:
         raise errors.Conflict(f"An account can share at most {MAX_SHARED} folders: end one first")
-    whom = draft.grantee or draft.team_id
+    whom = draft.grantee.name or draft.grantee.team_id
     yield from audit_log.note(account_id, "folder.share", f"{draft.folder} {whom} {draft.access}"[:300])
     return next(each for each in shared if each.id == rows[0]["id"])
 
@@ -145,22 +144,6 @@ def _require(principal: Principal) -> None:
         raise errors.Forbidden("This key may not share folders: it is limited to a part of the memory")
     if principal.role == "member":
         raise errors.Forbidden("Only the owner and the admins of an organization may share its memory")
-
-
-def _check_grantee(principal: Principal, draft: FolderShareDraft) -> Transaction[None]:
-    if not draft.team_id:
-        if (yield from accounts.by_email(draft.grantee)).id == principal.account_id:
-            raise errors.Conflict("A folder cannot be shared with its own account")
-        return
-    row = yield from one("team_owner", id=draft.team_id)
-    member = None
-    if row is not None:
-        member = yield from members.of_person(row["account_id"], principal.account_id)
-    if row is not None and row["account_id"] == principal.account_id:
-        raise errors.Conflict("All members of an organization see its memory already")
-    if row is None or member is None:
-        raise errors.NotFound(f"Team {draft.team_id[:60]} not found in an organization of this account")
-    yield from teams.find(row["account_id"], draft.team_id)
 
 
 def of_account(principal: Principal) -> Transaction[tuple[FolderShare, ...]]:

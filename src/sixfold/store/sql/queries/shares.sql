@@ -1,8 +1,8 @@
 -- name: share_insert | Insert a share.
 INSERT INTO share (id, account_id, credential_id, token_hash, kind, object_id, title, last_place, has_inputs,
-                    is_indexed, created_at, expires_at, member_id)
+                    is_indexed, created_at, expires_at, member_id, grantee, team_id)
 VALUES (:id, :account_id, :credential_id, :token_hash, :kind, :object_id, :title, :last_place, :has_inputs,
-        :is_indexed, :now, :expires_at, :member_id);
+        :is_indexed, :now, :expires_at, :member_id, :grantee, :team_id);
 
 -- name: share_count | Count an account's shares.
 SELECT COUNT(*) AS total FROM share WHERE account_id = :account_id;
@@ -38,6 +38,24 @@ WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :no
     OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = s.credential_id AND g.ended_at IS NULL
       AND g.expires_at > :now));
 
+-- name: shares_received | Return the shares that an account or one of its teams may open, newest first.
+SELECT s.*, a.email AS owner FROM share s JOIN account a ON a.id = s.account_id
+WHERE s.id IN (
+    SELECT d.id FROM share d JOIN account g ON g.email = d.grantee AND g.id = :account_id WHERE d.grantee <> ''
+    UNION ALL
+    SELECT d.id FROM share d
+    JOIN team t ON t.id = d.team_id AND t.account_id = :account_id
+    JOIN member m ON m.account_id = t.account_id AND m.person_id = d.account_id
+    WHERE d.team_id <> '' AND d.team_id = :team_id)
+  AND (:id = '' OR s.id = :id) AND s.id < :before
+  AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL
+  AND (s.credential_id = ''
+    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = s.credential_id AND k.revoked_at IS NULL
+      AND (k.expires_at IS NULL OR k.expires_at > :now))
+    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = s.credential_id AND g.ended_at IS NULL
+      AND g.expires_at > :now))
+ORDER BY s.id DESC LIMIT :limit;
+
 -- name: share_viewed | Count a view of a share.
 UPDATE share SET views = views + 1 WHERE id = :id;
 
@@ -55,8 +73,12 @@ DELETE FROM share WHERE account_id = :account_id AND kind = :kind AND object_id 
 DELETE FROM share WHERE account_id = :account_id AND kind = 'chat'
   AND object_id IN (SELECT id FROM relay_conversation WHERE account_id = :account_id AND (id = :root OR root = :root));
 
--- name: erase_shares | Delete an account's shares.
-DELETE FROM share WHERE account_id = :account_id;
+-- name: erase_shares | Delete the shares by and with an account.
+DELETE FROM share WHERE account_id = :account_id
+   OR (grantee <> '' AND grantee = (SELECT email FROM account WHERE id = :account_id));
+
+-- name: shares_end_team | End the shares with a team.
+DELETE FROM share WHERE team_id = :team_id;
 
 -- name: export_shares | Return a page of an account's shares without their tokens, oldest first.
 SELECT id, kind, object_id, title, has_inputs, is_indexed, views, created_at, expires_at FROM share

@@ -1,0 +1,54 @@
+"""Whom an account shares something with: another account or organization, or a team that it may name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sixfold import errors
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.organizations import members
+from sixfold.core.database import Transaction, one
+
+FIELDS = frozenset({"with", "team_id"})
+_MAX_TEXT = 200
+
+
+class Grantee(NamedTuple):
+    """An account, by its e-mail address or name, or a team; both are empty for nobody."""
+
+    name: str = ""
+    team_id: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Grantee:
+        """Parse the fields `with` and `team_id` of a request; raises `InvalidInput`."""
+        for name in sorted(FIELDS):
+            value = fields.get(name, "")
+            if not isinstance(value, str) or len(value) > _MAX_TEXT:
+                raise errors.InvalidInput.of(name, f"{name} must be a text of at most {_MAX_TEXT} characters")
+        if fields.get("with") and fields.get("team_id"):
+            raise errors.InvalidInput.of(
+                "with", "Send either with (an e-mail address or an organization) or team_id"
+            )
+        return cls(fields.get("with", "").strip().lower(), fields.get("team_id", ""))
+
+
+NOBODY = Grantee()
+
+
+def check(account_id: str, grantee: Grantee) -> Transaction[None]:
+    """Check that an account may share with a grantee.
+
+    Raises `NotFound` for an unknown account and a team of an organization that the account is not in, and
+    `Conflict` for the account itself and its own teams.
+    """
+    if not grantee.team_id:
+        if (yield from accounts.by_email(grantee.name)).id == account_id:
+            raise errors.Conflict("Nothing can be shared with its own account")
+        return
+    row = yield from one("team_owner", id=grantee.team_id)
+    if row is not None and row["account_id"] == account_id:
+        raise errors.Conflict("All members of an organization see what it has already")
+    if row is None or (yield from members.of_person(row["account_id"], account_id)) is None:
+        raise errors.NotFound(f"Team {grantee.team_id[:60]} not found in an organization of this account")

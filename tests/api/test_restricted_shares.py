@@ -1,0 +1,101 @@
+"""Shares that only one account or team may open."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.keys import Holder
+from sixfold.core.accounts.organizations import members, teams
+from sixfold.core.database import Query, Transaction
+from tests.api.app_fixture import AppFixture, bearer
+from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_comfyui_face import PAINT as GRAPH
+from tests.api.test_organizations import acting, browser
+from tests.api.test_shares import PATH, files_of, run, share, stranger
+
+
+@pytest.fixture
+async def gateway(either: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(either) as result:
+        yield result
+
+
+async def test_a_share_with_an_account_opens_for_no_other(app: AppFixture) -> None:
+    created = await share(app, "run", (await run(app))["id"], **{"with": "ben@example.com"})
+    path = created["url"].removeprefix("http://127.0.0.1:8600")
+    assert (created["with"], created["team_id"], created["public"]) == ("ben@example.com", "", False)
+    away = await stranger(app).get(path)
+    assert (away.status_code, away.headers["location"]) == (303, f"/signin?next={path.replace('/', '%2F')}")
+    ben, cleo, ada = [(await browser(app, f"{name}@example.com")).client for name in ("ben", "cleo", "ada")]
+    assert ((await cleo.get(path)).status_code, (await ada.get(path)).status_code) == (404, 200)
+    page = await ben.get(path)
+    assert (page.status_code, "a quiet harbour" in page.text) == (200, True)
+    file = files_of(page.text)[0]
+    answers = [(await each.get(file)).status_code for each in (ben, cleo, stranger(app))]
+    assert answers == [200, 404, 401]
+    received = (await app.client.get(f"{PATH}/received", headers=bearer(app.other))).json()["shares"]
+    assert [(each["owner"], each["title"]) for each in received] == [("ada@example.com", "a quiet harbour")]
+    # The list has the address by the id, which only the grantee may open.
+    by_id = received[0]["url"].removeprefix("http://127.0.0.1:8600")
+    answers = [(await each.get(by_id)).status_code for each in (ben, cleo, stranger(app))]
+    assert answers == [200, 404, 404]
+    assert (await app.client.get(f"{PATH}/received", headers=bearer(app.poor))).json()["shares"] == []
+    await app.client.delete(f"{PATH}/{created['id']}", headers=app.bearer)
+    assert [(await ben.get(each)).status_code for each in (path, by_id, file)] == [404, 404, 404]
+
+
+@pytest.mark.parametrize("kind", ["workflow", "chat"])
+async def test_a_team_opens_what_its_member_shares(gateway: Gateway, kind: str) -> None:
+    app = gateway.app
+    write = app.product.database.write
+    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
+    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    team = await write(teams.create(ben.id, "Flyers"))
+    ada = await write(members.add(ben.id, app.account.id, "member", "operator"))
+    flyer = await write(members.add(ben.id, cleo.id, "member", "operator", team.id))
+    if kind == "workflow":
+        space = {"workflow": GRAPH, "name": "Zeppelin"}
+        body = (await app.client.post("/api/graph/spaces", json=space, headers=app.bearer)).json()
+        object_id = body["slug"]
+    else:
+        text = {"items": [{"role": "user", "content": "zeppelin"}]}
+        body = (await app.client.post("/v1/conversations", json=text, headers=app.bearer)).json()
+        object_id = body["id"]
+        await write(_titled(app.account.id, object_id))
+    await share(app, kind, object_id, team_id=team.id)
+    key = (await write(keys.create(ben.id, holder=Holder(flyer.id, team.id)))).api_key
+    received = (await app.client.get(f"{PATH}/received", headers=bearer(key))).json()["shares"]
+    assert [(each["kind"], each["owner"]) for each in received] == [(kind, "ada@example.com")]
+    path = received[0]["url"].removeprefix("http://127.0.0.1:8600")
+    assert (await (await browser(app, "cleo@example.com")).client.get(path)).status_code == 404
+    visitor = (await acting(app, "cleo@example.com", ben.id)).client
+    assert (await visitor.get(path)).status_code == 200
+    # The share ends with the membership of the person who shared it.
+    await write(members.remove(ben.id, ada.id))
+    assert (await visitor.get(path)).status_code == 404
+
+
+def _titled(account_id: str, conversation_id: str) -> Transaction[None]:
+    yield Query("chat_rename", {"account_id": account_id, "root": conversation_id, "title": "Zeppelin"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"with": "ben@example.com", "public": True}, 400),
+        ({"with": "ben@example.com", "team_id": "team_1"}, 400),
+        ({"with": "nobody@example.com"}, 404),
+        ({"with": "ada@example.com"}, 409),
+        ({"team_id": "team_none"}, 404),
+    ],
+)
+async def test_a_grantee_that_cannot_be_is_refused(
+    app: AppFixture, fields: dict[str, Any], status: int
+) -> None:
+    body = {"kind": "run", "id": (await run(app))["id"], **fields}
+    assert (await app.client.post(PATH, json=body, headers=app.bearer)).status_code == status
