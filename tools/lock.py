@@ -32,8 +32,8 @@ HEADER = "# Written by `make lock`; do not edit.{note}\n"
 # Versions that `make weights` keeps to; torch and what its builds bring differ by machine and index.
 WEIGHTS = "constraints-weights.txt"
 OF_TORCH = re.compile(r"torch|triton|nvidia-|cuda-")
-# Extras that no layer holds: torch, since its builds differ by machine, what is installed with it, and ray, which
-# only clusters need.
+# Extras that no layer holds: torch, since its builds differ by machine, the packages that are installed
+# with it, and ray, which only clusters need.
 UNLOCKED = frozenset({"weights", "listening", "ray"})
 # An editable install needs the build backend in the environment, since nothing is built in isolation.
 BUILD = ["editables>=0.5"]

@@ -134,7 +134,11 @@ async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppF
 @pytest.mark.parametrize(
     ("form", "fields", "sentence"),
     [
-        ("models/servers", {"name": "box", "kind": "openai", "base_url": "gpu:8000"}, "must begin with http://"),
+        (
+            "models/servers",
+            {"name": "box", "kind": "openai", "base_url": "gpu:8000"},
+            "must begin with http://",
+        ),
         ("models/servers", {"name": "a b", "kind": "ollama"}, "without spaces"),
         ("models/aliases", {"name": "fast", "target0": "nowhere/m"}, "No model server has"),
         ("prices/tokens", {"name": "box/m", "input_per_million_usd": "cheap"}, "must be an amount in USD"),
