@@ -75,7 +75,6 @@ class OperatorConfiguration:
         )
 
     async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
-        """Set an entry; raises `BadRequest` with one sentence for one that is not valid, and sets nothing."""
         self._require_editable(section, name)
         rows = await self._database.read(entries.all_entries(), snapshot=False)
         old = next((row for row in rows if (row.section, row.name) == (section, name)), None)
@@ -97,7 +96,6 @@ class OperatorConfiguration:
         return await self.comfyui_prober(url)
 
     async def probe(self, name: str, value: Any) -> ServerProbe:
-        """Ask a model server for its models without storing it; raises `BadRequest` for a wrong value."""
         rows = await self._database.read(entries.all_entries(), snapshot=False)
         old = next((row for row in rows if (row.section, row.name) == (SERVERS, name)), None)
         new = entries.entry(SERVERS, name, self._values.sealed(SERVERS, name, value, old))

@@ -78,7 +78,6 @@ class EngineInstalls:
         await self._database.write(_noted(actor, "engine.stop", family, name))
 
     async def remove(self, actor: Principal, family: str, name: str) -> None:
-        """Delete installed weights; raises `NotFound`."""
         try:
             await asyncio.to_thread(self._store.remove, family, name)
         except WeightsError as error:

@@ -124,7 +124,6 @@ class GpuSharing:
         return self._weights_access
 
     def switch_seconds(self, engine: EngineSpec) -> float:
-        """Return the estimated seconds until the model of an engine is back in the GPU's memory."""
         if engine.kind == "weights" and self._weights_access is not None:
             return self._weights_access.switch_seconds()
         if engine.kind == "comfyui":
@@ -149,7 +148,6 @@ class GpuSharing:
         )
 
     def figures(self) -> Mapping[str, GpuFigures]:
-        """Return the counters of this process by GPU."""
         return {gpu.group.name: gpu.arbiter.figures for gpu in self._gpus}
 
     async def run(self) -> None:

@@ -58,7 +58,6 @@ class ProviderKeys:
         return tuple(sorted(rows, key=lambda row: not row.source))
 
     async def set(self, actor: Principal, provider: str, key: str) -> KeyCheck:
-        """Store a key unless the provider refuses it; raises `InvalidInput`, `NotFound`."""
         spec, key = self._editable(provider), key.strip()
         if not secrets.is_valid_key(key):
             raise errors.InvalidInput.of("key", secrets.KEY_FORMAT)
@@ -75,7 +74,6 @@ class ProviderKeys:
         return result
 
     async def check(self, provider: str) -> KeyCheck:
-        """Ask a provider about the key that is in use; raises `NotFound`."""
         spec = _spec(provider)
         key = await asyncio.to_thread(secrets.provider_key, self._settings, spec.key)
         if not key:
@@ -86,7 +84,6 @@ class ProviderKeys:
         return result
 
     async def remove(self, actor: Principal, provider: str) -> None:
-        """Remove a stored key; raises `NotFound`."""
         spec = self._editable(provider)
         if not await asyncio.to_thread(self._stored.remove, spec.key):
             raise errors.NotFound(f"No key for {spec.title} is stored")

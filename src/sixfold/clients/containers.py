@@ -82,7 +82,6 @@ class DockerClient:
         return str(provider_client.mapping(details).get("Id") or "").removeprefix("sha256:")
 
     async def has(self, image: str) -> bool:
-        """Return whether an image is present; raises `ContainersFailed`."""
         return await self._call("GET", f"/images/{quote(image)}/json", missing_is_none=True) is not None
 
     async def build(self, image: str, context: bytes) -> None:
@@ -230,7 +229,6 @@ class RunningContainer:
         return self
 
     async def ended(self) -> str:
-        """Wait for its end and return how it ended."""
         return await self._containers.wait(self.name)
 
     async def log(self) -> str:

@@ -75,17 +75,14 @@ class OidcClient:
 
     @property
     def name(self) -> str:
-        """The display name; empty if no provider is configured."""
         return self._name if self._issuer and self._client_id else ""
 
     @property
     def group_rules(self) -> GroupRules:
-        """The memberships of the provider's groups."""
         return self._rules
 
     @property
     def issuer(self) -> str:
-        """The issuer identifier."""
         return self._issuer
 
     async def begin(self, callback_url: str, *, again: bool = False) -> OidcLoginAttempt:

@@ -54,7 +54,6 @@ class SearxngClient:
             self.status = SearchEngineStatus("found", self._url)
 
     async def search(self, query: str) -> tuple[WebResult, ...]:
-        """Return the results, the best first; raises `SearchUnavailable`."""
         return await self._search(query, self._timeout_seconds)
 
     async def _search(self, query: str, seconds: float) -> tuple[WebResult, ...]:

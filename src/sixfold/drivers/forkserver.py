@@ -86,7 +86,6 @@ class ForkServer:
         return self._process.pid
 
     def pid_of(self, worker: str) -> int | None:
-        """Return the worker's process id while it is alive."""
         return self._pids.get(worker)
 
     async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:

@@ -199,7 +199,6 @@ class GpuWorker:
                 await worker.stop()
 
     async def kill(self) -> None:
-        """Kill the worker at once. Idempotent."""
         self._end()
         if self._worker is not None:
             await self._worker.kill()

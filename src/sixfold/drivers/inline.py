@@ -98,7 +98,6 @@ class InlineWorker:
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker can run nothing more."""
         return self._alive
 
     async def begin(self) -> None:
@@ -109,7 +108,6 @@ class InlineWorker:
             raise StartFailed(problem)
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
         if len(self._current) >= self._spec.lanes:
@@ -133,7 +131,6 @@ class InlineWorker:
             raise
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Run one step per session; never raises for errors of the engine or the worker."""
         if not self._alive:
             return [WorkerLost(f"the worker {self._why}")] * len(requests)
         self._runs += 1
@@ -152,7 +149,6 @@ class InlineWorker:
             )
 
     async def give_up(self, task_id: str) -> None:
-        """Abort a run that exceeded its time limit, together with the worker."""
         await self.kill()
 
     async def kill(self) -> None:
@@ -279,7 +275,6 @@ class InlineDriver:
         self._closed = False
 
     async def start(self, spec: WorkerSpec) -> InlineWorker:
-        """Start a worker and load its engine; raises `WorkerStartFailed`."""
         if self._closed:
             raise StartFailed("the driver is closed")
         spec.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -415,7 +415,6 @@ class ProcessDriver:
         await self.starter()
 
     async def start(self, spec: WorkerSpec) -> ProcessWorker:
-        """Start a worker and load its engine; raises `WorkerStartFailed`."""
         spec.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             try:
@@ -427,7 +426,6 @@ class ProcessDriver:
             raise StartFailed(f"the worker could not be forked: {error}") from error
 
     async def close(self) -> None:
-        """Kill every worker and release all resources. Idempotent."""
         self._closed = True
         await asyncio.gather(*(worker.kill() for worker in tuple(self.workers)))
         async with self._booting:

@@ -164,7 +164,6 @@ class RayWorker:
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker can run nothing more."""
         return self._alive
 
     async def begin(self) -> None:
@@ -195,7 +194,6 @@ class RayWorker:
         self.begun = True
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
         if len(self._runs) >= self._spec.lanes:
@@ -259,7 +257,6 @@ class RayWorker:
         )
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Run one step per session; never raises for errors of the engine or the worker."""
         if self._alive:
             try:
                 return await self._actor.steps.remote(tuple(requests))
@@ -291,7 +288,6 @@ class RayWorker:
         )
 
     async def give_up(self, task_id: str) -> None:
-        """Abort a run that exceeded its time limit, together with the worker."""
         await self.kill()
 
     async def kill(self) -> None:

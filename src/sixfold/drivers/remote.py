@@ -74,7 +74,6 @@ class ServerServices:
 
     @property
     def children(self) -> ChildRunPort:
-        """Return the port that submits child runs."""
         return self._services.children
 
     @property
@@ -83,12 +82,10 @@ class ServerServices:
 
     @property
     def gateway(self) -> Gateway:
-        """Return the gateway to language models."""
         return self._services.gateway
 
     @property
     def conversation(self) -> Callable[[Mapping[str, Any], str], ChatRequest]:
-        """Return a function that builds a chat request from a model's inputs and an image URL."""
         return self._services.conversation
 
     def key(self, name: str) -> str:
@@ -97,7 +94,6 @@ class ServerServices:
 
     @property
     def client(self) -> httpx.AsyncClient:
-        """Return the client for addresses that the operator configured."""
         return self._clients.upstream
 
     @property
@@ -106,7 +102,6 @@ class ServerServices:
         return self._clients.guarded
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
-        """Download a provider's URL to `target` through the address guard; return its content type."""
         try:
             fetched = await self._clients.fetcher.fetch_bytes(
                 url, max_bytes=max_bytes, timeout_seconds=_DOWNLOAD_SECONDS
@@ -157,7 +152,6 @@ class RemoteWorker:
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker can run nothing more."""
         return self._alive
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:

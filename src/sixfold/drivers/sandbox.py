@@ -108,7 +108,6 @@ class SandboxWorker(ProcessWorker):
         self._cell = spec.scratch.absolute().parent
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         input_folder = self._cell / _INPUTS / secrets.token_hex(8)
         try:
             files = await asyncio.to_thread(_copied, task.files, input_folder)

@@ -55,7 +55,6 @@ class HostedSpaces:
 
     @property
     def containers(self) -> bool:
-        """Return whether containers can be started."""
         return self._containers.can_start
 
     async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> ImportedSpace:

@@ -246,11 +246,9 @@ class SandboxBox:
             raise
 
     async def ended(self) -> str:
-        """Wait for its end and return how it ended."""
         return f"exited with status {await self._process.wait()}"
 
     async def log(self) -> str:
-        """Return the last lines of its output."""
         return "\n".join(self._lines)
 
     async def remove(self) -> None:

@@ -72,7 +72,6 @@ class StripeClient:
         return await self._session("payment", email, item, metadata)
 
     async def subscribe(self, account_id: str, email: str, plan: Plan) -> str:
-        """Return the URL of a payment page for a memory plan."""
         metadata = {"account_id": account_id, "plan": plan}
         item = {
             "unit_amount": str(PLANS[plan] // _CENT),
@@ -105,7 +104,6 @@ class StripeClient:
         return url
 
     async def end(self, subscription: str, account_id: str) -> None:
-        """Cancel a subscription; ignores one that has already ended."""
         status, _ = await self._request("DELETE", f"subscriptions/{quote(subscription, safe='')}")
         if status not in (200, 404):
             raise errors.EngineFailed(f"The payment processor did not cancel the plan of {account_id}")

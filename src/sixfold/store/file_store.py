@@ -89,7 +89,6 @@ class FileStore:
         return await self._threaded(self._stat, parts)
 
     async def get(self, key: str) -> bytes:
-        """Return the whole object; raises `KeyError`."""
         parts = segments(key)
         return await self._threaded(self._get, parts)
 

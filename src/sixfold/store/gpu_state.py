@@ -61,7 +61,6 @@ class GpuStateFile:
         return self._cached
 
     def is_alive(self, owner: str) -> bool:
-        """Return whether the process that has this name runs."""
         if owner == self.owner:
             return True
         try:

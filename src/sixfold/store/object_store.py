@@ -198,7 +198,6 @@ class ObjectStore:
             return None
 
     async def get(self, key: str) -> bytes:
-        """Return the whole object; raises `KeyError`."""
         segments(key)
         digest = self._digest(key)
         if digest is not None:

@@ -47,7 +47,6 @@ class WebSearchOutput(msgspec.Struct, frozen=True):
         return {"type": self.kind, "action": action}
 
     def annotations(self, text: str) -> list[dict[str, Any]]:
-        """Return the citations in a text of the model."""
         return [
             {"type": "url_citation", **msgspec.structs.asdict(citation)}
             for citation in self.findings.citations(text)

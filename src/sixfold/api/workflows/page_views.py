@@ -33,7 +33,6 @@ class WorkflowView:
         return await self._workflow_list.listed(request, account_id)
 
     async def find(self, slug: str, account_id: str | None) -> Workflow:
-        """Return a workflow; raises `NotFound`."""
         return await self._workflow_list.find(slug, account_id)
 
     def draw(self, workflow: Workflow) -> str:
@@ -46,7 +45,6 @@ class WorkflowView:
         return self._workflow_list.sketched(workflow)
 
     async def missing(self, workflow: Workflow) -> dict[str, dict[str, list[str]]]:
-        """Return the nodes that this server does not know: their ids by class, by package."""
         registry = self._services.workflows.classes
         if not any(str(node.get("class_type")) not in registry for node in workflow.graph.values()):
             return {}
@@ -54,15 +52,12 @@ class WorkflowView:
         return missing_nodes.by_package(workflow.graph, registry, document)
 
     async def rename(self, principal: Principal, slug: str, name: str, expected: int | None) -> Workflow:
-        """Give an own workflow a name; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
         return await self._changes.rename(principal, slug, parse_name(name), expected)
 
     async def duplicate(self, principal: Principal, slug: str) -> Workflow:
-        """Copy a workflow; raises `NotFound`."""
         return await self._changes.duplicate(principal, slug)
 
     async def remove(self, principal: Principal, slug: str, expected: int | None) -> None:
-        """Delete an own workflow; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
         await self._changes.remove(principal, slug, expected)
 
     async def import_file(self, account_id: str, content: bytes, name: str) -> Workflow:

@@ -370,11 +370,9 @@ class ServerMemory:
         self._client = client
 
     def listed(self) -> dict[str, RemoteListing]:
-        """Return all pages by slug."""
         return {page["slug"]: RemoteListing(page["version"], page["id"]) for page in _pages(self._client, {})}
 
     def fetch(self, slug: str) -> RemoteFile | None:
-        """Return a page as a file, or None if it does not exist."""
         response = self._request("GET", slug, None, {"Accept": "text/markdown"})
         # The page was deleted or renamed.
         if response.status != 200:
@@ -384,7 +382,6 @@ class ServerMemory:
         )
 
     def version(self, slug: str, number: int) -> bytes | None:
-        """Return a page as a file at an earlier version, or None if that is not available."""
         path = f"/api/versions/{quote(slug)}?version={number}"
         response = self._client.ask("GET", path, None, {"Accept": "text/markdown"})
         return response.data if response.status == 200 else None

@@ -152,7 +152,6 @@ class GatewayRuntime:
         await self._servers.refresh()
 
     async def wait_refreshed(self) -> None:
-        """Wait until the first refresh is done."""
         await self._servers.refreshed.wait()
 
     async def _refresh_loop(self) -> None:

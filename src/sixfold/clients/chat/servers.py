@@ -221,7 +221,6 @@ class ModelServer:
             raise
 
     async def delete(self, path: str) -> int:
-        """DELETE a path and return the status; raises `UpstreamFailure`."""
         url = self.base_url + path
         response = await self._transport.delete(url, await self._authorize("DELETE", url, b""))
         await response.aclose()

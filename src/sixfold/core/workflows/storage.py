@@ -234,7 +234,6 @@ class NodeOutputCache:
         self._bytes = 0
 
     async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
-        """Return the cached outputs for these keys."""
         result = {key: self._in_memory[key] for key in keys if key in self._in_memory}
         missing = [key for key in keys if key not in result]
         if missing:
@@ -342,7 +341,6 @@ class RunOutcomes:
     run: Run
 
     async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
-        """Return the cached outputs for these keys."""
         return await self.outcomes.find(keys)
 
     async def keep(self, entries: Mapping[str, StoredOutput]) -> None:

@@ -97,7 +97,6 @@ class _Tables:
 
     @property
     def schema(self) -> int:
-        """Schema version."""
         return self._session.run(link.version(self._session.connection))
 
     def columns(self) -> dict[str, tuple[str, ...]]:
@@ -105,7 +104,6 @@ class _Tables:
         return {name: tuple(columns) for name, columns in self._columns.items()}
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
-        """Return names and columns; a table comes after those that it refers to."""
         waiting: dict[str, set[str]] = {name: set() for name in self._columns}
         for row in self._session.fetch(_REFERENCES):
             if row["tab"] != row["needs"]:
@@ -121,7 +119,6 @@ class _Tables:
         return ordered
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Yield all rows in the order of the primary key, texts compared by code point."""
         kinds = self._columns[table]
         keys = [row["col"] for row in self._session.fetch(_KEYS) if row["tab"] == table] or list(kinds)
         order = ", ".join(f'"{key}" COLLATE "C"' if kinds[key] else f'"{key}"' for key in keys)
@@ -195,7 +192,6 @@ class PostgresLoader:
         return self._tables.columns()
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Insert the rows of a table; raises `ArchiveDamaged` for a row that does not fit the schema."""
         copied = self._connection.copy_records_to_table(
             table, records=map(self.stored, rows), columns=list(columns)
         )
@@ -218,7 +214,6 @@ class PostgresLoader:
         return contextlib.nullcontext(self._tables)
 
     def upgrade(self) -> tuple[int, int]:
-        """Upgrade to the newest schema; returns (before, after)."""
         return self._session.run(link.apply(self._connection))
 
     def read(self, transaction: Transaction[T]) -> T:
@@ -261,7 +256,6 @@ class PostgresAdmin:
             return int(rows[0]["rows"]) if rows else 0
 
     def migrate(self, target: int) -> tuple[int, int]:
-        """Upgrade or downgrade to a schema version; returns (before, after)."""
         with contextlib.closing(_Session(self._url)) as session:
             return session.run(link.migrate(session.connection, target))
 

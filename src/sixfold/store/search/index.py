@@ -26,7 +26,6 @@ class PageIndex(IndexedPages):
         np.empty(_LET_GO, np.uint8)
 
     def put(self, page_id: str, entry: IndexEntry) -> None:
-        """Add or replace a page."""
         self._views.clear()
         super().put(page_id, entry)
 

@@ -73,7 +73,6 @@ class IndexedPages:
     # -- writing ---------------------------------------------------------------------------------
 
     def put(self, page_id: str, entry: IndexEntry) -> None:
-        """Add or replace a page."""
         place = self._place.get(page_id)
         if place is None:
             place = self._settle(page_id)

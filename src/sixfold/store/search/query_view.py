@@ -42,7 +42,6 @@ class PageView:
         self._zero.flags.writeable = False
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of `make`, cached under `key` until the pages change."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -131,7 +130,6 @@ class PageView:
         return sorted(having, key=lambda word: (-having[word], word))[:most]
 
     def named(self, names: Collection[str]) -> Floats:
-        """Return the share of the names that each page is about, 0 to 1."""
         known = [places for name in names if len(places := self._seen(self._of.labelled("name", name)))]
         if not known:
             return self._zero
@@ -157,7 +155,6 @@ class PageView:
         return share
 
     def entitled(self, words: Collection[str]) -> Floats:
-        """Score titles that have all the words: 0.5, plus half of the words' share of the title."""
         places = _common([self._seen(self._of.labelled("title", word)) for word in words])
         if not len(places):
             return self._zero
@@ -167,7 +164,6 @@ class PageView:
         return share
 
     def complete(self, words: Collection[str]) -> Floats:
-        """Return 1 for a page that has all the words, 0 for any other."""
         places = _common([hits[0] if (hits := self._hits(word)) is not None else _NONE for word in words])
         if not len(places):
             return self._zero
@@ -194,7 +190,6 @@ class PageView:
         return self._of.states.values.astype(np.float32)
 
     def asking(self) -> Floats:
-        """Return 1 for a short page that asks a question, 0 for any other."""
         return (self._visible & ~self._of.states.values).astype(np.float32)
 
     def holding(self, kind: AnswerKind) -> Floats:
@@ -289,7 +284,6 @@ class PageView:
         return float(np.max(vector, initial=0.0))
 
     def at_least(self, vector: Any, least: float) -> Floats:
-        """Return 1 for each page whose value is at least `least`."""
         return (vector >= least).astype(np.float32)
 
     # -- results ---------------------------------------------------------------------------------
@@ -308,7 +302,6 @@ class PageView:
         return sorted(places.tolist(), key=lambda place: (-float(score[place]), slugs[place]))[:limit]
 
     def score_at(self, vector: Any, place: int) -> float:
-        """Return the value of one page."""
         return float(vector[place])
 
     def page_id(self, place: int) -> str:

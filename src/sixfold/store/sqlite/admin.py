@@ -47,11 +47,9 @@ class SqliteSnapshot:
 
     @property
     def schema(self) -> int:
-        """Schema version."""
         return sqlite.version(self._connection)
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
-        """Return names and columns; a table comes after those that it refers to."""
         tables = columns(self._connection)
         return [(name, tables[name]) for name in _in_order(self._connection, tables)]
 
@@ -138,7 +136,6 @@ class SqliteLoader:
         return tables
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Insert the rows of a table; raises `ArchiveDamaged` for a row that does not fit the schema."""
         marks = ", ".join("?" * len(columns))
         try:
             self._connection.executemany(
@@ -161,7 +158,6 @@ class SqliteLoader:
         return SqliteSnapshot(self._path)
 
     def upgrade(self) -> tuple[int, int]:
-        """Upgrade to the newest schema; returns (before, after)."""
         return sqlite.migrate(self._connection)
 
     def read(self, transaction: Transaction[T]) -> T:
@@ -210,7 +206,6 @@ class SqliteAdmin:
             return int(connection.execute(f"SELECT COUNT(*) FROM {_name(table)}").fetchone()[0])  # noqa: S608 - our own names
 
     def migrate(self, target: int) -> tuple[int, int]:
-        """Upgrade or downgrade to a schema version; returns (before, after)."""
         with _translated_errors(), contextlib.closing(sqlite.connect(str(self._path))) as connection:
             return sqlite.migrate(connection, target)
 

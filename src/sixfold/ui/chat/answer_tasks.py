@@ -65,7 +65,6 @@ class Answer:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End the answer early; the text so far is stored and charged."""
         self._stopping.set()
 
     @property

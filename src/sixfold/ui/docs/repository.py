@@ -147,7 +147,6 @@ class _SectionLinks:
         return self._snapshot.source(self._at(path))
 
     def matching(self, pattern: str) -> Sequence[GuidePage]:
-        """Return the pages whose paths match a pattern."""
         target = self._at(pattern).removeprefix("docs/")
         return [guide for name, guide in self._snapshot.guides.items() if fnmatchcase(name, target)]
 

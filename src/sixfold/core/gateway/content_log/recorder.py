@@ -87,7 +87,6 @@ class _RecordingFilter:
         self._inner = inner
 
     async def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """Yield the bytes to send."""
         content = bytearray()
         try:
             async with aclosing(source if self._inner is None else self._inner.blocks(source)) as blocks:
@@ -99,7 +98,6 @@ class _RecordingFilter:
             self._end(lambda: _joined(CollectedStream(streams.lines_of(bytes(content))).texts))
 
     async def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-        """Yield the events to send."""
         items: list[PlainEvent] = []
         size = 0
         try:

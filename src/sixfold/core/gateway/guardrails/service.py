@@ -280,11 +280,9 @@ class MaskFilter:
         self._kinds = kinds
 
     def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """Yield the bytes to send."""
         return streams.mask_blocks(source, self._kinds)
 
     def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-        """Yield the events to send."""
         return streams.mask_events(source, self._kinds)
 
 

@@ -73,15 +73,12 @@ class RunContextNodes:
         self._emit_progress(value, maximum)
 
     def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
-        """Send a preview image of the current state."""
         self.emit_event(NodeEvent("preview", {"node": self.node_id, "content_type": content_type}, data))
 
     def image(self, data: bytes, content_type: str = "image/png") -> None:
-        """Send a finished image to connected clients without storing it."""
         self.emit_event(NodeEvent("image", {"node": self.node_id, "content_type": content_type}, data))
 
     def file(self, data: bytes | Path, content_type: str) -> NodeFile:
-        """Return a file from bytes, or from a path in `scratch`."""
         if isinstance(data, Path):
             digest = blake3.blake3(data.read_bytes()).hexdigest()
             return NodeFile(digest, content_type, data)
@@ -90,7 +87,6 @@ class RunContextNodes:
         return NodeFile(blake3.blake3(data).hexdigest(), content_type, path)
 
     async def child(self, request: ChildRequest) -> NodeChild:
-        """Run another model as part of this run."""
         key = f"{self._key}.{self._children}"
         self._children += 1
         child = await self._shared.location.children.run(
