@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sixfold.core.memory.sharing import membership
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import ROUTES, WRITES
 from tests.api.test_memory import asked, get, put, zipped
+from tests.api.test_pages import signed_in
 
 PATH = "/api/shared-folders"
 BEN = {"folder": "work/apollo", "with": "Ben@example.com", "access": "write"}
@@ -72,6 +74,25 @@ async def test_a_grantee_reads_searches_and_writes_the_folder(app: AppFixture) -
     assert (seen["body"], seen["created_by"]) == ("Ben was here", "ben@example.com")
     # Without the header, the account's own memory is meant.
     assert (await app.client.get("/api/pages", headers=bearer(app.other))).json()["pages"] == []
+
+
+async def test_a_folder_is_shared_and_ended_on_the_page(app: AppFixture) -> None:
+    token, page = await signed_in(app), "/account/shares"
+    form = {**BEN, "csrf": token}
+    wrong = await app.client.post(f"{page}/folders", data={**form, "with": "nobody@example.com"})
+    assert wrong.status_code == 404
+    assert 'value="nobody@example.com"' in wrong.text
+    assert 'role="alert"' in wrong.text
+    assert (await app.client.post(f"{page}/folders", data=BEN)).status_code == 403
+    assert (await app.client.post(f"{page}/folders", data=form)).headers["location"] == f"{page}#folders"
+    text = (await app.client.get(page)).text
+    assert "ben@example.com</td><td>read and write</td>" in text
+    end = re.search(r'action="(/account/shares/folders/[^"]+/end)"', text)
+    assert end is not None
+    received = (await app.client.get(PATH, headers=bearer(app.other))).json()["received"]
+    assert [each["folder"] for each in received] == ["work/apollo"]
+    assert (await app.client.post(end[1], data={"csrf": token})).status_code == 303
+    assert (await app.client.get(PATH, headers=bearer(app.other))).json()["received"] == []
 
 
 async def test_pages_enter_and_leave_with_their_slugs(app: AppFixture) -> None:

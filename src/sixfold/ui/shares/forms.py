@@ -1,10 +1,12 @@
-"""`/shares/new` and `/account/shares`: the forms by which an owner shares an object and ends a share.
+"""`/shares/new` and `/account/shares`: the forms by which an owner shares something and ends a share.
 
 A script opens the first one as a dialog.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,7 +15,10 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US, SECOND_US
+from sixfold.core.memory.sharing import folders, membership
+from sixfold.core.memory.sharing.folders import FolderShareDraft
 from sixfold.core.shares import objects, shares
 from sixfold.core.shares.objects import ShareTarget
 from sixfold.core.shares.shares import ShareDraft
@@ -29,6 +34,7 @@ _MAX_ID, _ROWS = 300, 50
 # Days after which a share ends, as the form offers them.
 LIVES = {"": "never", "1": "after a day", "7": "after a week", "30": "after 30 days"}
 _DAY_SECONDS = DAY_US // SECOND_US
+_EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class ShareForms:
@@ -74,9 +80,51 @@ class ShareForms:
 
     async def show_list(self, request: Request, user: PageUser) -> Response:
         """List everything that is shared."""
-        cursor = requests.query_text(request, "cursor", _MAX_ID) or None
-        page = await self._services.database.read(shares.page(user.principal, _ROWS, cursor))
-        return self._pages.render("account/shares.html", user.session, user=user, page=page, here=LIST)
+        return await self._render_list(user, requests.query_text(request, "cursor", _MAX_ID) or None)
+
+    async def share_folder(self, request: Request, user: PageUser) -> Response:
+        """Share a folder of the memory with an account."""
+        form = await self._auth.read_form(request, user)
+        fields = {name: form.get(name, "") for name in ("folder", "with", "access")}
+        try:
+            draft = FolderShareDraft.of(fields)
+            await self._services.database.write(folders.share(user.principal, draft))
+        except (errors.BadRequest, errors.NotFound, errors.Conflict) as error:
+            return await self._render_list(user, None, fields, error.message, error.status)
+        await membership.move_all(self._services.database, user.account_id, draft.folder)
+        return RedirectResponse(f"{LIST}#folders", 303)
+
+    async def end_folder(self, request: Request, user: PageUser) -> Response:
+        """End the share of a folder."""
+        await self._auth.read_form(request, user)
+        share_id = requests.path_value(request, "folder_id")
+        folder = await self._services.database.write(folders.end(user.principal, share_id))
+        await membership.move_all(self._services.database, user.account_id, folder)
+        return RedirectResponse(f"{LIST}#folders", 303)
+
+    async def _render_list(
+        self,
+        user: PageUser,
+        cursor: str | None,
+        form: Mapping[str, str] = _EMPTY,
+        problem: str = "",
+        status: int = 200,
+    ) -> Response:
+        read, principal = self._services.database.read, user.principal
+        has_memory = "memory" in self._services.settings.enabled_apis and principal.has(Rights.MEMORY_READ)
+        return self._pages.render(
+            "account/shares.html",
+            user.session,
+            status=status,
+            user=user,
+            page=await read(shares.page(principal, _ROWS, cursor)),
+            here=LIST,
+            has_memory=has_memory,
+            folders=await read(folders.of_account(principal)) if has_memory else (),
+            received=await read(folders.received(principal)) if has_memory else (),
+            form=form,
+            problem=problem,
+        )
 
     async def _render(self, user: PageUser, draft: ShareDraft, link: str = "") -> Response:
         target, existing = await self._services.database.read(_with_shares(user, draft))
@@ -108,4 +156,13 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         RouteEntry("/shares", {"POST": signed_in(own.create)}, _FORM_BYTES, access=run),
         RouteEntry("/shares/{share_id}/end", {"POST": signed_in(own.end)}, _FORM_BYTES, access=run),
         RouteEntry(LIST, {"GET": page(own.show_list)}, access=run),
+        RouteEntry(
+            f"{LIST}/folders", {"POST": signed_in(own.share_folder)}, _FORM_BYTES, access=rights.MEMORY_WRITE
+        ),
+        RouteEntry(
+            f"{LIST}/folders/{{folder_id}}/end",
+            {"POST": signed_in(own.end_folder)},
+            _FORM_BYTES,
+            access=rights.MEMORY_WRITE,
+        ),
     )
