@@ -8,7 +8,7 @@ from sixfold.core.accounts import idempotency
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import CallRecord
-from tests.api.gateway import running_gateway
+from tests.api.gateway import PRICE, running_gateway
 
 CHAT = "/v1/chat/completions"
 
@@ -66,3 +66,25 @@ async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
         posted, held = await gateway.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(cost), "0.00")
         assert len(gateway.acme.seen) == 2
+
+
+async def test_another_content_with_a_lost_key_is_charged(tmp_path: Path) -> None:
+    prices = {"acme/small": PRICE, "acme/speak": {"character_per_million_usd": "15"}}
+    async with running_gateway(tmp_path, prices=prices) as gateway:
+        headers = {**gateway.app.bearer, "Idempotency-Key": "once"}
+        speech = {"model": "acme/speak", "voice": "alloy"}
+        chat = {"model": "acme/small"}
+        for path, first, second in (
+            (CHAT, *({**chat, "messages": [{"role": "user", "content": f"say {n} words"}]} for n in (1, 9))),
+            ("/v1/audio/speech", *({**speech, "input": text} for text in ("a", "a word " * 9))),
+        ):
+            balances = [await gateway.app.balance()]
+            for body in (first, second, second):
+                answer = await gateway.app.client.post(path, json=body, headers=headers)
+                assert answer.status_code == 200, answer.text
+                balances.append(await gateway.app.balance())
+                scope = idempotency.scope_id(gateway.app.account.id, "POST", path, "once")
+                await gateway.app.product.database.write(idempotency.forget(scope))
+            assert len(set(balances)) == 3, (path, balances)
+            assert balances[2] == balances[3]
+        assert await gateway.app.faults() == ()

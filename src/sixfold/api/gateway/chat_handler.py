@@ -189,18 +189,18 @@ class ChatHandler:
         if not has_key:
             return await self._complete_response(gateway_request, chat_call, payer)
 
+        content = raw if sent is None else sent
+
         async def work(scope: str | None) -> Response:
-            paid = (
-                None if scope is None else await self._gateway.paid_before(scope, gateway_request.request_id)
-            )
+            paid = None
+            if scope is not None:
+                paid = await self._gateway.paid_before(scope, gateway_request.request_id, content)
             if paid is None:
                 return (await self._complete_response(gateway_request, chat_call, payer)).response()
             prepaid = msgspec.structs.replace(gateway_request, prepaid_hold=0)
             return (await self._complete_response(prepaid, chat_call, None, paid)).response()
 
-        idempotent_request = IdempotentRequest(
-            principal.replays, raw if sent is None else sent, self._dialect.dialect
-        )
+        idempotent_request = IdempotentRequest(principal.replays, content, self._dialect.dialect)
         return await self._services.idempotency.run(call.request(), idempotent_request, work)
 
     def _gateway_request(

@@ -197,7 +197,7 @@ class ServiceRoutes:
         gateway = self._services.gateway
         with chat_services.input_errors():
             conversation = await bodies.parse(_conversation, _encode(body))
-        paid_cost = None if key is None else await gateway.paid_before(key, request_id)
+        paid_cost = None if key is None else await gateway.paid_before(key, request_id, _encode(body))
         if paid_cost is None:
             return await gateway.complete_chat(
                 principal, request_id, conversation, body["model"], services=(name,)

@@ -141,11 +141,10 @@ class Gateway:
             self._cache.put(request, reply, memory_size(request, reply))
         return reply
 
-    async def paid_before(self, scope: str, call_id: str) -> int | None:
-        """Return the cost that an earlier request with this Idempotency-Key has paid, or None if it has
-        not.
-        """
-        return await self._database.write(gateway_idempotency.paid_before(scope, call_id), durable=False)
+    async def paid_before(self, scope: str, call_id: str, content: bytes) -> int | None:
+        """Return what an earlier request with this Idempotency-Key and content has paid, or None."""
+        once = await PARSER.run_large(len(content), gateway_idempotency.once_id, scope, content)
+        return await self._database.write(gateway_idempotency.paid_before(once, call_id), durable=False)
 
     async def stream(self, request: GatewayRequest, payer: Payer | None = None) -> ResponseStream:
         """Return a response whose first bytes have arrived; raises what `complete` raises."""

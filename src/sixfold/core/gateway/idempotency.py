@@ -6,11 +6,21 @@ key. The model is then called again, and the second response is free.
 
 from __future__ import annotations
 
+import hashlib
+
 from sixfold.core.accounts import charges, idempotency, ledger
 from sixfold.core.database import Query, Transaction, one
 
 _PAID_STATES = frozenset({"succeeded", "left"})
 _REPEATED_ERROR = "The result of this call was lost; the request was repeated"
+
+
+def once_id(scope: str, content: bytes) -> str:
+    """Return the id of a request with an Idempotency-Key and a content, of which only repetitions are free.
+
+    The key itself may be used for another content after an error, which is not stored.
+    """
+    return hashlib.sha256(scope.encode() + b"\0" + content).hexdigest() if content else scope
 
 
 def paid_before(scope: str, call_id: str) -> Transaction[int | None]:

@@ -87,9 +87,11 @@ class UpstreamPassthrough:
         """Return the server's complete response, which is paid once for an `Idempotency-Key`."""
         await self._check_objects(principal, call)
         payer, gateway_request = limits.payer_of(principal), _gateway_request(request, principal, call)
-        paid_cost = (
-            None if scope is None else await self._gateway.paid_before(scope, gateway_request.request_id)
-        )
+        paid_cost = None
+        if scope is not None:
+            # Clients choose another boundary when they repeat a form.
+            content = b"" if call.content_type else call.body
+            paid_cost = await self._gateway.paid_before(scope, gateway_request.request_id, content)
         if paid_cost is None:
             return await self._gateway.complete(gateway_request, payer)
         reply = await self._gateway.complete(msgspec.structs.replace(gateway_request, prepaid_hold=0))
