@@ -26,7 +26,9 @@ class Grantee(NamedTuple):
         for name in sorted(FIELDS):
             value = fields.get(name, "")
             if not isinstance(value, str) or len(value) > _MAX_TEXT:
-                raise errors.InvalidInput.of(name, f"{name} must be a string of at most {_MAX_TEXT} characters")
+                raise errors.InvalidInput.of(
+                    name, f"{name} must be a string of at most {_MAX_TEXT} characters"
+                )
         if fields.get("with") and fields.get("team_id"):
             raise errors.InvalidInput.of(
                 "with", "Send either with (an e-mail address or an organization) or team_id"

@@ -46,7 +46,9 @@ class FolderShareDraft:
                 "with", "Send with (an e-mail address or an organization) or team_id"
             )
         if not isinstance(written, str) or len(written) > _MAX_TEXT:
-            raise errors.InvalidInput.of("folder", f"folder must be a text of at most {_MAX_TEXT} characters")
+            raise errors.InvalidInput.of(
+                "folder", f"folder must be a string of at most {_MAX_TEXT} characters"
+            )
         folder = slugs.normalize(written.strip("/"))
         if len(folder) > _MAX_FOLDER:
             raise errors.InvalidInput.of(
