@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
 import secrets
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import HTTPConnection, Request
@@ -30,6 +32,7 @@ from sixfold.web.trusted_hosts import TrustedHosts, host_of, is_forwarded, is_lo
 # Names the shared folder whose memory a request addresses, as the query parameter `memory` does.
 MEMORY_HEADER = "x-sixfold-memory"
 _MAX_KEY_CHARS = 512
+_RECORD = "forwarded.txt"
 
 
 def bearer_token(request: Request) -> str | None:
@@ -67,7 +70,7 @@ class Authenticator:
         self._database = database
         self._per_account = per_account
         self._local_token = None if local_token is None else keys.hash_of(local_token)
-        self.keyless = KeylessAccess(origins)
+        self.keyless = KeylessAccess(origins, record=settings.data_dir / _RECORD)
         self._open_image_service = settings.open_image_service
         self._origins = origins
         self._bodies = BodyBudget(
@@ -179,6 +182,7 @@ class Authenticator:
 _LOG = logging.getLogger("sixfold.server")
 # The interval between two log lines.
 _LOG_SECONDS = 60.0
+_RECORD_SECONDS = 24 * 3600.0
 _OLD_HTTP = frozenset({"0.9", "1.0"})
 _KEY_NEEDED = "This needs the header Authorization: Bearer <API_KEY>"
 _OLD_HTTP_REFUSED = (
@@ -190,10 +194,17 @@ class KeylessAccess:
     """Admits requests without a key from this machine, and counts those that seem forwarded by a proxy.
 
     A program that forwards plain bytes cannot be detected, so these requests may only do harmless things.
+    `record` is a file with the last warning, for the other processes of the server.
     """
 
-    def __init__(self, origins: TrustedHosts, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        origins: TrustedHosts,
+        clock: Callable[[], float] = time.monotonic,
+        record: Path | None = None,
+    ) -> None:
         self._origins = origins
+        self._record = record
         self._clock = clock
         self._signs: Mapping[str, Callable[[HTTPConnection], bool]] = {
             "a forwarding header": is_forwarded,
@@ -225,9 +236,12 @@ class KeylessAccess:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A warning if requests without a key have looked forwarded since the start."""
+        """A warning if requests without a key have looked forwarded.
+
+        That is since the start, or within a day at another process of this machine.
+        """
         if not self._forwarded:
-            return ()
+            return self._recorded()
         counts = ", ".join(f"{name}: {count}" for name, count in sorted(self._forwarded.items()))
         return (
             f"Requests without a key look forwarded by a proxy and were refused ({counts}): "
@@ -240,6 +254,16 @@ class KeylessAccess:
         if now >= self._quiet_until:
             self._quiet_until = now + _LOG_SECONDS
             _LOG.warning("%s", self.warnings[0])
+            if self._record is not None:
+                with contextlib.suppress(OSError):
+                    self._record.write_text(self.warnings[0])
+
+    def _recorded(self) -> tuple[str, ...]:
+        if self._record is not None:
+            with contextlib.suppress(OSError):
+                if time.time() - self._record.stat().st_mtime < _RECORD_SECONDS:
+                    return (self._record.read_text(),)
+        return ()
 
 
 def _is_http_1_0(connection: HTTPConnection) -> bool:

@@ -62,3 +62,12 @@ def test_a_public_url_shows_that_a_proxy_stands_in_front(tmp_path: Path) -> None
     access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path, public_url="https://six.example")))
     refusal(access, asked())
     assert "a public URL: 1" in access.warnings[0]
+
+
+def test_every_process_warns_of_forwarded_requests(tmp_path: Path) -> None:
+    hosts, record = TrustedHosts(Settings(data_dir=tmp_path)), tmp_path / "forwarded.txt"
+    one, other = KeylessAccess(hosts, record=record), KeylessAccess(hosts, record=record)
+    assert other.warnings == ()
+    refusal(one, asked(via="1.1 proxy"))
+    assert one.warnings == other.warnings
+    assert "a forwarding header: 1" in other.warnings[0]
