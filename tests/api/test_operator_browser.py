@@ -63,6 +63,9 @@ async def test_the_pages_fit_are_light_still_and_accessible(
             assert result.response["violations"] == [], json.dumps(result.response["violations"], indent=1)
             assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
             assert await tab.page.evaluate(SIZES) <= MAX_BYTES, path
+            if path == "/admin/engines":
+                mark = "element => getComputedStyle(element, '::after').content"
+                assert await tab.page.eval_on_selector(".model-dots .preview", mark) == "none"
 
 
 async def test_a_server_an_alias_and_a_price_are_set_without_scripts(
