@@ -63,6 +63,21 @@ async def test_wait_right_after_submit_does_not_read(
     assert reads == [submitted.id]
 
 
+async def test_wait_sees_an_end_between_the_acceptance_and_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+
+        def end_elsewhere(prediction: Prediction) -> None:
+            ended = replace(prediction, state=PredictionState.SUCCEEDED)
+            pipeline.service._bus.publish(prediction.id, StateChanged(ended))
+
+        monkeypatch.setattr(pipeline.service, "on_accepted", end_elsewhere)
+        submitted = await pipeline.service.submit(pipeline.order())
+        assert not submitted.is_terminal
+        assert (await pipeline.service.wait(submitted, 5)).is_terminal
+
+
 async def test_failed_engine_is_free_with_only_the_public_message(
     pipeline: PipelineFixture,
 ) -> None:
