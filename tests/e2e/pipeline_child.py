@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import ledger, ledger_batches
 from sixfold.core.database import Query, Transaction
 from sixfold.core.predictions import repository as predictions
 from sixfold.drivers.process import ProcessDriver
@@ -29,11 +29,20 @@ async def submit_all(built: PipelineFixture) -> list[predictions.Prediction]:
     return results
 
 
-def _no_capture(_hold: str, _amount: int, _entry: ledger.LedgerEntry) -> Transaction[None]:
+def _no_capture(*_arguments: object) -> Transaction[None]:
     yield Query("clock", {})
 
 
-MUTANTS = {"capture-apart": lambda: setattr(ledger, "capture", _no_capture)}
+# A success that costs its whole hold is captured as a batch of one.
+_CAPTURES = ((ledger, "capture"), (ledger_batches, "capture_all"))
+
+
+def _capture_apart() -> None:
+    for module, name in _CAPTURES:
+        setattr(module, name, _no_capture)
+
+
+MUTANTS = {"capture-apart": _capture_apart}
 
 
 async def main(folder: Path, failpoints: str, mutant: str) -> None:
