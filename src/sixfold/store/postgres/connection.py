@@ -69,14 +69,13 @@ class PostgresConnection(Protocol):
 async def connect(url: str, **session: str) -> PostgresConnection:
     """Open a connection with the settings of this store and of `session`; raises `DatabaseUnreachable`."""
     open_connection: Any = cast("Any", asyncpg).connect
+    settings = "; ".join(f"SET {name} = '{value}'" for name, value in {**_SESSION, **session}.items())
     try:
         opened = await open_connection(
-            url,
-            timeout=_CONNECT_SECONDS,
-            statement_cache_size=1000,
-            max_cached_statement_lifetime=0,
-            server_settings={**_SESSION, **session},
+            url, timeout=_CONNECT_SECONDS, statement_cache_size=1000, max_cached_statement_lifetime=0
         )
+        # Not as parameters of the connection, most of which PgBouncer refuses.
+        await opened.execute(settings)
     except (*GONE, ValueError) as error:
         raise DatabaseUnreachable(
             f"The database {place(url)} cannot be reached ({_reason(error)})"
