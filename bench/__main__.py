@@ -40,6 +40,7 @@ NAMES = (
     "processes",
     "queues",
     "startup",
+    "capacity",
     "forecast",
     "graphs",
     "stt_accuracy",
@@ -60,22 +61,26 @@ def main() -> None:
     """Run the named benches (default: all of `NAMES`), print their tables and write them with `--write`."""
     parser = argparse.ArgumentParser(prog="bench", description="Measure Sixfold on this machine.")
     parser.add_argument("names", nargs="*", help=", ".join(NAMES + ON_REQUEST))
-    parser.add_argument("--write", action="store_true", help=f"write the tables to {PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"write the tables to {PAGE} and other pages")
     options = parser.parse_args()
-    tables: dict[str, str] = {}
+    pages: dict[Path, dict[str, str]] = {}
     for name in options.names or NAMES:
         bench = importlib.import_module(f"bench.{name}")
-        tables[bench.TITLE] = markdown(bench.TITLE, bench.rows())
-        print(tables[bench.TITLE], flush=True)
+        table = markdown(bench.TITLE, bench.rows())
+        pages.setdefault(getattr(bench, "PAGE", PAGE), {})[bench.TITLE] = table
+        print(table, flush=True)
     if options.write:
-        written = _tables(PAGE.read_text("utf-8")) if PAGE.exists() and options.names else {}
-        PAGE.write_text(HEAD + "\n".join((written | tables).values()), "utf-8")
+        for page, tables in pages.items():
+            head, written = _parts(page)
+            if page == PAGE:
+                head, written = HEAD, written if options.names else {}
+            page.write_text(head + "\n".join((written | tables).values()), "utf-8")
 
 
-def _tables(page: str) -> dict[str, str]:
-    """Return the tables of the page by their titles."""
-    _, *parts = page.split("\n## ")
-    return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
+def _parts(page: Path) -> tuple[str, dict[str, str]]:
+    """Return a page's text before the first section, and its sections by their titles."""
+    head, *parts = page.read_text("utf-8").split("\n## ") if page.exists() else ("",)
+    return f"{head}\n", {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
 
 
 if __name__ == "__main__":
