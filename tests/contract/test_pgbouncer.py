@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,22 +53,16 @@ def pooled(tmp_path: Path) -> Iterator[str]:
     # It refuses to run as root, and reads its configuration as the owner of the database's socket.
     user = Path(host).owner()
     command = [PGBOUNCER, *(["-u", user] if os.geteuid() == 0 else []), str(config)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
-        assert any(_accepts(port) for _ in range(1_000))
+        assert process.stderr is not None
+        assert any(b"process up" in line for line in process.stderr)
         yield f"postgresql://{url.username or 'postgres'}@127.0.0.1:{port}{url.path}"
     finally:
         process.terminate()
         process.wait(20)
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port)).close()
-    except ConnectionRefusedError:
-        time.sleep(0.02)
-        return False
-    return True
+        assert process.stderr is not None
+        process.stderr.close()
 
 
 def _charged(account_id: str, hold_id: str) -> Transaction[None]:
