@@ -52,11 +52,12 @@ async def test_a_session_pauses_and_continues_at_no_charge(
         assert int(frames) < int(await page.get_attribute("#canvas", "data-frames"))
         await page.click("#stop")
         await page.wait_for_selector("text='Start again'")
+        assert await page.inner_text("#stage") == "Ended"
         (session,) = (await app.client.get("/api/account/ledger", headers=app.bearer)).json()["entries"][:1]
         ended = await page.get_attribute("#meter", "title")
         assert float(ended.split()[0]) == -float(session["amount_usd"]), "the meter shows what was charged"
         await tab.open("/predictions?kind=live")
-        assert f"{ended} ·" in await page.inner_text(".run .facts")
+        assert await page.get_attribute(".run .facts data", "title") == ended
     assert await app.faults() == ()
 
 

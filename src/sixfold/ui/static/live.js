@@ -45,7 +45,7 @@ function showState(message) {
   pauseBox.hidden = !isPaused;
   if (message.status === "closed" || message.status === "failed") endSession();
   if (promptSequence && message.status === "active") return;
-  const reason = message.reason && !isPaused ? `: ${message.reason}` : "";
+  const reason = message.reason && message.reason !== message.status && !isPaused ? `: ${message.reason}` : "";
   showStatus(isPaused ? "Paused" : STATES[message.status] + reason);
 }
 
