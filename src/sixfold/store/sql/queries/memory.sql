@@ -292,13 +292,14 @@ WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :accou
   AND l.origin <> 'dismissed'
 ORDER BY l.page_id, l.created_at, l.target, l.type;
 
--- name: links_in | Return the current links to a page with their source pages, the best of each slug and type, after a slug and type.
+-- name: links_in | Return 10,000 current links to a page with their source pages, the best of each slug and type, after a slug and type.
 SELECT type, origin, context, created_at, from_slug, from_title FROM (
     SELECT l.type, l.origin, l.context, l.created_at, s.slug AS from_slug, s.title AS from_title,
            ROW_NUMBER() OVER (PARTITION BY s.slug, l.type ORDER BY CASE l.origin WHEN 'explicit' THEN 0 WHEN 'confirmed' THEN 1 ELSE 2 END, l.maker, l.target) AS place
-    FROM page_link l JOIN page s ON s.id = l.page_id
-    WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NULL
-      AND l.origin <> 'dismissed' AND s.deleted_at IS NULL
+    FROM (SELECT page_id, type, origin, context, created_at, maker, target FROM page_link
+          WHERE target_id = :page_id AND account_id = :account_id AND ended_at IS NULL AND origin <> 'dismissed'
+          LIMIT 10000) AS l JOIN page s ON s.id = l.page_id
+    WHERE s.deleted_at IS NULL
       AND (s.slug > :after OR (s.slug = :after AND l.type > :after_type))
       AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = s.id
            AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))) AS found
@@ -309,10 +310,11 @@ SELECT type, origin, context, created_at, from_slug, from_title, from_collection
     SELECT l.type, l.origin, l.context, l.created_at, v.slug AS from_slug, v.title AS from_title,
            v.collections AS from_collections,
            ROW_NUMBER() OVER (PARTITION BY v.slug, l.type ORDER BY CASE l.origin WHEN 'explicit' THEN 0 WHEN 'confirmed' THEN 1 ELSE 2 END, l.maker, l.target) AS place
-    FROM page_link l JOIN page_version v ON v.page_id = l.page_id
-    WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.origin <> 'dismissed'
-      AND l.created_at <= :at AND (l.ended_at IS NULL OR l.ended_at > :at)
-      AND v.created_at <= :at AND (v.ended_at IS NULL OR v.ended_at > :at)
+    FROM (SELECT page_id, type, origin, context, created_at, maker, target FROM page_link
+          WHERE target_id = :page_id AND account_id = :account_id AND origin <> 'dismissed'
+            AND created_at <= :at AND (ended_at IS NULL OR ended_at > :at)
+          LIMIT 10000) AS l JOIN page_version v ON v.page_id = l.page_id
+    WHERE v.created_at <= :at AND (v.ended_at IS NULL OR v.ended_at > :at)
       AND (v.slug > :after OR (v.slug = :after AND l.type > :after_type))) AS found
 WHERE place = 1 ORDER BY from_slug, type LIMIT :limit;
 
@@ -333,11 +335,13 @@ WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :accou
   AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
 
--- name: edges_in | Return the links to pages with their source pages for graph traversal.
+-- name: edges_in | Return 10,000 links to pages with their source pages for graph traversal.
 SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
-FROM page_link l JOIN page s ON s.id = l.page_id
-WHERE l.target_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :account_id AND l.ended_at IS NULL
-  AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
+FROM (SELECT page_id, target_id, type FROM page_link
+      WHERE target_id IN (SELECT value FROM json_each(:ids)) AND account_id = :account_id AND ended_at IS NULL
+        AND origin <> 'dismissed' AND (:type = '' OR type = :type)
+      LIMIT 10000) AS l JOIN page s ON s.id = l.page_id
+WHERE s.deleted_at IS NULL
 ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
 
 -- name: timeline_kept | Return the current timeline entries of pages that come from their bodies.

@@ -78,13 +78,16 @@ FROM json_each(:ids) AS requested CROSS JOIN page p ON p.id = requested.value
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
--- name: memory_phrase | Return the pages of the 2,000 last changed ones with a phrase in the title, or in a short text without comments.
+-- name: memory_phrase | Return the pages of the 2,000 last changed ones with a phrase in the title, or in a short text without comments; texts of 4,000,000 characters are read.
 SELECT p.id, INSTR(LOWER(p.title), :phrase) > 0 AS titled
-FROM (SELECT id, version, title FROM page
-      WHERE account_id = :account_id AND deleted_at IS NULL ORDER BY updated_at DESC LIMIT 2000) AS p
+FROM (SELECT q.id, q.version, q.title,
+             SUM(CASE WHEN w.chars <= 16384 THEN w.chars ELSE 0 END) OVER (ORDER BY q.updated_at DESC, q.id) AS upto
+      FROM (SELECT id, version, title, updated_at FROM page
+            WHERE account_id = :account_id AND deleted_at IS NULL ORDER BY updated_at DESC LIMIT 2000) AS q
+      JOIN page_version w ON w.page_id = q.id AND w.version = q.version) AS p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE (INSTR(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(p.title), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), char(10), ' ') || ' ', ' ' || :phrase || ' ') > 0)
-   OR (v.chars <= 16384 AND INSTR(v.body, '%%') = 0
+   OR (p.upto <= 4000000 AND v.chars <= 16384 AND INSTR(v.body, '%%') = 0
        AND INSTR(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(v.body), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), char(10), ' ') || ' ', ' ' || :phrase || ' ') > 0);
 
 -- name: memory_waiting | Return pages that need vectors, with their text, newest first.
