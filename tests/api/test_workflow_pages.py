@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import sixfold
+from sixfold.ui.catalog.pages import MAX_FIELDS
 from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
 
@@ -76,3 +77,15 @@ async def test_a_graph_dropped_on_any_page_is_told_from_an_output(app: AppFixtur
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
     answer = await app.client.post("/pages/origin", content=json.dumps(GRAPH), headers=headers)
     assert answer.json() == {"kind": "graph"}
+
+
+async def test_page_of_a_large_workflow_has_a_bounded_form(app: AppFixture) -> None:
+    token = await signed_in(app)
+    inputs = {"width": 64, "height": 64, "batch_size": 1, "color": 0}
+    graph = {str(number): {"class_type": "EmptyImage", "inputs": inputs} for number in range(300)}
+    status, response = await brought(app, token, json.dumps(graph).encode(), "large")
+    assert status == 201
+    page = (await app.client.get(response["path"])).text
+    assert len(re.findall(r'data-input="', page)) == MAX_FIELDS
+    assert len(re.findall(r'id="in-[^"]+"', page)) <= MAX_FIELDS
+    assert re.search(r"\d+ further inputs are not shown", page)

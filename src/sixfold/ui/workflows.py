@@ -25,7 +25,7 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.workflows import PATH, Workflow
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import example_outputs, initial_values, input_files
-from sixfold.ui.catalog.pages import form_fields, price_text
+from sixfold.ui.catalog.pages import MAX_FIELDS, form_fields, price_text
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry
@@ -179,6 +179,8 @@ class WorkflowPages:
             checked=_CHECKED.get(str(workflow.verification.get("status")), ""),
             model=model,
             fields=form_fields(model, initial, await input_files.recent(self._services, user, model)),
+            inputs=(workflow.inputs or ())[:MAX_FIELDS],
+            more_inputs=max(0, len(workflow.inputs or ()) - MAX_FIELDS),
             run=initial.run,
             max_bytes=self._services.settings.upload_body_bytes,
             price=price_text(self._services.predictions, model),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -37,15 +38,7 @@ class SingleThread:
         """Return the result of a function, called in the context of the caller; raises what it raises."""
         context = contextvars.copy_context()
         future: Future[T] = Future()
-
-        def call() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(context.run(function, *args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - the caller's
-                future.set_exception(error)
-
+        call = functools.partial(_settle, future, lambda: context.run(function, *args, **kwargs))
         with self._lock:
             self._waiting.setdefault(owner.get(), deque()).append(call)
         self._executor.submit(self._run_next)
@@ -66,6 +59,16 @@ class SingleThread:
         if size <= LOOP_BYTES:
             return function(*args, **kwargs)
         return await self.run(function, *args, **kwargs)
+
+
+def _settle(future: Future[T], function: Callable[[], T]) -> None:
+    """Run a function and set its result or error, unless its caller was canceled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001 - the caller's
+        future.set_exception(error)
 
 
 # Parses, counts and encodes large documents.

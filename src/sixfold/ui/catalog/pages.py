@@ -101,8 +101,15 @@ def control(descriptor: Descriptor) -> str:
     return "long" if descriptor.max_chars is None or descriptor.max_chars > _MAX_LINE_CHARS else "text"
 
 
+# A form of more fields takes long to render; further inputs are set by API, or keep their defaults.
+MAX_FIELDS = 200
+
+
 def form_fields(model: Model, initial: InitialValues, recent: RecentFiles) -> list[FormField]:
-    """Return the form fields of a model with their initial values; `recent` are the user's files by kind."""
+    """Return the first `MAX_FIELDS` form fields of a model with their initial values.
+
+    `recent` are the user's files by kind.
+    """
     return [
         FormField(
             descriptor,
@@ -111,7 +118,7 @@ def form_fields(model: Model, initial: InitialValues, recent: RecentFiles) -> li
             initial.labels.get(descriptor.name, ""),
             recent.get(descriptor.type, ()),
         )
-        for descriptor in sorted(model.inputs, key=lambda each: each.order)
+        for descriptor in sorted(model.inputs, key=lambda each: each.order)[:MAX_FIELDS]
     ]
 
 
