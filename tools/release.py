@@ -58,10 +58,19 @@ def build(folder: Path) -> list[Path]:
 
 def build_wheel(folder: Path) -> Path:
     """Build the wheel alone, with the build backend that every environment of this checkout has."""
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    return _build_target("wheel", folder, "sixfold-*.whl")
+
+
+def build_archive(folder: Path) -> Path:
+    """Build the source archive alone, with the same build backend."""
+    return _build_target("sdist", folder, "sixfold-*.tar.gz")
+
+
+def _build_target(target: str, folder: Path, pattern: str) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
     subprocess.run(command, cwd=lock.ROOT, check=True, capture_output=True)
-    (wheel,) = folder.glob("sixfold-*.whl")
-    return wheel
+    (built,) = folder.glob(pattern)
+    return built
 
 
 class CleanEnvironment:

@@ -54,14 +54,15 @@ def test_version_is_the_newest_or_next_of_the_changelog() -> None:
     assert sixfold.__version__ == [*announced, *released][0]
 
 
-@pytest.mark.nightly  # two more wheels
+@pytest.mark.nightly  # another wheel and two source archives
 def test_two_builds_are_equal(wheel: Path, tmp_path: Path) -> None:
+    archive = release.build_archive(tmp_path / "first")
     mask = os.umask(0o077)
     try:
-        again = release.build_wheel(tmp_path)
+        again = release.build_wheel(tmp_path / "second"), release.build_archive(tmp_path / "second")
     finally:
         os.umask(mask)
-    assert again.read_bytes() == wheel.read_bytes()
+    assert [each.read_bytes() for each in again] == [wheel.read_bytes(), archive.read_bytes()]
 
 
 def test_bill_of_materials_lists_what_the_lock_installs() -> None:

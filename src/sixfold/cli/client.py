@@ -256,7 +256,7 @@ class ServerClient:
             if isinstance(error, ConnectionRefusedError):
                 raise CommandError(
                     f"No server responds at {self.origin}: start one with `sixfold serve`, "
-                    "or set --api-url to another"
+                    "or name another by --api-url or by --data-dir, its data folder"
                 ) from error
             raise CommandError(f"{self.origin} cannot be reached ({error})") from error
 

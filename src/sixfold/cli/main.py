@@ -25,7 +25,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sixfold",
         description="A self-hosted AI media server: six APIs with one account, one key and one ledger.",
-        epilog="Start with `sixfold serve`; `sixfold COMMAND --help` describes each command.",
+        epilog="First steps: `sixfold serve`, and in a second shell `sixfold open` for the pages, "
+        "`sixfold run ra1 prompt='a lighthouse' -o light.png` for an image, `sixfold run chat prompt=Hello` "
+        "for a chat and `sixfold doctor` for what is missing. `sixfold COMMAND --help` describes a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

@@ -13,6 +13,7 @@ import os
 import resource
 import socket
 import sys
+from typing import Any
 
 from sixfold import open_files
 
@@ -29,7 +30,9 @@ async def run(listening: socket.socket, port: int, program: list[str]) -> int:
             await asyncio.gather(_passed(reader, out), _passed(inside, writer))
         writer.close()
 
-    await asyncio.start_unix_server(joined, sock=listening)
+    # Since Python 3.13, a server deletes the file of its socket, which here belongs to the driver.
+    options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+    await asyncio.start_unix_server(joined, sock=listening, **options)
     return await process.wait()
 
 

@@ -225,7 +225,9 @@ class Server(uvicorn.Server):
             listener, config = self._local
             config.load()
             serving = asyncio.get_running_loop().create_unix_server(
-                lambda: LocalHttpProtocol(config, self.server_state, self.lifespan.state), sock=listener
+                lambda: LocalHttpProtocol(config, self.server_state, self.lifespan.state),
+                sock=listener,
+                **local_socket.SERVER_OPTIONS,
             )
             self.servers.append(await serving)
         gc.freeze()

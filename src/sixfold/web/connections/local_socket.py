@@ -11,14 +11,19 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 
 FILE = "sixfold.sock"
+# Since Python 3.13, a server looks for the file at the address of its socket to delete it at the end. That
+# address is relative to a descriptor that is closed by then.
+SERVER_OPTIONS: Mapping[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 _BACKLOG = 128
 # The fields of SO_PEERCRED: process, user and group id.
 _CREDENTIALS = struct.Struct("3i")

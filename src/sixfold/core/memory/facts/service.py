@@ -218,7 +218,8 @@ class FactService:
     def _chosen(self) -> ChatModel:
         if self._model is None:
             raise errors.NotConfigured(
-                "This server has no model for the memory: its operator can set SIXFOLD_MEMORY_MODEL"
+                "This server has no model for the memory: its operator can set SIXFOLD_MEMORY_MODEL to "
+                "the name of a chat model, such as default"
             )
         return self._model
 
