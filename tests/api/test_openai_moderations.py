@@ -112,7 +112,7 @@ async def test_translation_without_whisper_is_503_with_remedy(gateway: Gateway) 
     with pytest.raises(openai.InternalServerError) as caught:
         await gateway.openai().audio.translations.create(model="whisper-1", file=RECORDING)
     assert caught.value.status_code == 503
-    assert "faster-whisper" in cast("Any", caught.value.body)["message"]
+    assert "engines add listening" in cast("Any", caught.value.body)["message"]
     with pytest.raises(openai.BadRequestError) as unreadable:
         await gateway.openai().audio.translations.create(model="whisper-1", file=("a.wav", b"nothing"))
     assert unreadable.value.param == "file"
