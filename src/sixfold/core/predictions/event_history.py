@@ -8,11 +8,14 @@ process does not remember it.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import OrderedDict, deque
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
 from sixfold.core.clock import Clock, steady_clock
-from sixfold.core.predictions.events import Event, LogEvent, StateChanged
+from sixfold.core.predictions.events import Event, EventBus, LogEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.refunds import REFUNDED
 
@@ -129,3 +132,42 @@ class EventHistories:
     def get(self, prediction_id: str) -> EventHistory | None:
         """Return a prediction's history; None if it was evicted or had no events on this server."""
         return self._histories.get(prediction_id)
+
+
+class AcceptedRuns:
+    """The events of runs since before their acceptance, until the caller's next pause.
+
+    A caller that waits without a pause need not read the state of its run.
+    """
+
+    def __init__(self, bus: EventBus) -> None:
+        self._bus = bus
+        self._backlogs: dict[str, asyncio.Queue[Event]] = {}
+
+    @contextlib.contextmanager
+    def accepting(self, prediction_ids: Iterable[str]) -> Generator[None]:
+        """Record the events of runs that are accepted within the block.
+
+        Whichever server ends such a run, its event comes after the beginning of the block.
+        """
+        with contextlib.ExitStack() as listening:
+            backlogs = {each: listening.enter_context(self._bus.listen(each)) for each in prediction_ids}
+            yield
+            self._backlogs |= backlogs
+            asyncio.get_running_loop().call_soon(self._forget, tuple(backlogs), listening.pop_all())
+
+    def _forget(self, prediction_ids: Iterable[str], listening: contextlib.ExitStack) -> None:
+        for prediction_id in prediction_ids:
+            self._backlogs.pop(prediction_id, None)
+        listening.close()
+
+    def state(self, prediction: Prediction) -> Prediction | None:
+        """Return the current state of a run that was accepted without a pause since, or None."""
+        backlog = self._backlogs.get(prediction.id)
+        if backlog is None:
+            return None
+        while not (prediction.is_terminal or backlog.empty()):
+            event = backlog.get_nowait()
+            if isinstance(event, StateChanged):
+                prediction = event.prediction
+        return prediction

@@ -5,8 +5,6 @@ Every request for a prediction goes through `PredictionService.submit`, whicheve
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
 import functools
 import time
@@ -29,8 +27,9 @@ from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, MediaSource
-from sixfold.core.predictions import pricing, queries, refunds, requests, video_backends, waiters
+from sixfold.core.predictions import pricing, queries, refunds, requests, video_backends
 from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.event_history import AcceptedRuns
 from sixfold.core.predictions.events import Event, EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
@@ -67,11 +66,10 @@ class PredictionService:
         self._policy = policy
         self.failpoints = failpoints
         self.waiters = RunWaiters()
+        self._accepted_runs = AcceptedRuns(bus)
         self.custom_models = CustomModels(database, catalog, policy.model_versions)
         self.quotes = pricing.QuoteCache(catalog, bus)
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
-        # The events since before the acceptance, of runs accepted in this turn of the loop.
-        self._backlogs: dict[str, asyncio.Queue[Event]] = {}
         self.appraisers: dict[str, metering.PriceEstimator] = dict.fromkeys(_APPRAISED, metering.unpriced)
         self.prepare: metering.Preparer = metering.prepare_nothing
         self.admit: dict[str, Callable[[Principal, Mapping[str, Any]], Awaitable[None]]] = {}
@@ -156,24 +154,14 @@ class PredictionService:
         self.failpoints.hit("accept.before")
         free_limit = 0 if batch[0].principal.is_operator else self._policy.free_queue_limit
         accept = predictions.accept_all(drafts, self._policy.queue_limit, free_limit)
-        with contextlib.ExitStack() as listening:
-            # Whichever server ends a run, its event comes after this.
-            backlogs = {draft.id: listening.enter_context(self._bus.listen(draft.id)) for draft in drafts}
+        with self._accepted_runs.accepting([draft.id for draft in drafts]):
             accepted = await self._database.write(accept)
-            # A `wait` that follows without a pause needs no read.
-            self._backlogs |= backlogs
-            asyncio.get_running_loop().call_soon(self._end_backlogs, tuple(backlogs), listening.pop_all())
         self.failpoints.hit("accept.after")
         for prediction in accepted:
             self.quotes.store(prediction)
             self._bus.publish(prediction.id, StateChanged(prediction))
             self.on_accepted(prediction)
         return accepted
-
-    def _end_backlogs(self, prediction_ids: Sequence[str], listening: contextlib.ExitStack) -> None:
-        for prediction_id in prediction_ids:
-            self._backlogs.pop(prediction_id, None)
-        listening.close()
 
     async def _price(self, request: PredictionRequest) -> PredictionDraft:
         started_ns = time.perf_counter_ns()
@@ -279,8 +267,7 @@ class PredictionService:
         """
         with self._bus.listen(prediction.id) as events:
             read_current = functools.partial(self.get_any, prediction.id)
-            backlog = self._backlogs.get(prediction.id)
-            current = await read_current() if backlog is None else waiters.latest(backlog, prediction)
+            current = self._accepted_runs.state(prediction) or await read_current()
             if current.is_terminal:
                 return current
             return await self.waiters.wait(events, read_current, timeout_seconds, patient=patient)

@@ -63,15 +63,6 @@ class RunWaiters:
             completion.cancel()
 
 
-def latest(backlog: asyncio.Queue[Event], prediction: Prediction) -> Prediction:
-    """Return the ended prediction if one of the events says that it has ended, else `prediction`."""
-    while not (prediction.is_terminal or backlog.empty()):
-        event = backlog.get_nowait()
-        if isinstance(event, StateChanged):
-            prediction = event.prediction
-    return prediction
-
-
 async def _first(completion: asyncio.Task[Prediction], event: asyncio.Event) -> None:
     """Wait for the ending or the event, whichever comes first."""
     waiting = asyncio.create_task(event.wait())
