@@ -273,7 +273,9 @@ async def test_an_index_is_read_anew_after_it_had_to_make_room(place: MemoryFixt
     assert len(made) == 6, [index.size for index in made]
 
 
-async def test_an_index_has_no_words_beyond_its_limit(place: MemoryFixture) -> None:
+async def test_an_index_has_no_words_beyond_its_limit(
+    place: MemoryFixture, caplog: pytest.LogCaptureFixture
+) -> None:
     indexes: list[PageIndex] = []
 
     def new_index() -> PageIndex:
@@ -288,6 +290,7 @@ async def test_an_index_has_no_words_beyond_its_limit(place: MemoryFixture) -> N
         assert len((await bounded.search(place.ann, SearchRequest("anchor"))).hits) == 1
     # Without the limit, 30,000 words take 9 MB.
     assert most_bytes < indexes[-1].size < 2 * most_bytes
+    assert "increase SIXFOLD_MEMORY_INDEX_BYTES" in caplog.text
 
 
 async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: MemoryFixture) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.indexing.entries import IndexEntry
 from sixfold.core.memory.search.ports import Index
 
+_LOG = logging.getLogger("sixfold.memory")
 _UNREAD = -1
 
 
@@ -132,6 +134,13 @@ class IndexCache:
             full = batch.full
             if not full:
                 place.change = row["change"] if row is not None else 0
+        if place.index.size >= self._most_bytes:
+            _LOG.warning(
+                "The search index of account %s has its largest size, %d bytes, and some of its pages are not"
+                " found by their words; increase SIXFOLD_MEMORY_INDEX_BYTES",
+                account_id,
+                self._most_bytes,
+            )
 
     def _changed(self, account_id: str, index: Index, limit: _Limit) -> Transaction[_IndexBatch]:
         """Return the next changes within the limit, and vectors once all their pages were read."""
