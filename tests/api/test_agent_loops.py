@@ -16,6 +16,7 @@ from sixfold.api.gateway.openai import chat as chat_face
 from sixfold.api.gateway.openai import tools as named
 from sixfold.api.gateway.openai.responses import dialect as responses_face
 from sixfold.clients.chat.messages import Messages
+from sixfold.core.accounts import accounts
 from sixfold.core.gateway.chat import (
     ChatRequest,
     Event,
@@ -189,6 +190,8 @@ async def test_a_picture_among_results_comes_after_the_last_of_them(gateway: Gat
         inputs.append({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"})
     visible = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
     inputs += [{"type": "function_call_output", "call_id": f"c{n}", "output": visible} for n in (1, 2)]
+    # Each image is held as 5,000 tokens.
+    await gateway.app.product.database.write(accounts.credit(gateway.app.account.email, 20_000_000))
     await gateway.openai().responses.create(model="acme/small", input=inputs)
     sent = gateway.acme.seen[0].document["messages"]
     assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool", "user"]

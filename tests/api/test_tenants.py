@@ -61,6 +61,7 @@ OTHERS = {
     "/api/account/logging": "test_content_log",
     "/api/account/alerts": "test_cost_alerts",
     "/api/shares": "test_shares",
+    "/api/shared-folders": "test_shared_folders",
     "/fal/": "test_fal",
     "/ollama/": "test_ollama",
     "/api/graph/spaces/": "test_workflow_owners",

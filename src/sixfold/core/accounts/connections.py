@@ -112,9 +112,10 @@ class Connections:
 
         def end() -> None:
             nonlocal ended
-            ended = True
-            if task is not None:
+            # While the block ends, the credential may be checked again.
+            if task is not None and not ended:
                 task.cancel()
+            ended = True
 
         remove = self.add(credential, end)
         try:

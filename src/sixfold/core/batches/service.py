@@ -166,7 +166,7 @@ class BatchService:
             if not (yield Query("batch_delete", {"id": batch_id})):
                 raise errors.BadRequest("A batch can be deleted once it has ended: cancel it first")
             if batch.output_file_id is not None:
-                row = yield from one("file_delete", **tenant.whole.row, id=batch.output_file_id)
+                row = yield from one("file_delete", **tenant.whole.row, id=batch.output_file_id, memory=0)
                 if row is not None:
                     yield Query("file_media_expire", {"name": row["media"]})
                     yield from files.leave_stores(batch.output_file_id)

@@ -31,7 +31,7 @@ ORDER BY a.email, f.folder, f.id LIMIT :limit;
 DELETE FROM shared_folder WHERE id = :id AND account_id = :account_id RETURNING folder;
 
 -- name: shared_folders_end_team | End the shares of folders with a team.
-DELETE FROM shared_folder WHERE team_id = :team_id;
+DELETE FROM shared_folder WHERE team_id = :team_id AND team_id <> '';
 
 -- name: erase_shared_folders | Delete the shares of folders by and with an account.
 DELETE FROM shared_folder WHERE account_id = :account_id

@@ -78,7 +78,7 @@ DELETE FROM share WHERE account_id = :account_id
    OR (grantee <> '' AND grantee = (SELECT email FROM account WHERE id = :account_id));
 
 -- name: shares_end_team | End the shares with a team.
-DELETE FROM share WHERE team_id = :team_id;
+DELETE FROM share WHERE team_id = :team_id AND team_id <> '';
 
 -- name: export_shares | Return a page of an account's shares without their tokens, oldest first.
 SELECT id, kind, object_id, title, has_inputs, is_indexed, views, created_at, expires_at FROM share

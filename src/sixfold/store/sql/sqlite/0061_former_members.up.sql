@@ -7,3 +7,4 @@ CREATE TABLE former_member (
     budget_month INTEGER,
     UNIQUE (account_id, person_id)
 ) STRICT;
+CREATE INDEX former_member_person ON former_member (person_id);
