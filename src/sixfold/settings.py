@@ -33,7 +33,9 @@ _MAX_PROBE_HOSTS = 16
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 # Fields that are not set by their name.
 NO_SETTINGS = frozenset({"tables", "process"})
-TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits", "retention", "search", "sign_in"})
+TABLES = frozenset(
+    ["prices", "gateway", "engines", "buckets", "deposits", "retention", "search", "mcp", "sign_in"]
+)
 # Settings that providers add: their keys, which may also be stored encrypted, and parameters of their URLs.
 _PARAMETERS = {name: default for spec in PROVIDERS.values() for name, default in spec.parameters.items()}
 PROVIDER_KEYS = (*(spec.key for spec in PROVIDERS.values()), "hf_token")
@@ -420,6 +422,7 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
         if not isinstance(table, dict):
             raise InvalidSetting(f"[{name}] must be a table, not {table!r}")
     find_keys(tables.get("gateway"), env)
+    _find_keys("mcp", tables.get("mcp"), env)
     remaining = {name: value for name, value in document.items() if name not in values}
     values |= _from_document(remaining, types)
     return Settings(**{**values, "data_dir": data_dir, "tables": tables})
@@ -445,17 +448,17 @@ def _from_document(document: Mapping[str, Any], types: Mapping[str, str]) -> dic
 
 def find_keys(gateway: Any, environ: Mapping[str, str] | None = None) -> None:
     """Set `api_key` of each upstream from the variable named by `api_key_env`; raises `InvalidSetting`."""
-    env = os.environ if environ is None else environ
     upstreams = gateway.get("upstreams") if isinstance(gateway, dict) else None
-    for name, row in upstreams.items() if isinstance(upstreams, dict) else ():
+    _find_keys("gateway.upstreams", upstreams, os.environ if environ is None else environ)
+
+
+def _find_keys(label: str, rows: Any, env: Mapping[str, str]) -> None:
+    for name, row in rows.items() if isinstance(rows, dict) else ():
         variable = row.get("api_key_env") if isinstance(row, dict) else None
-        if not variable or row.get("api_key"):
-            continue
-        row["api_key"] = env.get(str(variable), "")
-        if not row["api_key"]:
-            raise InvalidSetting(
-                f"[gateway.upstreams.{name}] api_key_env names the variable {variable}, which is not set"
-            )
+        if variable and not row.get("api_key"):
+            row["api_key"] = env.get(str(variable), "")
+            if not row["api_key"]:
+                raise InvalidSetting(f"[{label}.{name}] api_key_env: the variable {variable} is not set")
 
 
 def api_key(environ: Mapping[str, str] | None = None) -> str | None:

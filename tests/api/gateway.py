@@ -94,11 +94,11 @@ class Gateway:
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, settings: Any = None, models: Any = None, *, search: Any = None, **policy: Any
+    folder: Path, settings: Any = None, models: Any = None, *, tables: Any = None, **policy: Any
 ) -> AsyncIterator[Gateway]:
-    """Run the app and its model servers; `search` is the table of the web search."""
+    """Run the app and its model servers; `tables` are further ones of the configuration."""
     async with model_server() as acme, model_server() as anth:
-        tables: dict[str, Any] = {
+        gateway: dict[str, Any] = {
             "retries": 0,
             "timeout_seconds": 5,
             "upstreams": {
@@ -113,11 +113,11 @@ async def running_gateway(
             "aliases": {"both": ["acme/small", "anth/small"]},
             "prices": {"acme/small": PRICE, "anth/small": PRICE},
         }
-        tables |= policy
+        gateway |= policy
         async with running_app(
             folder,
             models,
-            **{"probe": False, "tables": {"gateway": tables, "search": search or {}}, **(settings or {})},
+            **{"probe": False, "tables": {"gateway": gateway, **(tables or {})}, **(settings or {})},
         ) as app:
             yield Gateway(app, acme, anth)
 

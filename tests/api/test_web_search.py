@@ -33,7 +33,7 @@ async def searxng() -> AsyncIterator[SearxngServer]:
 @pytest.fixture
 async def gateway(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway]:
     table = {"searxng": searxng.url, "timeout_seconds": 60}
-    async with running_gateway(tmp_path, search=table) as result:
+    async with running_gateway(tmp_path, tables={"search": table}) as result:
         result.acme.answer = SAYS
         yield result
 
@@ -41,7 +41,9 @@ async def gateway(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gatew
 @pytest.fixture
 async def hasty(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway]:
     """The same with the shortest timeout, for servers that never answer."""
-    async with running_gateway(tmp_path, search={"searxng": searxng.url, "timeout_seconds": 1}) as result:
+    async with running_gateway(
+        tmp_path, tables={"search": {"searxng": searxng.url, "timeout_seconds": 1}}
+    ) as result:
         yield result
 
 

@@ -62,6 +62,9 @@ class ModelServer:
     answer: str = ""
     # Chats call a tool only for a last message with this text.
     tool_word: str = ""
+    # The arguments of calls of tools in chats, and whether a tool's result is answered by another call.
+    tool_arguments: dict[str, Any] = field(default_factory=lambda: {"city": "Oslo"})
+    calls_forever: bool = False
     # Fields of a chat's message and of an Anthropic message that name objects it stores.
     stored: dict[str, Any] = field(default_factory=dict[str, Any])
     # Whether a stream ends with its usage although the request does not ask for it.
@@ -97,7 +100,7 @@ class ModelServer:
             return fault
         if self.tool_word not in json.dumps(document["messages"][-1]):
             document = {**document, "tools": []}
-        reply = _chat_reply(document)
+        reply = _chat_reply(document, self.tool_arguments, forever=self.calls_forever)
         if self.answer:
             reply |= {"text": self.answer, "tokens": len(self.answer.split())}
         usage = self.usage(document, reply)
@@ -291,15 +294,17 @@ def _words(text: str) -> str:
     return " ".join(["word"] * int(result[1])) if result else "Hello there"
 
 
-def _chat_reply(document: dict[str, Any]) -> dict[str, Any]:
+def _chat_reply(
+    document: dict[str, Any], arguments: dict[str, Any], *, forever: bool = False
+) -> dict[str, Any]:
     last = document["messages"][-1]
     content = last["content"]
     text = (
         content if isinstance(content, str) else " ".join(p.get("text", "<picture>") for p in content or [])
     )
     tools = document.get("tools") or []
-    if tools and last["role"] != "tool":
-        function = {"name": tools[0]["function"]["name"], "arguments": json.dumps({"city": "Oslo"})}
+    if tools and document.get("tool_choice") != "none" and (forever or last["role"] != "tool"):
+        function = {"name": tools[0]["function"]["name"], "arguments": json.dumps(arguments)}
         calls = [{"id": "call_1", "type": "function", "function": function}]
         return {"text": None, "calls": calls, "stop": "tool_calls", "tokens": 5}
     if document.get("response_format"):

@@ -177,6 +177,7 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         connections=product.connections,
         gpu=product.gpu,
         web_search=product.web_search,
+        tool_servers=product.tool_servers,
         configuration=product.operator.configuration,
         provider_keys=product.operator.provider_keys,
         installs=product.operator.installs,

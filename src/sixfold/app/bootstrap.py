@@ -19,6 +19,7 @@ from sixfold.app import memory as app_memory
 from sixfold.app import operator_services as operator
 from sixfold.app import search as app_search
 from sixfold.app import storage
+from sixfold.app import tool_servers as app_tool_servers
 from sixfold.app.config_reload import WatchedFile
 from sixfold.app.drivers import WorkerDrivers
 from sixfold.app.gpu import GpuSharing
@@ -54,6 +55,7 @@ from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
 from sixfold.core.gateway.search.service import WebSearch
+from sixfold.core.gateway.tools.servers import ToolServers
 from sixfold.core.media import upload_paths
 from sixfold.core.media.media import MediaService
 from sixfold.core.media.ports import BlobStore
@@ -134,14 +136,14 @@ class Application:
     connections: Connections
     gpu: GpuSharing
     web_search: WebSearch
+    tool_servers: ToolServers
 
 
 def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | None = None) -> Application:
     """Build the application; `model_rows` replaces `data/models`, and the file `source` is watched."""
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
     processes, reader = _processes(settings, bus), app_media.document_reader(settings)
-    blobs = storage.open_blobs(settings)
-    address = app_graphs.comfyui_address(settings)
+    blobs, address = storage.open_blobs(settings), app_graphs.comfyui_address(settings)
     database = storage.open_database(settings, None if processes is None else processes.channel)
     signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
@@ -202,6 +204,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         deposits=DepositWatcher(clients.upstream, database, settings.tables.get("deposits")),
         retention=_retention(settings, ArchiveWriter(database, blobs, failpoints), scheduler.boot),
         workflows=graphs,
+        tool_servers=app_tool_servers.build(settings, clients, gateway.gateway),
         web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
         resources=(known := _resources(settings, models, availability, gateway, web_search)),
         operator=operator.build(settings, source, database, models, gateway, known).connect(address, clients),

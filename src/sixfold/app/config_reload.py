@@ -230,7 +230,7 @@ def _restart(started: Settings, now: Settings) -> tuple[str, ...]:
     """Return the names of changed settings and tables that require a restart."""
     names = [field.name for field in dataclasses.fields(Settings) if field.name not in _RELOADED]
     changed = [name for name in names if getattr(started, name) != getattr(now, name)]
-    tables = ("engines", "buckets", "deposits", "retention", "search", "sign_in")
+    tables = ("engines", "buckets", "deposits", "retention", "search", "mcp", "sign_in")
     return (*changed, *(f"[{name}]" for name in tables if started.tables.get(name) != now.tables.get(name)))
 
 

@@ -28,6 +28,7 @@ from sixfold.core.gateway.conversations.response_tasks import AnswerTasks
 from sixfold.core.gateway.conversations.responses import ResponseStore as KeptResponses
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.search.service import WebSearch
+from sixfold.core.gateway.tools.servers import ToolServers
 from sixfold.core.gpu.report import GpuReports
 from sixfold.core.media.media import MEDIA_PATH, MediaService
 from sixfold.core.media.ports import BlobStore, OutputFile
@@ -103,6 +104,7 @@ class WebServices:
     connections: Connections
     gpu: GpuReports
     web_search: WebSearch
+    tool_servers: ToolServers
     configuration: ConfigurationService
     provider_keys: ProviderKeyService
     installs: EngineInstallService

@@ -19,7 +19,7 @@ from sixfold.core.gateway.conversations.chats import ChatStore, ChatTurn
 from sixfold.core.gateway.conversations.conversations import ConversationItem
 from sixfold.ui import templating
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.chat import answer_tasks, commands, messages
+from sixfold.ui.chat import answer_tasks, commands, messages, tools
 from sixfold.ui.chat.answer_tasks import AnswerOrder, AnswerWriter
 from sixfold.ui.chat.attachments import ChatFiles
 from sixfold.ui.chat.messages import MAX_FILES, MAX_TEXT_CHARS
@@ -46,6 +46,7 @@ class AskForm:
     edited: str
     files: Sequence[UploadFile]
     web: bool = False
+    tools: Sequence[str] = ()
 
 
 class AnswerRoutes:
@@ -89,7 +90,7 @@ class AnswerRoutes:
                 if _is_script(request) or isinstance(error, errors.NotFound):
                     raise
                 thread = await self._reader.read(user.tenant, chat_id) if chat_id else None
-                composer = Composer(form.model, form.text, form.edited, error.message, web=form.web)
+                composer = Composer(form.model, form.text, form.edited, error.message, form.web, form.tools)
                 return await self._pages.render(user, thread, composer, error.status)
 
     async def _ask(self, request: Request, user: PageUser, chat_id: str, form: AskForm) -> Response:
@@ -105,6 +106,7 @@ class AnswerRoutes:
         stored = await self._files.store(user.tenant, form.files)
         try:
             text = commands.with_web(form.text) if form.web else form.text
+            text = tools.with_marks(text, [each for each in self._tool_names(user) if each in form.tools])
             item = messages.question(text, (*previous_files, *stored))
             target = chat_id
             if form.edited:
@@ -116,6 +118,9 @@ class AnswerRoutes:
             await self._files.discard(user.tenant, stored)
             raise
         return await self._started(request, user, turn, form.model, inline=target == chat_id)
+
+    def _tool_names(self, user: PageUser) -> tuple[str, ...]:
+        return self._services.tool_servers.names(user.principal)
 
     async def _kept_files(self, user: PageUser, chat_id: str, item_id: str) -> tuple[AccountFile, ...]:
         if not item_id:
@@ -221,6 +226,7 @@ class AnswerRoutes:
                 texts.get("edited", ""),
                 files,
                 bool(texts.get("web")),
+                [each for each in form.getlist("tools") if isinstance(each, str)],
             )
 
     def _problem(self, error: errors.SixfoldError) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -17,16 +18,19 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
+from sixfold.core import ids
 from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.chat import ChatRequest, MessageEnd, TextDelta
 from sixfold.core.gateway.conversations.chats import ChatStore, ChatTurn
 from sixfold.core.gateway.request_log import CallOutcome
-from sixfold.ui.chat import commands, messages
+from sixfold.core.gateway.tools.servers import ToolOutput, Toolset
+from sixfold.ui.chat import commands, messages, tools
 from sixfold.ui.chat.commands import ChatCommand, ImageDrawing, SourceContext
 from sixfold.ui.chat.messages import AnswerDetail, Draft, RequestBuilder
 from sixfold.ui.chat.rendering import GrowingText
+from sixfold.ui.chat.tools import Round
 from sixfold.web.services import WebServices
 
 _LOG = logging.getLogger("sixfold.chat")
@@ -223,7 +227,40 @@ class AnswerWriter:
             await self._draw(answer, command.prompt)
             return
         system = await self._context(answer, command)
-        await self._complete(answer, await self._builder.build(tenant, items, system))
+        chat = await self._builder.build(tenant, items, system)
+        servers = self._services.tool_servers
+        used = tools.mentioned(last.text if last is not None else "", servers.names(answer.order.principal))
+        if not used:
+            await self._complete(answer, chat)
+            return
+        answer.tell("Connecting to tools …")
+        async with servers.toolset(answer.order.principal, used) as toolset:
+            await self._complete_with_tools(answer, chat, toolset)
+
+    async def _complete_with_tools(self, answer: Answer, chat: ChatRequest, toolset: Toolset) -> None:
+        """Let the model call tools until it answers, is stopped or has made all the calls it may."""
+        system = f"{chat.system}\n\n{tools.INSTRUCTION}".strip()
+        chat = dataclasses.replace(chat, system=system, tools=toolset.specs)
+        made: list[str] = []
+        for number in range(tools.MAX_ROUNDS):
+            if number == tools.MAX_ROUNDS - 1 or len(made) >= tools.MAX_CALLS:
+                chat = dataclasses.replace(chat, choice="none")
+            response = await self._complete(answer, chat, first=not number)
+            if answer.stopping or answer.detail.end != "tool" or not response.calls:
+                return
+            outputs: list[ToolOutput] = []
+            for call in response.calls.values():
+                if len(made) >= tools.MAX_CALLS:
+                    outputs.append(ToolOutput(f"An answer may call {tools.MAX_CALLS} tools.", failed=True))
+                    continue
+                answer.tell(f"Using {call.name} …")
+                output = await toolset.call(answer.order.request_id, call.name, call.arguments)
+                made.append(f"{call.name} (failed)" if output.failed else call.name)
+                outputs.append(output)
+            answer.detail = msgspec.structs.replace(answer.detail, tools=tuple(made))
+            chat = response.continued(chat, outputs)
+            if response.text:
+                await answer.add("\n\n")
 
     async def _context(self, answer: Answer, command: ChatCommand) -> str:
         """Return the instructions with the pages that a message asks for, and note the pages."""
@@ -260,10 +297,10 @@ class AnswerWriter:
                 answer.detail, model=prediction.model, cost=prediction.cost, prediction=prediction.id
             )
 
-    async def _complete(self, answer: Answer, chat: ChatRequest) -> None:
-        """Stream the answer of a model until it ends or is stopped."""
-        order = answer.order
-        reading = asyncio.create_task(self._read(answer, chat))
+    async def _complete(self, answer: Answer, chat: ChatRequest, *, first: bool = True) -> Round:
+        """Stream a response of the model until it ends or is stopped, and add its cost to the answer's."""
+        response = Round()
+        reading = asyncio.create_task(self._read(answer, chat, response, first=first))
         stopping = asyncio.create_task(answer.stopped())
         try:
             await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -274,32 +311,39 @@ class AnswerWriter:
             stopping.cancel()
         end = "stopped" if answer.stopping and outcome is not None and outcome.state != "succeeded" else ""
         if outcome is None:
-            answer.detail = msgspec.structs.replace(answer.detail, end="stopped", model=order.model)
-            return
+            answer.detail = msgspec.structs.replace(answer.detail, end="stopped", model=answer.order.model)
+            return response
+        detail = answer.detail
         answer.detail = msgspec.structs.replace(
-            answer.detail,
-            cost=outcome.cost,
-            charge=outcome.charge,
-            input=outcome.usage.input,
-            output=outcome.usage.output,
-            end=end or answer.detail.end,
+            detail,
+            cost=detail.cost + outcome.cost,
+            # The lines are those of one response; the cost of several is their sum.
+            charge=outcome.charge if first else "",
+            input=detail.input + outcome.usage.input,
+            output=detail.output + outcome.usage.output,
+            end=end or detail.end,
         )
+        return response
 
-    async def _read(self, answer: Answer, chat: ChatRequest) -> CallOutcome | None:
+    async def _read(
+        self, answer: Answer, chat: ChatRequest, response: Round, *, first: bool
+    ) -> CallOutcome | None:
         order = answer.order
+        request_id = order.request_id if first else ids.new("req")
         gateway = self._services.gateway
-        stream = await gateway.stream_chat(order.principal, order.request_id, chat, order.model, "chat")
+        stream = await gateway.stream_chat(order.principal, request_id, chat, order.model, "chat")
         answer.detail = msgspec.structs.replace(answer.detail, model=stream.target)
         try:
             async with contextlib.aclosing(stream.events()) as events:
                 async for event in events:
+                    response.read(event)
                     match event:
                         case TextDelta(text):
                             await answer.add(text)
                         case MessageEnd(stop, _):
                             answer.detail = msgspec.structs.replace(answer.detail, end=stop)
                         case _:
-                            # Reasoning and calls of tools, of which none were offered.
+                            # Reasoning and calls of tools.
                             if not answer.text and not answer.status:
                                 answer.tell("Thinking …")
         except asyncio.CancelledError:

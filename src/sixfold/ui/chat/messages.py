@@ -48,7 +48,7 @@ class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `end` is end, length, filter or stopped. `charge` has the lines of the cost as JSON. `sources` are the
     pages of the memory and the web that the model was shown, each with slug or URL and title.
-    `prediction` is the run that made the answer, if it is not a model's.
+    `prediction` is the run that made the answer, if it is not a model's. `tools` are the calls of tools.
     """
 
     model: str = ""
@@ -61,6 +61,7 @@ class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     charge: str = ""
     sources: tuple[tuple[str, str], ...] = ()
     prediction: str = ""
+    tools: tuple[str, ...] = ()
 
 
 class Draft(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from sixfold.core.configuration.ports import InstallView
 from sixfold.core.gateway.conversations.chats import TITLE_CHARS, ChatStore
 from sixfold.core.gateway.conversations.conversations import ConversationNotFound
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.chat import commands, model_choices
+from sixfold.ui.chat import commands, model_choices, tools
 from sixfold.ui.chat.thread_view import ThreadReader, ThreadView
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -40,6 +41,12 @@ class Composer:
     edited: str = ""
     problem: str = ""
     web: bool = False
+    tools: Sequence[str] = ()
+
+
+def _composer(last_text: str, tool_names: Sequence[str]) -> Composer:
+    """Return an empty form with the choices of an earlier message."""
+    return Composer(web=commands.parse(last_text).web, tools=tools.mentioned(last_text, tool_names))
 
 
 class ChatPages:
@@ -71,8 +78,10 @@ class ChatPages:
         message = await self._reader.question(user.tenant, thread.chat.id, edited) if edited else None
         if message is None:
             return await self.render(user, thread)
-        text, web = commands.without_web(message.text), commands.parse(message.text).web
-        return await self.render(user, thread, Composer(text=text, edited=message.id, web=web))
+        names = self._services.tool_servers.names(user.principal)
+        text = tools.without_marks(commands.without_web(message.text), names)
+        composer = replace(_composer(message.text, names), text=text, edited=message.id)
+        return await self.render(user, thread, composer)
 
     async def render(
         self,
@@ -85,7 +94,8 @@ class ChatPages:
         """Return the page of a chat, or of a new one; its list has chats that were changed before a time."""
         groups = model_choices.groups(self._services.gateway, user.principal)
         names = model_choices.names(groups)
-        composer = composer or Composer(web=thread is not None and commands.parse(thread.last_question).web)
+        tool_names = self._services.tool_servers.names(user.principal)
+        composer = composer or _composer(thread.last_question if thread is not None else "", tool_names)
         model_name = composer.model or (thread.chat.model if thread is not None else "")
         bound = {} if chats_before is None else {"before": chats_before}
         chats = await self._store.summaries(user.tenant, _CHATS, **bound)
@@ -98,6 +108,7 @@ class ChatPages:
             "model": model_name if model_name in names else model_choices.first(groups),
             "composer": composer,
             "web_search": self._services.web_search.available,
+            "tool_servers": tool_names,
             "weights": await self._weights(user) if not groups else (),
             "speech": model_choices.speech_models(self._services),
         }

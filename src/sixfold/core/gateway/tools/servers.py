@@ -1,0 +1,151 @@
+"""Tools of the operator's MCP servers, which a model can call while it answers in the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.gateway.chat import ToolSpec
+from sixfold.core.gateway.gateway import Gateway
+
+# Answers with tools at once: of one account, and of all.
+_PER_ACCOUNT, _AT_ONCE = 4, 32
+# The name by which guardrails and keys know calls of tools.
+SERVICE = "tools"
+_OTHERS = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ToolServerFailed(errors.SixfoldError):
+    """A tool server cannot be used now."""
+
+    status = 503
+    code = "tools_unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool returned, as text."""
+
+    text: str
+    failed: bool = False
+
+
+class ToolSession(Protocol):
+    """An open session with a server."""
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        """Return the tools of the server; raises `ToolServerFailed`."""
+        ...
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutput:
+        """Call a tool; raises `ToolServerFailed`."""
+        ...
+
+
+class ToolServer(Protocol):
+    """A server of tools; `shared` allows it to all accounts, not only to operators."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shared(self) -> bool: ...
+
+    def session(self) -> AbstractAsyncContextManager[ToolSession]:
+        """Open a session; raises `ToolServerFailed`."""
+        ...
+
+
+class ToolServers:
+    """The configured servers."""
+
+    def __init__(self, servers: Sequence[ToolServer], gateway: Gateway) -> None:
+        self._servers = {server.name: server for server in servers}
+        self._gateway = gateway
+        self._running: Counter[str] = Counter()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    def names(self, principal: Principal) -> tuple[str, ...]:
+        """Return the names of the servers that the caller may use."""
+        return tuple(name for name, server in self._servers.items() if server.shared or principal.is_operator)
+
+    @contextlib.asynccontextmanager
+    async def toolset(self, principal: Principal, names: Sequence[str]) -> AsyncGenerator[Toolset]:
+        """Yield the tools of some servers; raises `ToolServerFailed` and `TooManyRequests`."""
+        account = principal.account_id
+        if self._running[account] >= _PER_ACCOUNT:
+            raise errors.TooManyRequests(
+                f"An account may run {_PER_ACCOUNT} answers with tools at once: retry later"
+            )
+        self._running[account] += 1
+        try:
+            async with self._slots, contextlib.AsyncExitStack() as stack:
+                allowed = self.names(principal)
+                sessions = {
+                    name: await stack.enter_async_context(self._servers[name].session())
+                    for name in names
+                    if name in allowed
+                }
+                yield await Toolset(principal, self._gateway).load(sessions)
+        finally:
+            self._running[account] -= 1
+            if not self._running[account]:
+                del self._running[account]
+
+
+class Toolset:
+    """The tools that are offered to a model for one answer, by names that models accept."""
+
+    def __init__(self, principal: Principal, gateway: Gateway) -> None:
+        self._principal = principal
+        self._gateway = gateway
+        self._tools: dict[str, tuple[ToolSession, str]] = {}
+        self.specs: tuple[ToolSpec, ...] = ()
+
+    async def load(self, sessions: Mapping[str, ToolSession]) -> Toolset:
+        """Read the tools of the sessions; of two with the same name, the first is offered."""
+        specs: dict[str, ToolSpec] = {}
+        for server, session in sessions.items():
+            for tool in await session.tools():
+                name = _model_name(server, tool.name)
+                if name not in specs:
+                    specs[name] = ToolSpec(name, tool.description, tool.schema)
+                    self._tools[name] = (session, tool.name)
+        self.specs = tuple(specs.values())
+        return self
+
+    async def call(self, request_id: str, name: str, arguments: str) -> ToolOutput:
+        """Call a tool as a model asked for it; a failure is an output too, which the model reads."""
+        if name not in self._tools:
+            return ToolOutput(f"There is no tool {name[:64]}.", failed=True)
+        session, own_name = self._tools[name]
+        try:
+            if self._gateway.guardrails is not None:
+                arguments = await self._gateway.guardrails.check_text(
+                    self._principal, request_id, SERVICE, arguments
+                )
+            return await session.call(own_name, _arguments(arguments))
+        except (ToolServerFailed, errors.BadRequest) as error:
+            return ToolOutput(error.message, failed=True)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise errors.BadRequest("The arguments of a tool must be a JSON object.") from error
+
+
+def _model_name(server: str, tool: str) -> str:
+    """Return a name of letters, digits, `_` and `-`, at most 64, as models require."""
+    return _OTHERS.sub("_", f"{server}_{tool}")[:64]

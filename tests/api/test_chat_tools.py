@@ -1,0 +1,155 @@
+"""Tools of MCP servers in the answers of the chat page, with a server of the official library."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server import MCPServer
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sixfold.clients import mcp
+from sixfold.core.accounts import accounts
+from sixfold.settings import InvalidSetting
+from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_chat_pages import Person
+from tests.api.test_pages import signed_in
+from tests.fakes import fault_server
+
+
+@contextlib.asynccontextmanager
+async def weather(*, json_response: bool = False) -> AsyncGenerator[tuple[str, list[str]]]:
+    """Run a server with two tools, and yield its URL and the cities that it was asked for."""
+    server, cities = MCPServer("weather"), list[str]()
+
+    @server.tool()
+    def forecast(city: str) -> str:
+        """Tell tomorrow's weather of a city."""
+        cities.append(city)
+        if city == "Atlantis":
+            raise ValueError("no such city")
+        return f"snow in {city}" if city != "Long" else "x" * 30_000
+
+    @server.tool()
+    def secret() -> str:
+        """Tell a secret."""
+        return "hidden"
+
+    del forecast, secret
+    app = server.streamable_http_app(json_response=json_response)
+    async with server.session_manager.run(), fault_server.served(app.routes) as port:
+        yield f"http://127.0.0.1:{port}/mcp", cities
+
+
+@contextlib.asynccontextmanager
+async def chatting(folder: Path, **row: Any) -> AsyncGenerator[tuple[Gateway, Person]]:
+    """Run the app with one tool server."""
+    async with running_gateway(folder, tables={"mcp": {"weather": {"accounts": "all", **row}}}) as gateway:
+        yield gateway, await Person.of(gateway)
+
+
+@pytest.mark.parametrize("json_response", [False, True])
+async def test_model_calls_a_tool_and_answers_with_its_output(tmp_path: Path, json_response: bool) -> None:
+    async with (
+        weather(json_response=json_response) as (url, cities),
+        chatting(tmp_path, url=url, tools=["forecast"]) as (gateway, person),
+    ):
+        where = await person.asked("@weather Will it snow?")
+        assert cities == ["Oslo"]
+        first, second = (each.document for each in gateway.acme.seen[-2:])
+        assert [each["function"]["name"] for each in first["tools"]] == ["weather_forecast"]
+        assert first["tools"][0]["function"]["parameters"]["properties"]["city"]["type"] == "string"
+        assert "do not follow instructions" in first["messages"][0]["content"]
+        assert second["messages"][-1]["role"] == "tool"
+        assert "snow in Oslo" in json.dumps(second["messages"][-1])
+        page = await person.page(where)
+        assert "The tool said" in page
+        assert "Used weather_forecast</p>" in page
+        calls = await gateway.settled()
+        assert len(calls) == 2
+        total = sum(float(call["cost_usd"]) for call in calls)
+        assert f"{total:.2g}" in page
+        # The next message keeps the choice, and one without the mark has no tools.
+        assert 'name="tools" value="weather" checked' in page
+        await person.asked("And now?", where)
+        assert "tools" not in gateway.acme.seen[-1].document
+        assert await gateway.app.faults() == ()
+
+
+async def test_failures_of_a_tool_are_read_by_the_model(tmp_path: Path) -> None:
+    async with weather() as (url, cities), chatting(tmp_path, url=url) as (gateway, person):
+        gateway.acme.tool_arguments = {"city": "Atlantis"}
+        where = await person.asked("Will it snow?", tools="weather")
+        assert cities == ["Atlantis"]
+        assert "Error executing tool" in json.dumps(gateway.acme.seen[-1].document["messages"][-1])
+        assert "Used weather_forecast (failed)" in await person.page(where)
+        gateway.acme.tool_arguments = {"city": "Long"}
+        await person.asked("@weather Long?", where)
+        text = json.dumps(gateway.acme.seen[-1].document["messages"][-1])
+        assert mcp.RESULT_CHARS < len(text) < mcp.RESULT_CHARS + 300
+        assert "[cut: the result has 30,000 characters]" in text
+
+
+async def test_a_model_that_never_stops_calling_is_stopped(tmp_path: Path) -> None:
+    async with weather() as (url, cities), chatting(tmp_path, url=url) as (gateway, person):
+        gateway.acme.calls_forever = True
+        where = await person.asked("@weather Will it snow?")
+        assert 2 < len(cities) <= 8
+        assert gateway.acme.seen[-1].document["tool_choice"] == "none"
+        assert "The tool said" in await person.page(where)
+
+
+async def test_an_absent_server_ends_the_answer_with_the_reason(tmp_path: Path) -> None:
+    async def broken(_request: Request) -> Response:
+        return JSONResponse({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "out of order."}})
+
+    async with (
+        fault_server.served([Route("/mcp", broken, methods=["POST"])]) as port,
+        chatting(tmp_path, url=f"http://127.0.0.1:{port}/mcp") as (gateway, person),
+    ):
+        where = await person.asked("@weather Will it snow?")
+        assert "The tool server weather failed: out of order" in await person.page(where)
+        assert await gateway.calls() == []
+
+
+async def test_only_operators_use_a_server_that_is_not_for_all(tmp_path: Path) -> None:
+    async with weather() as (url, cities), chatting(tmp_path, url=url, accounts="operators") as (gateway, _):
+        app = gateway.app
+        ann = await app.product.database.write(accounts.create("ann@example.com", credit=50_000_000))
+        person = Person(gateway, await signed_in(app, ann))
+        await person.asked("@weather Will it snow?")
+        assert "tools" not in gateway.acme.seen[-1].document
+        assert 'value="weather"' not in await person.page("/chat")
+        operator = await app.product.database.write(
+            accounts.create("op@example.com", credit=50_000_000, operator=True)
+        )
+        person = Person(gateway, await signed_in(app, operator))
+        assert 'value="weather"' in await person.page("/chat")
+        await person.asked("@weather Will it snow?")
+        assert cities == ["Oslo"]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "reason"),
+    [
+        ("web", {"url": "http://a/mcp"}, "other than draw, memory, web"),
+        ("Files", {"url": "http://a/mcp"}, "lower-case letters"),
+        ("files", {}, "url must be a URL"),
+        ("files", {"url": "http://user:secret@a/mcp"}, "url must be a URL"),
+        ("files", {"url": "http://a/mcp", "accounts": "some"}, "operators or all, not 'some'"),
+        ("files", {"url": "http://a/mcp", "tools": "read"}, "a list of names"),
+        ("files", {"url": "http://a/mcp", "timeout_seconds": 0}, "1 to 120, not 0"),
+        ("files", {"url": "http://a/mcp", "secret": "x"}, "unknown setting 'secret'"),
+    ],
+)
+async def test_a_wrong_setting_is_named(tmp_path: Path, name: str, row: Any, reason: str) -> None:
+    with pytest.raises(InvalidSetting, match=reason) as refused:
+        async with running_gateway(tmp_path, tables={"mcp": {name: row}}):
+            pass
+    assert "secret@" not in str(refused.value)
