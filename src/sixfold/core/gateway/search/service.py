@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Literal, Protocol
 
 import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.concurrency.account_limit import AccountLimit
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.search.results import WebResult
 
@@ -60,7 +60,7 @@ class WebSearch:
     def __init__(self, engine: SearchEngine | None, gateway: Gateway) -> None:
         self.engine = engine
         self._gateway = gateway
-        self._running: Counter[str] = Counter()
+        self._limit = AccountLimit(_PER_ACCOUNT, "web searches")
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     @property
@@ -80,19 +80,9 @@ class WebSearch:
         query = " ".join(text[-4 * QUERY_CHARS :].split())[-QUERY_CHARS:]
         if not query:
             return "", ()
-        account = principal.account_id
-        if self._running[account] >= _PER_ACCOUNT:
-            raise errors.TooManyRequests(
-                f"An account may run {_PER_ACCOUNT} web searches at once: retry later"
-            )
-        self._running[account] += 1
-        try:
+        with self._limit.running(principal.account_id):
             if self._gateway.guardrails is not None:
                 query = await self._gateway.guardrails.check_text(principal, request_id, SERVICE, query)
             async with self._slots:
                 results = await self.engine.search(query)
-        finally:
-            self._running[account] -= 1
-            if not self._running[account]:
-                del self._running[account]
         return query, results[:limit]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.concurrency.account_limit import AccountLimit
 from sixfold.core.gateway.chat import ToolSpec
 from sixfold.core.gateway.gateway import Gateway
 
@@ -72,7 +72,7 @@ class ToolServers:
     def __init__(self, servers: Sequence[ToolServer], gateway: Gateway) -> None:
         self._servers = {server.name: server for server in servers}
         self._gateway = gateway
-        self._running: Counter[str] = Counter()
+        self._limit = AccountLimit(_PER_ACCOUNT, "answers with tools")
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     def names(self, principal: Principal) -> tuple[str, ...]:
@@ -82,25 +82,15 @@ class ToolServers:
     @contextlib.asynccontextmanager
     async def toolset(self, principal: Principal, names: Sequence[str]) -> AsyncGenerator[Toolset]:
         """Yield the tools of some servers; raises `ToolServerFailed` and `TooManyRequests`."""
-        account = principal.account_id
-        if self._running[account] >= _PER_ACCOUNT:
-            raise errors.TooManyRequests(
-                f"An account may run {_PER_ACCOUNT} answers with tools at once: retry later"
-            )
-        self._running[account] += 1
-        try:
+        allowed = self.names(principal)
+        with self._limit.running(principal.account_id):
             async with self._slots, contextlib.AsyncExitStack() as stack:
-                allowed = self.names(principal)
                 sessions = {
                     name: await stack.enter_async_context(self._servers[name].session())
                     for name in names
                     if name in allowed
                 }
                 yield await Toolset(principal, self._gateway).load(sessions)
-        finally:
-            self._running[account] -= 1
-            if not self._running[account]:
-                del self._running[account]
 
 
 class Toolset:
@@ -125,7 +115,7 @@ class Toolset:
         return self
 
     async def call(self, request_id: str, name: str, arguments: str) -> ToolOutput:
-        """Call a tool as a model asked for it; a failure is an output too, which the model reads."""
+        """Call a tool for the model, and return its output or, for the model to read, its failure."""
         if name not in self._tools:
             return ToolOutput(f"There is no tool {name[:64]}.", failed=True)
         session, own_name = self._tools[name]
