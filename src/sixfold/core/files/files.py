@@ -151,15 +151,17 @@ def leave_stores(file_id: str) -> Transaction[None]:
         yield Query(name, {"file_id": file_id})
 
 
-def _page(tenant: Tenant, wanted: FileFilter, limit: int, bound: str) -> Transaction[tuple[AccountFile, ...]]:
+def _page(
+    tenant: Tenant, file_filter: FileFilter, limit: int, bound: str
+) -> Transaction[tuple[AccountFile, ...]]:
     rows = yield Query(
-        "files_after" if wanted.ascending else "files_before",
+        "files_after" if file_filter.ascending else "files_before",
         {
             **tenant.row,
-            "purpose": wanted.purpose,
-            "memory": int(wanted.with_memory),
+            "purpose": file_filter.purpose,
+            "memory": int(file_filter.with_memory),
             "limit": limit,
-            "bound": bound or ("" if wanted.ascending else _LAST_ID),
+            "bound": bound or ("" if file_filter.ascending else _LAST_ID),
         },
     )
     return tuple(map(_from_row, rows))
@@ -221,10 +223,10 @@ class AccountFiles:
         return self.blobs.stream(file.blob, start, length)
 
     async def page(
-        self, tenant: Tenant, wanted: FileFilter, limit: int, bound: str = ""
+        self, tenant: Tenant, file_filter: FileFilter, limit: int, bound: str = ""
     ) -> tuple[AccountFile, ...]:
         """Return the first files after the id `bound`, oldest first, or before it, newest first."""
-        return await self._database.read(_page(tenant, wanted, limit, bound))
+        return await self._database.read(_page(tenant, file_filter, limit, bound))
 
     async def some(
         self, tenant: Tenant, file_ids: Sequence[str], *, with_memory: bool = False

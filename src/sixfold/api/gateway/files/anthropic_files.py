@@ -84,8 +84,8 @@ class AnthropicFileRoutes(FileRoutes):
             limit = len(records)
         else:
             after = after or _page_id(requests.query_text(request, "page", _MAX_TEXT))
-            wanted = FileFilter(with_memory=reads, ascending=bool(before))
-            records = await files.page(principal.tenant, wanted, limit + 1, before or after)
+            file_filter = FileFilter(with_memory=reads, ascending=bool(before))
+            records = await files.page(principal.tenant, file_filter, limit + 1, before or after)
         rows = [document(file) for file in records[:limit]]
         if before:
             rows.reverse()

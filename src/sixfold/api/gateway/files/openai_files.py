@@ -88,8 +88,8 @@ class OpenAIFileRoutes(FileRoutes):
         after = requests.query_text(request, "after", MAX_TEXT)
         purpose_filter = requests.query_text(request, "purpose", MAX_TEXT)
         size = min(limit, PAGE)
-        wanted = FileFilter(purpose_filter, principal.has(Rights.MEMORY_READ), order == "asc")
-        records = await self._services.files.page(principal.tenant, wanted, size + 1, after)
+        file_filter = FileFilter(purpose_filter, principal.has(Rights.MEMORY_READ), order == "asc")
+        records = await self._services.files.page(principal.tenant, file_filter, size + 1, after)
         rows = [document(file) for file in records[:size]]
         listed: OpenAIFilesSchema = {
             "object": "list",

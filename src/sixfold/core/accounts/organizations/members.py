@@ -81,12 +81,12 @@ def add(
         raise errors.Conflict(f"An organization may have at most {MAX_MEMBERS} members")
     key_id = ids.new("key")
     former = yield from one("former_member_take", account_id=account_id, person_id=person_id)
-    kept: Row = former or {"id": ids.new("member"), "budget_day": None, "budget_month": None}
-    member_id = str(kept["id"])
+    row: Row = former or {"id": ids.new("member"), "budget_day": None, "budget_month": None}
+    member_id = str(row["id"])
     inserted = yield Query(
         "member_insert",
         {
-            **kept,
+            **row,
             "account_id": account_id,
             "person_id": person_id,
             "role": role,

@@ -135,8 +135,8 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     shared = yield from of_account(principal)
     if len(shared) > MAX_SHARED:
         raise errors.Conflict(f"An account can share at most {MAX_SHARED} folders: end one first")
-    whom = draft.grantee.name or draft.grantee.team_id
-    yield from audit_log.note(account_id, "folder.share", f"{draft.folder} {whom} {draft.access}"[:300])
+    grantee = draft.grantee.name or draft.grantee.team_id
+    yield from audit_log.note(account_id, "folder.share", f"{draft.folder} {grantee} {draft.access}"[:300])
     return next(each for each in shared if each.id == rows[0]["id"])
 
 
