@@ -36,7 +36,7 @@ async def _sessions_end(folder: Path) -> None:
 
     connection = await asyncpg.connect(backends.database_url(folder))
     await connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
     await connection.close()

@@ -172,7 +172,7 @@ async def test_batch_is_booked_after_a_database_restart(database: Any, tmp_path:
     await database.write(ledger_batches.hold_all([HoldRequest(account_id, "a", 1)]))
     connection: Any = await asyncpg.connect(backends.database_url(tmp_path))
     await connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
     await connection.close()
