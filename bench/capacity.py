@@ -96,8 +96,9 @@ class Product:
             kept = sum(each.stat().st_size for each in self.data.glob("sixfold.db"))
             return Totals(server, workers, 0, math.nan, kept, syncs)
         database = sum(map(gateway.process_cpu, _descendants(self.postmaster)))
+        # A session reports its share of pg_stat_wal at the latest when it has been idle for ten seconds.
+        await asyncio.sleep(11)
         connection: Any = await asyncpg.connect(self.url)
-        # Sessions report what they wrote when they are idle for a second.
         wal = await connection.fetchrow("SELECT * FROM pg_stat_wal")
         syncs = wal.get("wal_sync")
         if syncs is None:  # PostgreSQL 18 moved it

@@ -52,7 +52,7 @@ _TURNS = [
 _LONG_BODY = {**_BODY, "messages": 10 * _TURNS}
 _NGINX = """daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
-http {{ access_log off; keepalive_requests 1000000;
+http {{ access_log off; keepalive_requests 1000000; client_body_buffer_size 64k;
 client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
 fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
 upstream models {{ server 127.0.0.1:{models}; keepalive 64; keepalive_requests 1000000; }}
