@@ -84,6 +84,7 @@ class ModelServer:
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/completions", self.complete, methods=["POST"]),
             Route("/v1/responses", self.responses, methods=["POST"]),
+            Route("/v1/responses/compact", self.compact, methods=["POST"]),
             Route("/v1/responses/input_tokens", self.count_response, methods=["POST"]),
             Route("/v1/responses/{response_id}", self.forget, methods=["DELETE"]),
             Route("/v1/messages", self.messages, methods=["POST"]),
@@ -199,6 +200,17 @@ class ModelServer:
         events.append({"type": "response.completed", "response": answer})
         numbered = [{**event, "sequence_number": index} for index, event in enumerate(events)]
         return self._stream([_named(event) for event in numbered], mode)
+
+    async def compact(self, request: Request) -> Response:
+        """Compact a conversation as OpenAI does."""
+        _, mode, fault = await self._take(request)
+        if fault is not None:
+            return fault
+        item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAnative"}
+        answer: dict[str, Any] = {"id": "resp_c1", "object": "response.compaction", "created_at": 1}
+        answer |= {"output": [item]}
+        answer |= {"usage": {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}}
+        return self._whole(answer, mode)
 
     async def count_response(self, request: Request) -> Response:
         document, _, fault = await self._take(request)

@@ -31,6 +31,7 @@ from sixfold.api.workflows.page_views import WorkflowView
 from sixfold.app import memory as app_memory
 from sixfold.app import storage
 from sixfold.app.bootstrap import Application, account_deletion
+from sixfold.core.gateway.conversations.responses import CompactionSeal
 from sixfold.core.predictions.admin_figures import DayFigures
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
@@ -121,6 +122,7 @@ def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> Op
 def build_services(product: Application, local_token: str | None = None) -> WebServices:
     """Return the services that the APIs share."""
     settings, database = product.settings, product.database
+    master = storage.server_secret(settings.data_dir, "server.key")
     origins = TrustedHosts(settings)
     admission = Admission(settings, origins)
     times, histories = DurationEstimator(), EventHistories()
@@ -149,10 +151,7 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
             database, settings, origins, admission.accounts, local_token, product.connections.key_use
         ),
         sessions=SessionCookies(database, settings, origins),
-        trusted_browsers=TrustedBrowsers(
-            storage.server_secret(settings.data_dir, "server.key"),
-            secure=settings.base_url.startswith("https://"),
-        ),
+        trusted_browsers=TrustedBrowsers(master, secure=settings.base_url.startswith("https://")),
         idempotency=IdempotencyGuard(database, product.scheduler.boot, settings.inline_seconds),
         memory=product.memory,
         memory_facts=app_memory.facts(settings, database, product.memory, product.gateway_runtime.gateway),
@@ -160,6 +159,7 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         responses=product.gateway_runtime.responses,
         files=product.files,
         conversations=product.gateway_runtime.conversations,
+        compactions=CompactionSeal(master),
         answers=product.gateway_runtime.answers,
         document_texts=product.document_texts,
         vector_stores=product.vector_stores,

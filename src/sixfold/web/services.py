@@ -25,6 +25,7 @@ from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.content_log.storage import ContentLog
 from sixfold.core.gateway.conversations.conversations import ConversationStore
 from sixfold.core.gateway.conversations.response_tasks import AnswerTasks
+from sixfold.core.gateway.conversations.responses import CompactionSeal
 from sixfold.core.gateway.conversations.responses import ResponseStore as KeptResponses
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.search.service import WebSearch
@@ -86,6 +87,7 @@ class WebServices:
     responses: KeptResponses
     files: AccountFiles
     conversations: ConversationStore
+    compactions: CompactionSeal
     answers: AnswerTasks
     document_texts: DocumentTexts
     vector_stores: VectorStoreParts

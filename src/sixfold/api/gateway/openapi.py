@@ -253,18 +253,20 @@ def _stored() -> dict[str, OperationSpec]:
         "The response, as it was sent", {"type": "object", "required": ["id", "object"]}
     )
     path = "/v1/responses/{response_id}"
+    earlier: Node = {"conversation": Text, "previous_response_id": Text}
+    bodies = {openapi.JSON: _body({"model": Text}, {"input": {"anyOf": [Text, _TURNS]}, **earlier})}
+    counted = openapi.shape("InputTokens", object=str, input_tokens=int)
     return {
         "POST /v1/responses/input_tokens": _openai(
             "Count the input tokens of a response",
-            openapi.response(
-                "The number of tokens", openapi.shape("InputTokens", object=str, input_tokens=int)
-            ),
-            bodies={
-                openapi.JSON: _body(
-                    {"model": Text},
-                    {"input": {"anyOf": [Text, _TURNS]}, "conversation": Text, "previous_response_id": Text},
-                )
-            },
+            openapi.response("The number of tokens", counted),
+            bodies=bodies,
+        ),
+        "POST /v1/responses/compact": _openai(
+            "Compact a conversation",
+            openapi.response("The items that replace it", {"type": "object", "required": ["output"]}),
+            parameters=_ONCE,
+            bodies=bodies,
         ),
         f"GET {path}": _openai("Get a response", response),
         f"DELETE {path}": _openai(

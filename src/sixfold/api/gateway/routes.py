@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.api.gateway import request_log, rerank, service, training, unsupported
+from sixfold.api.gateway import provider_objects, request_log, rerank, service, training, unsupported
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.anthropic import messages
 from sixfold.api.gateway.batches import routes as batch_routes
@@ -37,7 +37,7 @@ from sixfold.api.gateway.openai.images.routes import ImageRoutes
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.api.gateway.openai.moderations import ModerationRoutes
 from sixfold.api.gateway.openai.passthrough import UpstreamPassthrough
-from sixfold.api.gateway.openai.responses import dialect
+from sixfold.api.gateway.openai.responses import compaction, dialect
 from sixfold.api.gateway.openai.responses.stored import ResponseStorage, StoredResponseRoutes
 from sixfold.api.gateway.openai.videos import models as video_models
 from sixfold.api.gateway.openai.videos import routes as videos
@@ -50,7 +50,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.gateway import Gateway
-from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.ports import COMPACTION, GatewayRequest
 from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
 from sixfold.web import bodies, requests
 from sixfold.web import responses as web_responses
@@ -181,13 +181,14 @@ class ChatRoutes:
         self._auth = auth
         self._objects = ObjectGuard(services.responses, gateway.router)
         self._gateway = gateway
-        self._storage = ResponseStorage(
-            services.responses, services.conversations, gateway.router, services.settings.inline_body_bytes
-        )
+        self._storage = ResponseStorage(services)
+        self._compactions = services.compactions
         self._chat = ChatHandler(services, gateway, chat.DIALECT)
         self._texts = ChatHandler(services, gateway, text_completions.DIALECT)
         self._searched_chat = ChatHandler(services, gateway, chat.SEARCH_DIALECT)
         self._responses = ChatHandler(services, gateway, dialect.DIALECT)
+        self._compact = ChatHandler(services, gateway, compaction.DIALECT)
+        self._summary = ChatHandler(services, gateway, compaction.SUMMARY_DIALECT)
         self._tool_responses = ChatHandler(services, gateway, dialect.TOOL_DIALECT)
         self._file_search = FileSearchTool(services.vector_stores.search, gateway.router)
         self._web_search = WebSearchTool(services.web_search, gateway.router)
@@ -246,12 +247,25 @@ class ChatRoutes:
         response = await self._storage.answer(principal, chat_call, raw, request.request_id, respond)
         return response if added is None else added.on(response)
 
+    async def compact(self, request: RawRequest) -> Response | RawResponse:
+        """`POST /v1/responses/compact`."""
+        principal = await self._auth.admit(request.headers)
+        sent = await request.body()
+        raw = await self._documents.inline(principal, sent, "responses")
+        call = await bodies.parse(compaction.parse_call, raw)
+        call, raw = await self._storage.with_earlier_items(principal, call, raw, COMPACTION)
+        policy = provider_objects.policy(self._gateway.router, principal, call.model, COMPACTION)
+        handler = self._compact if policy.servers else self._summary
+        close = functools.partial(self._compactions.close, principal.account_id)
+        call = compaction.summarizing(call, raw, close)
+        return await handler.answer(request, principal, call, raw, sent=sent)
+
     async def count_response(self, request: Request) -> Response:
         """`POST /v1/responses/input_tokens`; free of charge."""
         principal = await self._auth.enter(request)
         raw = await self._documents.inline(principal, await request.body(), "responses")
         call = await bodies.parse(functools.partial(dialect.parse_call, counting=True), raw)
-        call, raw = await self._storage.for_counting(principal, call, raw)
+        call, raw = await self._storage.with_earlier_items(principal, call, raw)
         gateway_request = GatewayRequest(
             account_id=principal.account_id,
             request_id=requests.request_id(request),
@@ -308,6 +322,27 @@ class ChatRoutes:
         return web_responses.json(result, headers={"request-id": gateway_request.request_id})
 
 
+def _response_routes(
+    chat_routes: ChatRoutes, stored: StoredResponseRoutes, body: int
+) -> tuple[RouteEntry, ...]:
+    return (
+        RouteEntry("/v1/responses", {"POST": RawHandler(chat_routes.responses)}, body, access=rights.RUN),
+        RouteEntry(
+            "/v1/responses/input_tokens", {"POST": chat_routes.count_response}, body, access=rights.RUN
+        ),
+        RouteEntry(
+            "/v1/responses/compact", {"POST": RawHandler(chat_routes.compact)}, body, access=rights.RUN
+        ),
+        RouteEntry(
+            "/v1/responses/{response_id}",
+            {"GET": stored.show, "DELETE": stored.delete},
+            access=rights.RUN,
+        ),
+        RouteEntry("/v1/responses/{response_id}/input_items", {"GET": stored.input_items}, access=rights.RUN),
+        RouteEntry("/v1/responses/{response_id}/cancel", {"POST": stored.cancel}, access=rights.RUN),
+    )
+
+
 def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     gateway, auth = services.gateway, CachedKeyAuth(services)
     chat_routes, models = ChatRoutes(services, auth, gateway), ModelRoutes(services, auth)
@@ -328,19 +363,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
             RouteEntry(
                 "/v1/completions", {"POST": RawHandler(chat_routes.complete)}, body, access=rights.RUN
             ),
-            RouteEntry("/v1/responses", {"POST": RawHandler(chat_routes.responses)}, body, access=rights.RUN),
-            RouteEntry(
-                "/v1/responses/input_tokens", {"POST": chat_routes.count_response}, body, access=rights.RUN
-            ),
-            RouteEntry(
-                "/v1/responses/{response_id}",
-                {"GET": stored.show, "DELETE": stored.delete},
-                access=rights.RUN,
-            ),
-            RouteEntry(
-                "/v1/responses/{response_id}/input_items", {"GET": stored.input_items}, access=rights.RUN
-            ),
-            RouteEntry("/v1/responses/{response_id}/cancel", {"POST": stored.cancel}, access=rights.RUN),
+            *_response_routes(chat_routes, stored, body),
             RouteEntry("/v1/embeddings", {"POST": embeddings.embed}, body, access=rights.RUN),
             RouteEntry("/v1/images/generations", {"POST": images.generate}, body, access=rights.RUN),
             RouteEntry("/v1/images/edits", {"POST": images.edit}, body, access=rights.RUN),

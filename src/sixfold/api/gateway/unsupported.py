@@ -75,9 +75,6 @@ ANTHROPIC: Mapping[str, UnsupportedResource] = {
 METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
     ("GET", "chat/completions"): OPENAI["chat/completions"],
     ("DELETE", "models"): _Row("The deletion of models", "the operator configures the models"),
-    ("POST", "responses/compact"): _Row(
-        "The compaction of responses", "send the items that matter as the input of a new response"
-    ),
 }
 
 

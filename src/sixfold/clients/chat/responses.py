@@ -13,7 +13,7 @@ import msgspec
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
-from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
+from sixfold.core.gateway.ports import COMPACTION, UpstreamRejection, WireProtocol
 from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count, parse_totals, uncounted
@@ -141,6 +141,18 @@ class ResponsesProtocol(WireProtocol):
 
     def stream_parser(self, chat: ChatRequest) -> ResponsesParser:
         raise NotImplementedError
+
+
+class ResponseCompaction(ResponsesProtocol):
+    """`POST /responses/compact`, which is never streamed and runs no tools."""
+
+    name = COMPACTION
+    path = "/responses/compact"
+
+    def rewrite_request(self, body: bytes, model: str) -> bytes:
+        fields = remove_routing_fields(_raws(body))
+        fields["model"] = msgspec.Raw(_encode(model))
+        return _encode(fields)
 
 
 def _usage(response: _Response) -> TokenUsage | None:

@@ -23,7 +23,7 @@ from sixfold.clients.chat.gemini import Gemini
 from sixfold.clients.chat.messages import Messages
 from sixfold.clients.chat.ollama import OllamaListing
 from sixfold.clients.chat.provider_listings import LISTINGS
-from sixfold.clients.chat.responses import ResponsesProtocol
+from sixfold.clients.chat.responses import ResponseCompaction, ResponsesProtocol
 from sixfold.clients.chat.transport import Transport
 from sixfold.clients.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
 from sixfold.clients.local_servers import LocalServer
@@ -31,6 +31,7 @@ from sixfold.core.gateway import hosted_models
 from sixfold.core.gateway.capabilities import LATEST, ServedModel, guess_model
 from sixfold.core.gateway.policy import LOCAL_KINDS, UpstreamRow
 from sixfold.core.gateway.ports import (
+    COMPACTION,
     TEXT_COMPLETIONS,
     Upstream,
     UpstreamFailure,
@@ -44,6 +45,7 @@ _WIRES: Mapping[str, WireProtocol] = {
     "chat": Completions(),
     "messages": Messages(),
     "responses": ResponsesProtocol(),
+    COMPACTION: ResponseCompaction(),
     **{wire.name: wire for wire in MEDIA_PROTOCOLS},
     RERANK: Reranking(),
 }
@@ -114,13 +116,10 @@ class ModelServer:
         self.in_local_network = self.local or _is_in_local_network(urlsplit(self.base_url).hostname or "")
         own_service = row.kind != _COMPATIBLE or self.base_url == bases[_COMPATIBLE]
         self.reads_documents = self._spec.documents and own_service and not self.in_local_network
-        if row.responses is None:
-            # Only servers of the kind `openai` may be others than the provider's own.
-            is_provider = row.kind in CHAT_PROVIDERS and row.kind != _COMPATIBLE
-            is_provider = is_provider or self.base_url == bases[_COMPATIBLE]
-            has_responses = is_provider and self._spec.responses
-        else:
-            has_responses = row.responses
+        # Only servers of the kind `openai` may be others than the provider's own.
+        is_provider = row.kind in CHAT_PROVIDERS and own_service
+        is_complete = is_provider and self._spec.responses and row.responses is not False
+        has_responses = is_complete if row.responses is None else row.responses
         self._credentials = credentials_of(self._spec, transport)
         if self._spec.dialect in _DIALECTS:
             self._main_wire = _DIALECTS[self._spec.dialect]
@@ -131,6 +130,7 @@ class ModelServer:
         else:
             self._main_wire = Completions(_LIMIT if has_responses else "max_tokens", self._spec.fields)
             without = {"messages"} if has_responses else {"messages", "responses"}
+            without |= set() if is_complete else {COMPACTION}
             self._own = {name: wire for name, wire in _WIRES.items() if name not in without}
             self._own["chat"] = self._main_wire
             self._own[TEXT_COMPLETIONS] = TextCompletions(self._spec.fields, IGNORED_FIELDS.get(row.kind, ()))

@@ -17,6 +17,8 @@ from sixfold.core.gpu.arbiter import GpuAccess
 
 # A protocol of model servers to which no other one is translated.
 TEXT_COMPLETIONS = "completions"
+# The protocol of `/responses/compact`, and one that no server has: a chat that summarizes the conversation.
+COMPACTION, SUMMARY = "compaction", "summary"
 
 
 class UpstreamFailure(Exception):

@@ -18,12 +18,16 @@ from sixfold.core.database import Database, Query, Row, Transaction, Value, many
 from sixfold.core.gateway.conversations import conversations
 from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
 from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.core.sealing import Seal
 
 # Responses in one conversation.
 _MAX_RESPONSES = 1000
 # An account is checked each time it has grown by this fraction (1/n) of its limit.
 _CHECKS_PER_LIMIT = 64
 _encode = msgspec.json.Encoder().encode
+_SEAL_INFO = b"sixfold compactions, version 1"
+# The beginning of each encrypted summary; those of model servers begin otherwise.
+SUMMARY_PREFIX = "sixfold-summary:"
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
@@ -266,3 +270,18 @@ class ResponseStore:
             self._added_bytes[account_id] = 0
             deletion = many("delete_excess_responses", account_id=account_id, most=max_bytes)
             await self._database.write(deletion, durable=False)
+
+
+class CompactionSeal:
+    """Encrypts summaries for the account whose conversation they replace; `master` is the server's key."""
+
+    def __init__(self, master: bytes) -> None:
+        self._seal = Seal(master, _SEAL_INFO)
+
+    def close(self, account_id: str, summary: str) -> str:
+        """Return an encrypted summary."""
+        return SUMMARY_PREFIX + self._seal.close(account_id, summary)
+
+    def open(self, account_id: str, content: str) -> str:
+        """Decrypt a summary; raises `ValueError` for one of another account or another server's key."""
+        return self._seal.open(account_id, content.removeprefix(SUMMARY_PREFIX))

@@ -10,13 +10,14 @@ import dataclasses
 import msgspec
 
 from sixfold.core.gateway.chat import ChatRequest
-from sixfold.core.gateway.ports import TEXT_COMPLETIONS, GatewayRequest
+from sixfold.core.gateway.ports import SUMMARY, TEXT_COMPLETIONS, GatewayRequest
 from sixfold.core.gateway.routing import RouteTarget
 
 # The field of the limit, by protocol; Anthropic's requests always have one.
 _FIELDS = {
     "chat": "max_completion_tokens",
     "responses": "max_output_tokens",
+    SUMMARY: "max_output_tokens",
     TEXT_COMPLETIONS: "max_tokens",
 }
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -205,6 +205,12 @@ def _add_item(item: Mapping[str, Any], path: str, system: list[str], messages: l
             reasoning = " ".join(str(parsing.mapping(part, path).get("text", "")) for part in summary)
             if signature:
                 messages.append(ChatMessage("assistant", (ReasoningPart(reasoning, signature),)))
+        case "compaction":
+            raise InvalidRequest(
+                "A compaction of a provider can be read only there: choose a model of that provider, or send "
+                "the messages instead",
+                param=path,
+            )
         case "item_reference":
             raise InvalidRequest(f"Item with id '{item.get('id')}' not found.", status=404, param=path)
         case str(kind) if kind in PROVIDER_TOOL_ITEMS:

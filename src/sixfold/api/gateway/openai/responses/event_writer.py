@@ -237,12 +237,13 @@ class ResponseEventWriter:
             "tools": [],
             "top_p": None,
             "store": False,
-            "usage": _usage(tokens) if tokens is not None else None,
+            "usage": usage_fields(tokens) if tokens is not None else None,
             **self._echo,
         }
 
 
-def _usage(tokens: TokenUsage) -> dict[str, Any]:
+def usage_fields(tokens: TokenUsage) -> dict[str, Any]:
+    """Return the usage of a response."""
     return {
         "input_tokens": tokens.input,
         "input_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_write},

@@ -21,7 +21,7 @@ from sixfold.api.gateway import provider_objects
 from sixfold.api.gateway.chat_handler import CachedKeyAuth, EventStreamResponse
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import PreviousResponseNotFound
-from sixfold.api.gateway.openai.responses import dialect, references
+from sixfold.api.gateway.openai.responses import compaction, dialect, references
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.api.gateway.openai.responses.capture import CapturePlan, ResponseCapture, parse_output
 from sixfold.api.gateway.openai.responses.dialect import ResponsesRequest
@@ -29,18 +29,14 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.chat import ChatRequest
-from sixfold.core.gateway.conversations.conversations import (
-    ConversationItem,
-    ConversationLock,
-    ConversationStore,
-)
+from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
 from sixfold.core.gateway.conversations.responses import ResponseChain, ResponseNotFound, ResponseStore
 from sixfold.core.gateway.gateway import Gateway
-from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.input_limits import json_decoding
 from sixfold.web import bodies, requests
 from sixfold.web import responses as web_responses
 from sixfold.web.raw_asgi import RawResponse
+from sixfold.web.services import WebServices
 
 _PAGE, _MAX_PAGE, _MAX_TEXT = 20, 100, 200
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -56,13 +52,12 @@ Respond = Callable[[ResponsesRequest, bytes], Awaitable[Response | RawResponse]]
 class ResponseStorage:
     """Stores responses and resolves references; a request has at most `max_bytes` with its history."""
 
-    def __init__(
-        self, store: ResponseStore, conversations: ConversationStore, router: ModelRouter, max_bytes: int
-    ) -> None:
-        self._store = store
-        self._conversations = conversations
-        self._router = router
-        self._max_bytes = max_bytes
+    def __init__(self, services: WebServices) -> None:
+        self._store = services.responses
+        self._conversations = services.conversations
+        self._router = services.gateway.router
+        self._compactions = services.compactions
+        self._max_bytes = services.settings.inline_body_bytes
 
     async def answer(
         self, principal: Principal, request: ResponsesRequest, raw: bytes, request_id: str, respond: Respond
@@ -98,7 +93,7 @@ class ResponseStorage:
                 lock.tenant, lock.conversation_id, lock.lock_id, plan.items, self._max_bytes - len(body)
             )
             joined = await bodies.parse(lambda raw: _with_items(raw, earlier), body)
-            joined = await self._resolved(principal, request, joined)
+            joined = await self._readable(principal, request, joined)
             request = replace(request, parse=lambda: dialect.parse(joined))
             response = await respond(self._with_capture(request, plan), joined)
         except BaseException:
@@ -119,40 +114,40 @@ class ResponseStorage:
         )
 
     async def with_history(
-        self, principal: Principal, request: ResponsesRequest, raw: bytes
+        self, principal: Principal, request: ResponsesRequest, raw: bytes, wire: str = "responses"
     ) -> tuple[ResponsesRequest, bytes]:
-        """Return the request with its history, and the body to pass on.
+        """Return the request in a protocol with its history, and the body to pass on.
 
         Raises `PreviousResponseNotFound`, and `TooLong` for a conversation above the limit.
         """
         if not request.previous:
-            body = await self._resolved(principal, request, raw)
+            body = await self._readable(principal, request, raw)
             return (request if body is raw else replace(request, parse=lambda: dialect.parse(body))), body
         chain = await self._chain(principal, request, raw)
         if chain is None:
             # The operator may continue what a model server stores.
-            return request, raw
-        server = provider_objects.policy(self._router, principal, request.model, "responses").server
+            return request, await bodies.parse(self._opener(principal), raw)
+        server = provider_objects.policy(self._router, principal, request.model, wire).server
         if chain.turns[-1].server and chain.turns[-1].server.partition("/")[0] == server:
-            body = await self._resolved(principal, request, raw)
-            parse = functools.partial(_parse, chain, body)
-            reparse = functools.partial(_parse, chain)
+            body = await self._readable(principal, request, raw)
+            reparse = functools.partial(_parse, chain, self._opener(principal))
+            parse = functools.partial(reparse, body)
             return replace(request, parse=parse, reparse=reparse, stored_tokens=_stored_tokens(chain)), body
         joined = await bodies.parse(functools.partial(_with_chain, chain), raw)
-        body = await self._resolved(principal, request, joined)
+        body = await self._readable(principal, request, joined)
         return replace(request, parse=lambda: dialect.parse(body)), body
 
-    async def for_counting(
-        self, principal: Principal, request: ResponsesRequest, raw: bytes
+    async def with_earlier_items(
+        self, principal: Principal, request: ResponsesRequest, raw: bytes, wire: str = "responses"
     ) -> tuple[ResponsesRequest, bytes]:
         """Return the request with the items of its history or conversation, which stays unlocked."""
         if not request.conversation:
-            return await self.with_history(principal, request, raw)
+            return await self.with_history(principal, request, raw, wire)
         earlier = await self._conversations.items(
             principal.tenant, request.conversation, self._max_bytes - len(raw)
         )
         joined = await bodies.parse(lambda body: _with_items(body, earlier), raw)
-        joined = await self._resolved(principal, request, joined)
+        joined = await self._readable(principal, request, joined)
         return replace(request, parse=lambda: dialect.parse(joined)), joined
 
     async def _chain(
@@ -169,6 +164,15 @@ class ResponseStorage:
             raise PreviousResponseNotFound(request.previous)
         return chain
 
+    def _opener(self, principal: Principal) -> Callable[[bytes], bytes]:
+        """Return the function that replaces encrypted summaries in a request by messages."""
+        return functools.partial(compaction.opened, self._compactions, principal.account_id)
+
+    async def _readable(self, principal: Principal, request: ResponsesRequest, raw: bytes) -> bytes:
+        """Return a request that a model server can read: without summaries and objects that it lacks."""
+        raw = await bodies.parse(self._opener(principal), raw)
+        return await self._resolved(principal, request, raw)
+
     async def _resolved(self, principal: Principal, request: ResponsesRequest, raw: bytes) -> bytes:
         if not await bodies.parse(references.may_refer, raw):
             return raw
@@ -181,8 +185,8 @@ def _stored_tokens(chain: ResponseChain) -> int:
     return chats.tokens_of(sum(map(len, map(bytes, _chain_items(chain)))))
 
 
-def _parse(chain: ResponseChain, raw: bytes) -> ChatRequest:
-    return dialect.parse(_with_chain(chain, raw))
+def _parse(chain: ResponseChain, open_body: Callable[[bytes], bytes], raw: bytes) -> ChatRequest:
+    return dialect.parse(open_body(_with_chain(chain, raw)))
 
 
 def _with_chain(chain: ResponseChain, raw: bytes) -> bytes:
