@@ -320,7 +320,7 @@ async def test_errors_are_said_in_the_dialect_of_whoever_asks(gateway: Gateway) 
     with pytest.raises(openai.BadRequestError) as empty:
         await gateway.openai().chat.completions.create(model="acme/small", messages=[])
     assert empty.value.param == "messages"
-    with pytest.raises(anthropic.BadRequestError):
+    with pytest.raises(anthropic.BadRequestError, match="max_tokens: must be at least 1; got 0"):
         await gateway.anthropic().messages.create(model="anth/small", max_tokens=0, messages=said("Hello"))
 
 

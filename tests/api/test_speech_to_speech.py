@@ -53,6 +53,12 @@ async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> No
         assert heard["status"] == "succeeded", heard
         assert heard["output"]["heard"]
         assert heard["output"]["audio"]["content_type"] == "audio/wav"
+        chat = (await run(gateway.app, task="chat", audio=await spoken(gateway))).json()
+        assert chat["output"]["heard"], chat
+        for task in ("converse", "chat"):
+            empty = await run(gateway.app, task=task)
+            assert empty.status_code == 400, "refused before it is queued"
+            assert empty.json()["errors"] == [{"input": "text", "message": "text or audio is required"}]
         assert await gateway.app.faults() == ()
 
 

@@ -149,6 +149,23 @@ def test_an_input_may_be_required_for_what_another_says() -> None:
         inputs.check((task, audio), {"task": "listen"})
 
 
+def test_one_of_two_inputs_is_required_where_no_task_needs_one() -> None:
+    task = Descriptor("task", "string", choices=("listen", "speak", "talk"), default="talk")
+    audio = Descriptor("audio", "audio", required_for={"task": ["listen"]})
+    text = Descriptor("text", "string", default="", required_for={"task": ["speak"]}, unless=("audio",))
+    for values, message in (
+        ({}, "text or audio is required"),
+        ({"text": "  "}, "text or audio is required"),
+        ({"task": "listen"}, "audio is required for task listen"),
+        ({"task": "speak"}, "text is required for task speak"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            inputs.check((task, audio, text), values)
+        assert refused.value.message == message
+    for values in ({"text": "hello"}, {"audio": "https://a.test/b.wav"}):
+        assert inputs.check((task, audio, text), values)["task"] == "talk"
+
+
 def test_an_input_that_is_wrong_is_not_missing_too() -> None:
     task = Descriptor("task", "string", choices=("listen", "speak"), default="speak")
     audio = Descriptor("audio", "audio", required_for={"task": ["listen"]})

@@ -90,8 +90,10 @@ def run_request(body: dict[str, Any], model: str | None = None) -> RunRequest:
         body.get("input", {}),
         body.get("wait", DEFAULT_WAIT),
     )
-    if not isinstance(named, str) or not named:
+    if not named:
         problems.append(errors.Problem("model", "model is required", "missing"))
+    elif not isinstance(named, str):
+        problems.append(errors.Problem("model", "model must be a string", "string_type"))
     if not isinstance(inputs, dict):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait <= MAX_WAIT:

@@ -141,24 +141,38 @@ def invalid_addresses(descriptors: Sequence[Descriptor], checked: Mapping[str, A
 def _unmet(
     descriptors: tuple[Descriptor, ...], checked: Mapping[str, Any], wrong: Collection[str]
 ) -> Iterator[Problem]:
+    problems = [
+        problem
+        for descriptor in descriptors
+        if descriptor.name not in wrong
+        for problem in _conflicts(descriptor, checked)
+    ]
+    # One of these inputs may be required, invalid, or not allowed for another reason already.
+    known = {*wrong, *(problem.input for problem in problems)}
+    yield from problems
     for descriptor in descriptors:
-        if descriptor.name in wrong:
-            continue
-        value = checked.get(descriptor.name)
-        if not value or (isinstance(value, str) and not value.strip()):
-            if descriptor.unless and not any(
-                checked.get(other) or other in wrong for other in descriptor.unless
-            ):
-                yield Problem(descriptor.name, f"{descriptor.name} is required", "missing")
-            for other, those in descriptor.required_for.items():
-                if checked.get(other) in those:
-                    sentence = f"{descriptor.name} is required for {other} {checked[other]}"
-                    yield Problem(descriptor.name, sentence, "missing")
-            continue
-        for other, allowed in descriptor.needs.items():
-            if other in checked and checked[other] not in allowed:
-                sentence = f"{descriptor.name} requires {other} {' or '.join(allowed)}"
-                yield Problem(descriptor.name, sentence, "requires")
+        alternatives = (descriptor.name, *descriptor.unless)
+        if descriptor.unless and not any(
+            _is_filled(checked.get(name)) or name in known for name in alternatives
+        ):
+            yield Problem(descriptor.name, f"{' or '.join(alternatives)} is required", "missing")
+
+
+def _conflicts(descriptor: Descriptor, checked: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of an input with the values of other inputs."""
+    name = descriptor.name
+    if not _is_filled(checked.get(name)):
+        for other, those in descriptor.required_for.items():
+            if checked.get(other) in those:
+                yield Problem(name, f"{name} is required for {other} {checked[other]}", "missing")
+        return
+    for other, allowed in descriptor.needs.items():
+        if other in checked and checked[other] not in allowed:
+            yield Problem(name, f"{name} requires {other} {' or '.join(allowed)}", "requires")
+
+
+def _is_filled(value: Any) -> bool:
+    return bool(value.strip() if isinstance(value, str) else value)
 
 
 def _value_of(descriptor: Descriptor, request: Mapping[str, Any]) -> Any:

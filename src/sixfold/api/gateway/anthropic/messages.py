@@ -73,8 +73,11 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ChatCall:
         raise errors.BadRequest(bodies.INVALID_JSON) from error
     if not head.messages:
         raise errors.BadRequest("messages: at least one message is required")
-    if not counting and (head.max_tokens is None or head.max_tokens < 1):
-        raise errors.BadRequest("max_tokens: Field required")
+    if not counting:
+        if head.max_tokens is None:
+            raise errors.BadRequest("max_tokens: Field required")
+        if head.max_tokens < 1:
+            raise errors.BadRequest(f"max_tokens: must be at least 1; got {head.max_tokens}")
     return ChatCall(
         head.model, bool(head.stream), head.max_tokens, lambda: parse(raw), metadata=head.metadata
     )
