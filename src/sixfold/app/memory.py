@@ -83,5 +83,5 @@ def search(settings: Settings, database: Database) -> SearchService:
     # Deferred, because importing numpy takes 15 MB of memory.
     index = import_string.deferred("sixfold.store.search.index:PageIndex")
     find = import_string.deferred("sixfold.engines.text.minilm:find")
-    cache = IndexCache(database, index, settings.memory_index_bytes)
+    cache = IndexCache(database, lambda: index(settings.data_dir / "tmp"), settings.memory_index_bytes)
     return SearchService(database, cache, lambda: find(folder) if folder.is_dir() else None)

@@ -292,6 +292,20 @@ async def test_an_index_has_no_words_beyond_its_limit(
     assert most_bytes < indexes[-1].size < 2 * most_bytes
     assert "increase SIXFOLD_MEMORY_INDEX_BYTES" in caplog.text
 
+    async def found(query: str, tags: Collection[str] = ()) -> list[tuple[str, bool]]:
+        request = SearchRequest(query, tags=tuple(tags), explain=True)
+        hits = (await bounded.search(place.ann, request)).hits
+        return [(hit.slug, (hit.explain or {}).get("on_disk", False)) for hit in hits]
+
+    assert await found("w0x7") == [("p0", False)]
+    assert await found("w5x4999") == [("p5", True)]
+    await put(place, "p5", "Ben: pears #fruit", title="Orchard")
+    await put(place, "p4", "nothing of note")
+    assert await found("w5x4999 w4x1") == []
+    assert await found("pears orchard", tags=("fruit",)) == [("p5", True)]
+    await place.memory.delete(place.ann, "p5", WriteTerms())
+    assert await found("pears") == []
+
 
 async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: MemoryFixture) -> None:
     await put(place, "first", "needle")

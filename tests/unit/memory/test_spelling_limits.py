@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from sixfold.store.search.columns import Postings
+from sixfold.store.search.postings import Postings
 from sixfold.store.search.spelling import Spellings
 
 

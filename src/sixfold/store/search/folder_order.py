@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
 
 import numpy as np
 
 from sixfold.core.memory import slugs
 from sixfold.store.search.columns import NOBODY, PackedColumn
+from sixfold.store.search.strings import Numbers, StringColumn
 
 _DIGITS = re.compile(r"\d{1,15}")
 _NUMBERED = re.compile(r"(\D*)(\d{1,8}(?:[-_.]\d{1,8})*)")
@@ -22,20 +22,20 @@ _NUMBERED = re.compile(r"(\D*)(\d{1,8}(?:[-_.]\d{1,8})*)")
 class FolderOrder:
     """Neighbors of every page in its folder, updated as pages are added and removed."""
 
-    def __init__(self, of: Sequence[str], created: PackedColumn) -> None:
+    def __init__(self, of: StringColumn, created: PackedColumn) -> None:
         """`of` and `created` hold the slug and creation time of each index position.
 
         Both must be set while the page is in the order.
         """
-        self.before = PackedColumn(np.int64)
-        self.after = PackedColumn(np.int64)
+        self.before = PackedColumn(np.int32)
+        self.after = PackedColumn(np.int32)
         self._slugs = of
         self._created = created
-        self._series: dict[str, list[int]] = {}
+        self._series: dict[str, Numbers] = {}
 
     def add(self, place: int) -> None:
         """Insert a page into the order of its folder."""
-        row = self._series.setdefault(slugs.parent(self._slugs[place]), [])
+        row = self._series.setdefault(slugs.parent(self._slugs[place]), Numbers("I"))
         at = len(row)
         if row and self._key(row[-1]) > self._key(place):
             at = bisect_left(row, self._key(place), key=self._key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 import numpy as np
 
@@ -16,8 +17,8 @@ _LET_GO = 2**24  # bytes, more than the vectors that a search frees
 class PageIndex(IndexedPages):
     """All pages of one account as of the last applied change."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__(folder)
         self.position: tuple[int, str] = (0, "")
         self.vectors_position: tuple[int, str] = (0, "")
         self._views: dict[frozenset[str], PageView] = {}
@@ -25,9 +26,9 @@ class PageIndex(IndexedPages):
         # on each reuse. Without this block, that is a third of the time of a search.
         np.empty(_LET_GO, np.uint8)
 
-    def put(self, page_id: str, entry: IndexEntry) -> None:
+    def put(self, page_id: str, entry: IndexEntry, *, on_disk: bool = False) -> None:
         self._views.clear()
-        super().put(page_id, entry)
+        super().put(page_id, entry, on_disk=on_disk)
 
     def remove(self, page_id: str) -> None:
         """Remove a page, if it exists."""
@@ -37,6 +38,8 @@ class PageIndex(IndexedPages):
     def settle(self) -> None:
         """Prepare what searches need of the words that were put."""
         self.spellings.catch_up()
+        if self._disk is not None:
+            self._disk.settle()
 
     def view(self, collections: Collection[str]) -> PageView:
         """Return the view of a caller limited to `collections`, or of all pages if it is empty.

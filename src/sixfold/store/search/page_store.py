@@ -7,6 +7,7 @@ So edits do not make an index larger or slower.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,22 +17,32 @@ from sixfold.core.memory.indexing.entries import IndexEntry
 from sixfold.core.memory.relation_extraction import dates
 from sixfold.core.memory.search import time_expressions
 from sixfold.store.search import folder_order
-from sixfold.store.search.columns import NOBODY, Flags, FreeList, PackedColumn, Places, Postings, SharedBuffer
+from sixfold.store.search.columns import NOBODY, Flags, Floats, FreeList, PackedColumn, Places, SharedBuffer
+from sixfold.store.search.disk_words import DiskWords
+from sixfold.store.search.link_table import LinkTable
+from sixfold.store.search.postings import Postings
 from sixfold.store.search.spelling import Spellings
+from sixfold.store.search.strings import StringColumn, StringTable
 
 DIMENSIONS = 384
 MOST_MICROS = 2**62
 Label = Literal["name", "title", "folder", "tag", "collection"]
-_PAGE_BYTES = 920  # measured size of the Python objects of one page
+_PAGE_BYTES = 150  # the numbers of a page in all columns, and what they are allocated with
+_INDEX_BYTES = 16_384  # an index without pages
 
 
 class IndexedPages:
     """Indexed data of all pages, written page by page and read by `PageView` column by column.
 
-    An unused place occurs in no posting and has no folder, neighbour or length.
+    An unused place occurs in no posting and has no folder, neighbour or length. The place of a page that is
+    linked but not there has none of them either, and is not `alive`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """Create the index; the words of pages that do not fit are stored in a file in `folder`."""
+        self._folder_on_disk = folder
+        self._disk: DiskWords | None = None
+        self.on_disk = PackedColumn(np.bool_)
         self.words = Postings()
         self.spellings = Spellings(self.words)
         self.labels = Postings()  # tags, types and other properties for filters
@@ -53,35 +64,37 @@ class IndexedPages:
         self.passage_words = Postings()
         self.passage_page = PackedColumn(np.int64)
         self.passage_length = PackedColumn(np.float32)
-        self.page_ids: list[str] = []
-        self.slugs: list[str] = []
+        self.page_ids = StringColumn()
+        self.slugs = StringColumn()
         self.order = folder_order.FolderOrder(self.slugs, self.created)
         self.folder_pages = PackedColumn(np.int64)
         self.folder_words = PackedColumn(np.float64)
         self.matrix = np.zeros((0, DIMENSIONS), np.float32)
         self.row_page = PackedColumn(np.int64)
         self._folders: dict[str, int] = {}
-        self._place: dict[str, int] = {}
+        self._place = StringTable(self.page_ids)
+        self._count = 0
+        self._links = LinkTable()
         self._passages = SharedBuffer()
         self._rows = SharedBuffer()
-        self._targets: dict[str, tuple[str, ...]] = {}
-        self._sources: dict[str, set[str]] = {}
         self._places = FreeList()
         self._numbers = FreeList()  # numbers of folders
         self._folder("")
+        # All columns have as many numbers, also with places of linked pages that are not there.
+        self._columns = (
+            self.length, self.created, self.dated_from, self.dated_to, self.type, self.folder, self.part,
+            *self.holds, self.states, self.title_words, self.several, self.on_disk,
+        )  # fmt: skip
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def put(self, page_id: str, entry: IndexEntry) -> None:
-        place = self._place.get(page_id)
-        if place is None:
-            place = self._settle(page_id)
+    def put(self, page_id: str, entry: IndexEntry, *, on_disk: bool = False) -> None:
+        """Add or replace a page, with its words in memory or on disk."""
+        place = self._settle(page_id)
         if (entry.slug, entry.created_at) != (self.slugs[place], self.created[place]):
             self._leave(place)
             self._enter(place, entry)
-        self.words.put(place, entry.terms)
-        self.labels.put(place, _labels(entry))
-        self._write_passages(place, entry.passages)
+        self._write_words(place, entry, on_disk=on_disk)
         self._measure(place, sum(entry.terms.values()))
         self.updated[place] = entry.updated_at
         self.type[place] = self.types.setdefault(entry.type, len(self.types))
@@ -91,43 +104,38 @@ class IndexedPages:
         for column, count in zip(self.holds, entry.holds, strict=True):
             column[place] = count
         self._rows_of(place, 0)
-        self.link(page_id, ())
+        self._link(place, ())
 
     def place(self, page_id: str) -> int | None:
-        return self._place.get(page_id)
+        """Return the place of a page, or None if it does not exist."""
+        place = self._place.get(page_id)
+        return place if place is not None and self.alive[place] else None
 
     def remove(self, page_id: str) -> None:
         """Remove a page, if it exists."""
-        place = self._place.pop(page_id, None)
+        place = self.place(page_id)
         if place is None:
             return
         self._leave(place)
-        self.words.put(place, {})
-        self.labels.put(place, {})
-        self._write_passages(place, ())
+        self._write_words(place, None)
         self._rows_of(place, 0)
-        self.link(page_id, ())
         self.alive[place] = False
         self.updated[place] = 0
-        self.page_ids[place] = ""
-        self._places.give_back(place)
+        self._count -= 1
+        self._link(place, ())
 
     def link(self, page_id: str, targets: Collection[str]) -> None:
         """Replace the outgoing links of a page."""
-        for target in self._targets.pop(page_id, ()):
-            self._sources.get(target, set()).discard(page_id)
-        if targets:
-            self._targets[page_id] = tuple(sorted(set(targets)))
-            for target in targets:
-                self._sources.setdefault(target, set()).add(page_id)
+        self._link(self._claim(page_id), [self._claim(target) for target in targets])
 
     def linked_from(self, page_id: str, source: str) -> None:
         """Add an incoming link of a page."""
-        self.link(source, {*self._targets.get(source, ()), page_id})
+        place = self._claim(source)
+        self._links.replace(place, {*self._links.targets(place), self._claim(page_id)})
 
     def embed(self, page_id: str, vectors: bytes) -> None:
         """Set the vectors of a page's passages (concatenated 16-bit floats), if the page exists."""
-        place = self._place.get(page_id)
+        place = self.place(page_id)
         if place is None:
             return
         vectors_of = np.frombuffer(vectors, np.float16).reshape(-1, DIMENSIONS)
@@ -138,16 +146,47 @@ class IndexedPages:
             self.matrix = grown
         self.matrix[rows] = vectors_of
 
+    def _link(self, place: int, targets: Collection[int]) -> None:
+        before = self._links.targets(place)
+        self._links.replace(place, targets)
+        for other in {*before, place}:
+            self._release(other)
+
     def _settle(self, page_id: str) -> int:
-        place = self._place[page_id] = self._places.take()
-        if place == len(self.page_ids):
-            self.page_ids.append("")
-            self.slugs.append("")
-        self.page_ids[place] = page_id
-        self.alive[place] = True
-        self.length[place] = 0
-        self.created[place] = 0
+        place = self._claim(page_id)
+        if not self.alive[place]:
+            self.alive[place] = True
+            self.length[place] = 0
+            self.created[place] = 0
+            self._count += 1
         return place
+
+    def _claim(self, page_id: str) -> int:
+        place = self._place.get(page_id)
+        if place is not None:
+            return place
+        place = self._places.take()
+        if place == len(self.page_ids):
+            self.slugs[place] = ""
+            self._links.begin(place)
+            self.alive[place] = False
+            self.updated[place] = 0
+            self.order.before[place] = self.order.after[place] = NOBODY
+            for column in self._columns:
+                column[place] = 0
+        self.page_ids[place] = page_id
+        self._place.add(page_id, place)
+        return place
+
+    def _release(self, place: int) -> None:
+        """Give back a place without a page and links."""
+        if self.alive[place] or self._links.targets(place) or self._links.sources(place):
+            return
+        page_id = self.page_ids[place]
+        if page_id:
+            self._place.remove(page_id, place)
+            self.page_ids[place] = ""
+            self._places.give_back(place)
 
     def _enter(self, place: int, entry: IndexEntry) -> None:
         self.slugs[place] = entry.slug
@@ -184,6 +223,19 @@ class IndexedPages:
         self.folder_words[self.folder[place]] += words - self.length[place]
         self.length[place] = words
 
+    def _write_words(self, place: int, entry: IndexEntry | None, *, on_disk: bool = False) -> None:
+        in_memory = None if on_disk else entry
+        self.words.put(place, in_memory.terms if in_memory else {})
+        self.labels.put(place, _labels(in_memory) if in_memory else {})
+        self._write_passages(place, in_memory.passages if in_memory else ())
+        if self.on_disk[place] and self._disk is not None:
+            self._disk.remove(place)
+        self.on_disk[place] = on_disk
+        if on_disk and entry is not None:
+            if self._disk is None:
+                self._disk = DiskWords(self._folder_on_disk)
+            self._disk.put(place, (*entry.terms, *_labels(entry)))
+
     def _write_passages(self, place: int, passages: Sequence[Mapping[str, int]]) -> None:
         mine, spare = self._passages.fit(place, len(passages))
         for passage in spare:
@@ -207,8 +259,26 @@ class IndexedPages:
 
     # -- reading ---------------------------------------------------------------------------------
 
+    def hits(self, word: str) -> tuple[Places, Floats] | None:
+        """Return the places that contain a word and its count in each, which is 1 on disk."""
+        hits = self.words.get(word)
+        places = self._on_disk(word)
+        if not len(places):
+            return hits
+        if hits is None:
+            return places, np.ones(len(places), np.float32)
+        both = np.concatenate((hits[0], places))
+        times = np.concatenate((hits[1], np.ones(len(places), np.float32)))
+        order = np.argsort(both, kind="stable")
+        return both[order], times[order]
+
     def labelled(self, kind: Label, name: str) -> Places:
-        return self.labels.places(f"{kind} {name}")
+        label = f"{kind} {name}"
+        places, on_disk = self.labels.places(label), self._on_disk(label)
+        return np.union1d(places, on_disk) if len(on_disk) else places
+
+    def _on_disk(self, word: str) -> Places:
+        return np.zeros(0, np.int64) if self._disk is None else self._disk.places(word)
 
     def having(self, kind: Label, names: Iterable[str]) -> Flags:
         """Return a flag for each place: whether its page has any of the labels."""
@@ -222,15 +292,11 @@ class IndexedPages:
         return self._passages.of(place)
 
     def neighbours(self, place: int) -> Sequence[int]:
-        page_id = self.page_ids[place]
-        targets, sources = self._targets.get(page_id), self._sources.get(page_id)
-        if not targets and not sources:
-            return ()
-        ids = {*(targets or ()), *(sources or ())} - {page_id}
-        return [self._place[other] for other in ids if other in self._place]
+        others = {*self._links.targets(place), *self._links.sources(place)} - {place}
+        return [other for other in others if self.alive[other]]
 
     def __len__(self) -> int:
-        return len(self._place)
+        return self._count
 
     @property
     def vectors(self) -> int:
@@ -240,8 +306,12 @@ class IndexedPages:
     @property
     def size(self) -> int:
         """Estimated bytes of memory."""
-        words = self.words.size + self.spellings.size + self.labels.size + self.passage_words.size
-        return words + len(self.alive) * _PAGE_BYTES + self.matrix.nbytes
+        parts = (
+            self.words, self.spellings, self.labels, self.passage_words, self.page_ids, self.slugs,
+            self._place, self._links,
+        )  # fmt: skip
+        numbers = _INDEX_BYTES + len(self.alive) * _PAGE_BYTES + self.matrix.nbytes
+        return sum(part.size for part in parts) + numbers
 
 
 def _labels(entry: IndexEntry) -> Mapping[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cached_property
@@ -308,6 +307,10 @@ class PageView:
         """Return the id of the page at an index position."""
         return self._of.page_ids[place]
 
+    def on_disk(self, place: int) -> bool:
+        """Return whether the words of a page are not in memory."""
+        return bool(self._of.on_disk[place])
+
     def best_passage(self, place: int, words: Mapping[str, float]) -> int:
         """Return the index of the passage that has most of the words."""
         passages = np.array(self._of.passages(place), np.int64)
@@ -321,7 +324,7 @@ class PageView:
     # -- internal --------------------------------------------------------------------------------
 
     def _hits(self, word: str) -> Hits | None:
-        return self._kept((word, ""), lambda: self._seen_hits(self._of.words.get(word)))
+        return self._kept((word, ""), lambda: self._seen_hits(self._of.hits(word)))
 
     def _kept(self, key: Hashable, make: Callable[[], Hits | None]) -> Hits | None:
         """Return the cached result of `make`, None if empty; drops the oldest entries above `_MOST_HELD`."""
@@ -399,10 +402,13 @@ class PageView:
 
 
 def _common(lists: Sequence[Places]) -> Places:
-    """Return the places that all lists have, beginning with the shortest."""
-    if not lists:
-        return _NONE
-    return functools.reduce(np.intersect1d, sorted(lists, key=len))
+    """Return the places that all ascending lists have, beginning with the shortest."""
+    ordered = sorted(lists, key=len)
+    common = ordered[0] if ordered else _NONE
+    for places in ordered[1:]:
+        if len(common):
+            common = common[places.take(np.searchsorted(places, common), mode="clip") == common]
+    return common
 
 
 def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
@@ -422,6 +428,7 @@ def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
 def _steps(places: Places, step: int) -> tuple[Places | slice, Places, Places]:
     """Split places into those whose neighbor is not one `step` away, these neighbors, and those without."""
     ends = np.flatnonzero(places < 0)
+    places = places.astype(np.int64)
     odd = np.flatnonzero(places != np.arange(step, len(places) + step))
     odd = odd[places[odd] >= 0]
     if len(odd) > len(places) * _SCATTERED:

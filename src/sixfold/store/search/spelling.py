@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.store.search.columns import Postings
+from sixfold.store.search.postings import Postings
 
 _LONGEST = 24  # letters; longer words are not compared
 _EXCHANGED, _LONG = 7, 8  # minimum letters for a changed letter, and for a changed first letter

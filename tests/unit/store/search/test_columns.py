@@ -11,18 +11,26 @@ from sixfold.core.memory.indexing.entries import decode, encode, entry
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.search.embedding import halved
 from sixfold.store.search import columns
-from sixfold.store.search.columns import FreeList, PackedColumn, Postings, SharedBuffer
+from sixfold.store.search import postings as postings_module
+from sixfold.store.search.columns import FreeList, PackedColumn, SharedBuffer
 from sixfold.store.search.index import PageIndex
+from sixfold.store.search.postings import Postings
 from tests.unit.memory.fake_embedder import Meanings
 
 COUNTED = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 300), max_size=6)
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), COUNTED), max_size=40))
-def test_postings_have_what_was_put_last(history: list[tuple[int, dict[str, int]]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 12), COUNTED), max_size=40), st.sampled_from([1, 2, 16]))
+def test_postings_have_what_was_put_last(history: list[tuple[int, dict[str, int]]], bits: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(postings_module, "_BLOCK_BITS", bits)
+        patched.setattr(postings_module, "_BLOCK_MASK", (1 << bits) - 1)
+        _check_history(history)
+
+
+def _check_history(history: list[tuple[int, dict[str, int]]]) -> None:
     postings, written = Postings(), dict[int, dict[str, int]]()
-    for expected, words in history:
-        place = min(expected, len(written))  # places come one after the other
+    for place, words in history:
         postings.put(place, words)
         written[place] = words
         for word in "abcdefgh":
@@ -33,7 +41,7 @@ def test_postings_have_what_was_put_last(history: list[tuple[int, dict[str, int]
             having = {at: min(of[word], 255) for at, of in sorted(written.items()) if word in of}
             assert list(response.items()) == list(having.items())
             assert postings.places(word).tolist() == list(having)
-            assert postings.among(np.arange(7), word).tolist() == [at in having for at in range(7)]
+            assert postings.among(np.arange(14), word).tolist() == [at in having for at in range(14)]
 
 
 def test_words_that_come_and_go_leave_nothing_behind() -> None:

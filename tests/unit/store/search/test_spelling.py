@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.store.search.columns import Postings
+from sixfold.store.search.postings import Postings
 from sixfold.store.search.spelling import Spellings, distance
 
 WORDS = st.text("abcdй東", min_size=1, max_size=11)

@@ -13,8 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.indexing.entries import IndexEntry
@@ -53,6 +51,8 @@ class _CacheSlot:
     index: Index
     # The account's last change that the index contains.
     change: int = _UNREAD
+    # The size of the index when it was last added to the total.
+    size: int = 0
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -77,11 +77,13 @@ class IndexCache:
         self._model = ""
         self._most_bytes = most_bytes
         self._places: OrderedDict[str, _CacheSlot] = OrderedDict()
+        self._total = 0
 
     def use(self, model: str) -> None:
         """Add the vectors of this model to the indexes."""
         self._model = model
         self._places.clear()
+        self._total = 0
 
     def warm(self) -> None:
         """Import what an index needs."""
@@ -95,12 +97,13 @@ class IndexCache:
             slot = _CacheSlot(await asyncio.to_thread(self._new_index))
             place = self._places.setdefault(account_id, slot)
             if place is slot:
-                self._evict(account_id)
+                self._measure(account_id, place)
         self._places.move_to_end(account_id)
         if place.change == _UNREAD or place.reading.locked():
             async with place.reading:
                 if place.change == _UNREAD:
                     await self._read(account_id, place)
+                    self._measure(account_id, place)
                     self._evict(account_id)
         return place.index
 
@@ -120,6 +123,7 @@ class IndexCache:
             if place.reading.locked():
                 raise IndexStale
             _apply(place.index, batch, self._most_bytes)
+            self._measure(account_id, place)
             place.change = max(place.change, last)
         return place.index
 
@@ -136,8 +140,8 @@ class IndexCache:
                 place.change = row["change"] if row is not None else 0
         if place.index.size >= self._most_bytes:
             _LOG.warning(
-                "The search index of account %s has its largest size, %d bytes, and some of its pages are not"
-                " found by their words; increase SIXFOLD_MEMORY_INDEX_BYTES",
+                "The search index of account %s has its largest size, %d bytes, and the words of further"
+                " pages are on disk, which is slower; increase SIXFOLD_MEMORY_INDEX_BYTES",
                 account_id,
                 self._most_bytes,
             )
@@ -172,13 +176,21 @@ class IndexCache:
             vectors = yield Query("memory_vectors_changed", {**params, "limit": fitting})
         return vectors, fitting < len(sizes) or len(sizes) == limit.changes
 
+    def _measure(self, account_id: str, place: _CacheSlot) -> None:
+        """Update the total, which is not summed again, as there may be many accounts."""
+        # It may have been evicted while it was read.
+        if self._places.get(account_id) is place:
+            size = place.index.size
+            self._total += size - place.size
+            place.size = size
+
     def _evict(self, account_id: str) -> None:
         """Evict the least recently used indexes, except the current one."""
-        total = sum(place.index.size for place in self._places.values())
-        for other in tuple(self._places):
-            if total <= self._most_bytes or other == account_id:
+        while self._total > self._most_bytes:
+            oldest = next(iter(self._places))
+            if oldest == account_id:
                 return
-            total -= self._places.pop(other).index.size
+            self._total -= self._places.pop(oldest).size
 
 
 def _fitting(sizes: Rows, limit: _Limit) -> int:
@@ -188,19 +200,15 @@ def _fitting(sizes: Rows, limit: _Limit) -> int:
     return min(len(sizes), max(limit.least, fitting))
 
 
-def _without_words(entry: IndexEntry) -> IndexEntry:
-    return msgspec.structs.replace(entry, tags=(), terms={}, passages=(), names=(), path=(), title=())
-
-
 def _apply(index: Index, batch: _IndexBatch, most_bytes: int) -> None:
-    """Apply a batch, unless another request has done so; pages that do not fit are put without words."""
+    """Apply a batch, unless another request has done so; words of pages that do not fit are put on disk."""
     if index.position != batch.since:
         return
     read = {row["page_id"]: entries.decode(row["entry"]) for row in batch.pages}
     # In this order, neighbors are adjacent.
     for page_id, entry in sorted(read.items(), key=_slug):
         if entry is not None:
-            index.put(page_id, entry if index.size < most_bytes else _without_words(entry))
+            index.put(page_id, entry, on_disk=index.size >= most_bytes)
         else:
             index.remove(page_id)
     _apply_links(index, batch.links)

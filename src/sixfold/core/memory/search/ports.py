@@ -166,6 +166,10 @@ class IndexView(Protocol):
         """Return the id of the page at a position."""
         ...
 
+    def on_disk(self, place: int) -> bool:
+        """Return whether the words of a page are not in memory, where they count once."""
+        ...
+
     def best_passage(self, place: int, words: Mapping[str, float]) -> int:
         """Return the index of the passage with most of the words."""
         ...
@@ -195,8 +199,8 @@ class Index(Protocol):
     # The same for vectors.
     vectors_position: tuple[int, str]
 
-    def put(self, page_id: str, entry: IndexEntry) -> None:
-        """Add or replace a page."""
+    def put(self, page_id: str, entry: IndexEntry, *, on_disk: bool = False) -> None:
+        """Add or replace a page; `on_disk` stores its words in a file instead of memory."""
         ...
 
     def remove(self, page_id: str) -> None:

@@ -435,6 +435,8 @@ def _explained(
     parts: dict[str, Any] = {**ranked.score_parts(view, place)}
     parts["phrase"] = ranking.WEIGHTS.phrase if place in with_phrase else 0.0
     parts["words"] = {word: view.rarity(word) for word in question.words}
+    if view.on_disk(place):
+        parts["on_disk"] = True
     if question.spelling:
         parts["spelling"] = {word: list(near) for word, near in question.spelling.items()}
     return parts

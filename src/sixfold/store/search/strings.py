@@ -1,0 +1,163 @@
+"""Byte strings and texts by place, packed into few buffers, and the place of each text."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    Numbers: TypeAlias = array[int]
+else:
+    Numbers = array  # not generic at run time
+
+_PART_BITS = 12  # 4,096 places to a part
+_PART_MASK = (1 << _PART_BITS) - 1
+_LOAD = 6  # texts to a bucket
+_PLACE_BYTES = 8  # start and length
+_BUCKET_BYTES = 136
+
+
+class _Part:
+    """The byte strings of 4,096 places one after the other."""
+
+    __slots__ = ("data", "lengths", "starts", "unused")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.starts = Numbers("I")
+        self.lengths = Numbers("I")
+        self.unused = 0
+
+    def append(self, value: bytes) -> None:
+        self.starts.append(len(self.data))
+        self.lengths.append(len(value))
+        self.data += value
+
+    def get(self, at: int) -> bytes:
+        start = self.starts[at]
+        return bytes(self.data[start : start + self.lengths[at]])
+
+    def replace(self, at: int, value: bytes) -> None:
+        before = self.lengths[at]
+        if len(value) <= before:
+            start = self.starts[at]
+            self.data[start : start + len(value)] = value
+            self.unused += before - len(value)
+        else:
+            self.starts[at] = len(self.data)
+            self.data += value
+            self.unused += before
+        self.lengths[at] = len(value)
+
+
+class BytesColumn:
+    """A byte string for each place.
+
+    A longer string than the one before is appended to its part, which is rewritten once half of it is unused.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._length = 0
+        self._used = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, place: int) -> bytes:
+        return self._parts[place >> _PART_BITS].get(place & _PART_MASK)
+
+    def __setitem__(self, place: int, value: bytes) -> None:
+        """Set the string of a place, which is at most one beyond the last."""
+        number, at = place >> _PART_BITS, place & _PART_MASK
+        if place == self._length:
+            if not at:
+                self._parts.append(_Part())
+            self._parts[number].append(value)
+            self._length += 1
+            self._used += len(value)
+            return
+        part = self._parts[number]
+        self._used += len(value) - part.lengths[at]
+        part.replace(at, value)
+        if part.unused > len(part.data) // 2:
+            packed = _Part()
+            for other in range(len(part.starts)):
+                packed.append(part.get(other))
+            # Another thread reads either the part before or this one.
+            self._parts[number] = packed
+
+    @property
+    def size(self) -> int:
+        """Estimated bytes of memory."""
+        return self._used + self._length * _PLACE_BYTES
+
+
+class StringColumn:
+    """A text for each place."""
+
+    def __init__(self) -> None:
+        self._bytes = BytesColumn()
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def __getitem__(self, place: int) -> str:
+        return self._bytes[place].decode()
+
+    def __setitem__(self, place: int, text: str) -> None:
+        self._bytes[place] = text.encode()
+
+    @property
+    def size(self) -> int:
+        """Estimated bytes of memory."""
+        return self._bytes.size
+
+
+class StringTable:
+    """The place of each text of a column: a hash table that grows by one bucket at a time."""
+
+    def __init__(self, texts: StringColumn) -> None:
+        self._texts = texts
+        self._buckets = [Numbers("I")]
+        self._round = 1  # the greatest power of two that is not above the number of buckets
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, text: str) -> int | None:
+        for place in self._bucket(text):
+            if self._texts[place] == text:
+                return place
+        return None
+
+    def add(self, text: str, place: int) -> None:
+        """Add a text, which must not be in the table, after it was written to the column."""
+        self._bucket(text).append(place)
+        self._count += 1
+        if self._count > _LOAD * len(self._buckets):
+            self._split()
+
+    def remove(self, text: str, place: int) -> None:
+        self._bucket(text).remove(place)
+        self._count -= 1
+
+    def _bucket(self, text: str) -> Numbers:
+        at = hash(text) & (2 * self._round - 1)
+        return self._buckets[at if at < len(self._buckets) else at - self._round]
+
+    def _split(self) -> None:
+        old = len(self._buckets) - self._round
+        places = self._buckets[old]
+        self._buckets[old] = Numbers("I")
+        self._buckets.append(Numbers("I"))
+        if len(self._buckets) == 2 * self._round:
+            self._round *= 2
+        for place in places:
+            self._bucket(self._texts[place]).append(place)
+
+    @property
+    def size(self) -> int:
+        """Estimated bytes of memory."""
+        return len(self._buckets) * _BUCKET_BYTES

@@ -1,0 +1,69 @@
+"""Packed strings and links by place, after any history."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.store.search import link_table, strings
+from sixfold.store.search.link_table import LinkTable
+from sixfold.store.search.postings import Postings
+from sixfold.store.search.strings import BytesColumn, StringColumn, StringTable
+
+PLACES = st.integers(0, 40)
+
+
+@given(st.lists(st.tuples(PLACES, st.binary(max_size=30)), max_size=120))
+def test_a_column_has_the_strings_that_were_set_last(history: list[tuple[int, bytes]]) -> None:
+    column, written = BytesColumn(), list[bytes]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(strings, "_PART_BITS", 3)
+        patched.setattr(strings, "_PART_MASK", 7)
+        for expected, value in history:
+            place = min(expected, len(written))
+            written[place : place + 1] = [value]
+            column[place] = value
+            assert [column[at] for at in range(len(column))] == written
+        assert column.size == sum(map(len, written)) + 8 * len(written)
+        stored = sum(len(part.data) for part in column._parts)
+        assert stored <= 2 * sum(map(len, written)) + 30 * len(column._parts)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.text(max_size=2)), max_size=200))
+def test_a_table_has_the_texts_that_were_added(history: list[tuple[bool, str]]) -> None:
+    column, places = StringColumn(), dict[str, int]()
+    table = StringTable(column)
+    for adding, text in history:
+        assert table.get(text) == places.get(text)
+        if adding and text not in places:
+            places[text] = len(column)
+            column[places[text]] = text
+            table.add(text, places[text])
+        elif not adding and text in places:
+            table.remove(text, places.pop(text))
+    assert len(table) == len(places)
+    assert {text: table.get(text) for text in places} == places
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.sets(st.integers(0, 8))), max_size=40))
+def test_links_are_known_from_both_ends(history: list[tuple[int, set[int]]]) -> None:
+    links, targets = LinkTable(), dict[int, set[int]]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(link_table, "_MANY", 3)
+        for place in range(9):
+            links.begin(place)
+        for place, others in history:
+            links.replace(place, others)
+            targets[place] = others
+        for place in range(9):
+            assert set(links.targets(place)) == targets.get(place, set())
+            assert set(links.sources(place)) == {source for source, of in targets.items() if place in of}
+
+
+def test_numbers_of_words_that_are_far_apart_are_kept() -> None:
+    postings = Postings()
+    postings.put(0, {f"w{number}": 1 for number in range(70_000)})
+    postings.put(1, {"w0": 2, "w69999": 1})
+    postings.put(1, {"w1": 1})
+    assert [postings.places(word).tolist() for word in ("w0", "w1", "w69999")] == [[0], [0, 1], [0]]
