@@ -18,7 +18,7 @@ from pathlib import Path
 import obstore
 
 from bench.reporting import Row, calibration, of_samples
-from sixfold.core.media.media import blob_key
+from sixfold.core.media.blob_keys import blob_key
 from sixfold.core.media.ports import BlobStore
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.buckets import Bucket, BucketAccess, open_bucket

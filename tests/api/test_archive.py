@@ -24,7 +24,7 @@ from sixfold.core.accounts import ledger
 from sixfold.core.accounts.ledger import LedgerEntry
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Transaction, TransactionConflict, many, now, one
-from sixfold.core.media.media import blob_key
+from sixfold.core.media.blob_keys import blob_key
 from tests.api.app_fixture import AppFixture, running_app, small_models
 from tests.api.test_retention import run_image
 

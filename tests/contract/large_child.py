@@ -13,7 +13,7 @@ from pathlib import Path
 
 import blake3
 
-from sixfold.core.media.media import key_of
+from sixfold.core.media.blob_keys import key_of
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.buckets import BucketAccess, open_bucket
 from sixfold.store.object_store import ObjectStore, RetryOptions

@@ -24,7 +24,7 @@ from sixfold.core.accounts import accounts, keys, ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction
 from sixfold.core.gateway.conversations import responses as stored_responses
-from sixfold.core.media import media
+from sixfold.core.media import blob_keys, media
 from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql
 from sixfold.store.archive import ArchiveDamaged
@@ -63,7 +63,7 @@ async def fill(configured: Settings, files: int = 3) -> str:
         account_id = await database.write(customer(10_000_000))
         for index in range(files):
             data = f"file {index}".encode() * 1000
-            key = media.blob_key(data)
+            key = blob_keys.blob_key(data)
             await store.put(key, data)
             await database.write(named(account_id, f"file-{index}.txt", key, len(data), None))
         await uploads.put("folder/picture.webp", b"a picture")
@@ -87,7 +87,7 @@ async def load(configured: Settings, account_id: str, busy: threading.Event, sto
     try:
         while not stop.is_set():
             data = os.urandom(2000)
-            key = media.blob_key(data)
+            key = blob_keys.blob_key(data)
             await store.put(key, data)
             await database.write(named(account_id, f"{ids.new('f')}.bin", key, len(data), None))
             await database.write(spend(account_id))

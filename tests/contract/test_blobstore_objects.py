@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sixfold import errors, settings
-from sixfold.core.media.media import blob_key
+from sixfold.core.media.blob_keys import blob_key
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.buckets import BucketAccess, InvalidUrl, open_bucket
 from sixfold.store.object_store import PART_BYTES, ObjectStore, RetryOptions

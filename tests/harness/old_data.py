@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.accounts import keys
-from sixfold.core.media import media
+from sixfold.core.media import blob_keys
 from sixfold.store import factory, sql
 from tests.harness import backends, databases
 
@@ -41,7 +41,7 @@ def make(folder: Path, dialect: str, schema: int) -> None:
             if columns:
                 loader.load(table, columns, [tuple(row[column] for column in columns)])
         loader.commit()
-    blob = folder / "store" / media.blob_key(CONTENT)
+    blob = folder / "store" / blob_keys.blob_key(CONTENT)
     blob.parent.mkdir(parents=True)
     blob.write_bytes(CONTENT)
 
@@ -67,7 +67,7 @@ def _rows(schema: int) -> Iterator[tuple[str, Row]]:
     yield "signin", {**signin, **secret}
     yield "prediction", _prediction(DONE, now) | _finished(now)
     yield "prediction", _prediction(QUEUED, now)
-    file = {"name": FILE, "account_id": ACCOUNT, "blob": media.blob_key(CONTENT), "kind": "output"}
+    file = {"name": FILE, "account_id": ACCOUNT, "blob": blob_keys.blob_key(CONTENT), "kind": "output"}
     file |= {"content_type": "text/plain", "size": len(CONTENT), "prediction_id": DONE, "created_at": now}
     yield "media", file
     if schema >= MEMORY_SINCE:
@@ -102,7 +102,12 @@ def _prediction(name: str, now: int) -> Row:
 
 
 def _finished(now: int) -> Row:
-    file = {"name": FILE, "blob": media.blob_key(CONTENT), "content_type": "text/plain", "size": len(CONTENT)}
+    file = {
+        "name": FILE,
+        "blob": blob_keys.blob_key(CONTENT),
+        "content_type": "text/plain",
+        "size": len(CONTENT),
+    }
     output = {"files": [{**file, "info": {}}], "data": {}}
     row = {"state": "succeeded", "attempt": 1, "cost": PRICE, "output": json.dumps(output)}
     return {**row, "engine_version": "1", "started_at": now - HOUR_US, "completed_at": now - HOUR_US}

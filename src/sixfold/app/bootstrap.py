@@ -147,7 +147,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
     database = storage.open_database(settings, None if processes is None else processes.channel)
     signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
-    media = app_media.open_media(settings, database, blobs, fetcher)
+    media = app_media.open_media(settings, database, blobs, storage.open_uploads(settings), fetcher)
     models = app_catalog.catalog(settings, app_catalog.price_table(settings), model_rows)
     media.credentials = app_media.open_credentials(settings, models.engines())
     availability = app_catalog.availability(settings, models, clients, address)
@@ -170,7 +170,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         settings=settings,
         database=database,
         blobs=blobs,
-        uploads=storage.open_uploads(settings),
+        uploads=media.uploaded_files.store,
         catalog=models,
         templates=templates,
         media=media,

@@ -18,6 +18,7 @@ from sixfold.core.documents import DocumentLimits, DocumentReader
 from sixfold.core.files.files import AccountFiles, FileLimits
 from sixfold.core.media.media import MediaLimits, MediaService
 from sixfold.core.media.ports import BlobStore
+from sixfold.core.media.uploaded_files import UploadedFiles
 from sixfold.core.provenance.certificates import InvalidCertificate
 from sixfold.core.provenance.content_credentials import ContentCredentials
 from sixfold.engines.documents.reader import ProcessReader
@@ -44,9 +45,12 @@ _missing_glyphs = import_string.deferred("sixfold.engines.video.timeline.fonts:m
 _still = import_string.deferred("sixfold.engines.thumbnails.video:render")
 
 
-def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> MediaService:
+def open_media(
+    settings: Settings, database: Database, blobs: BlobStore, uploads: BlobStore, fetcher: Fetcher
+) -> MediaService:
     """Return the media service, which does not fetch URLs of this server over the network."""
     media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_duration)
+    media.uploaded_files = UploadedFiles(database, uploads)
     media.own_origins.add(settings.base_url)
     media.thumbnails.shrink = shrink
     media.thumbnails.shrink_video = shrink_video

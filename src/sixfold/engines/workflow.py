@@ -17,7 +17,7 @@ from sixfold.core import ids, money
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.catalog.metering import CHILDREN
-from sixfold.core.media import media as media_files
+from sixfold.core.media import blob_keys
 from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.child_runs import ChildRun, ChildRunPort
@@ -170,7 +170,7 @@ class _WorkflowRun:
         output = child.output.first
         for file in output.files:
             path = await blobs.local_path(file.blob)
-            digest = media_files.content_digest(file.blob) or file.blob
+            digest = blob_keys.content_digest(file.blob) or file.blob
             node_files.append(
                 NodeFile(digest, file.content_type, path, str(file.info.get("name", "")), file.info)
             )

@@ -24,7 +24,7 @@ import obstore
 from obstore import exceptions
 
 from sixfold import errors
-from sixfold.core.media import media
+from sixfold.core.media import blob_keys
 from sixfold.core.media.ports import ObjectInfo
 from sixfold.store.blob_cache import BlobCache
 from sixfold.store.buckets import Bucket, BucketAccess, UnconditionalStore, open_bucket, understood
@@ -339,7 +339,7 @@ class ObjectStore:
 
     def _digest(self, key: str) -> str | None:
         """Return the BLAKE3 hash in a key, or None if this store's keys contain no hash."""
-        return media.content_digest(key) if self._ways.by_content else None
+        return blob_keys.content_digest(key) if self._ways.by_content else None
 
 
 def _opened(path: Path) -> IO[bytes]:

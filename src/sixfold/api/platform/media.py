@@ -9,12 +9,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import upload_folders
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.media import save_paths, thumbnails
-from sixfold.core.media.media import digest_of
+from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import auth, files, requests
@@ -88,13 +87,9 @@ class MediaFileRoutes:
         The folder names in URLs are secret. URLs without such names can be guessed, so only their owner may
         read them; those of files made without a key, any program on this machine.
         """
-        name, _, rest = path.partition("/")
-        folder = await self._services.database.read(upload_folders.find(name))
         cache = files.REVALIDATE
-        if folder is not None and folder.tenant.keyless:
-            path = await self._keyless_path(rest) or ""
-        elif folder is not None:
-            path = save_paths.store_path(folder.tenant, rest, is_operator=folder.is_operator)
+        if (secret := await self._services.media.uploaded_files.secret_path(path)) is not None:
+            path = secret
         elif (local := await self._local(request, path)) is not None:
             path, cache = local, _PRIVATE
         elif await self._is_owner(request, save_paths.owner_of(path)):
@@ -112,16 +107,7 @@ class MediaFileRoutes:
         if auth.bearer_token(request) is not None or not authenticator.keyless.admits(request):
             return None
         await authenticator.without_key(request)
-        return await self._keyless_path(path)
-
-    async def _keyless_path(self, path: str) -> str | None:
-        """Return the path in the store of a file made without a key, or None if there is none."""
-        marker_path = save_paths.keyless_marker(path)
-        marker_key = save_paths.key(marker_path)
-        marker = None if marker_key is None else await self._services.uploads.stat(marker_key)
-        if marker is None:
-            return None
-        return marker_path if marker.size else path
+        return await self._services.media.uploaded_files.keyless_path(path)
 
     async def _is_owner(self, request: Request, account_id: str) -> bool:
         """Return whether the caller is the account, or the operator if none is named."""

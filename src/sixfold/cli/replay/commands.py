@@ -31,7 +31,7 @@ from sixfold.core.catalog.inputs import MEDIA_TYPES
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.humanize import size
-from sixfold.core.media.media import key_of
+from sixfold.core.media.blob_keys import key_of
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance import c2pa_removal, embed
 from sixfold.core.provenance import redaction as manifest_inputs

@@ -17,7 +17,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
-from sixfold.core.media import media
+from sixfold.core.media import blob_keys, media
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import BlobStore, OutputFile
 
@@ -205,7 +205,7 @@ class AccountFiles:
 
     async def store(self, path: Path) -> MediaSource:
         """Store the content of the file at `path`, which is moved away, without a name."""
-        key, _, size = await asyncio.to_thread(media.hashes, path)
+        key, _, size = await asyncio.to_thread(blob_keys.hashes, path)
         await self.blobs.put_file(key, path, content_type=ANY_TYPE)
         return MediaSource(key, ANY_TYPE, size)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import hashlib
-import re
 import secrets
 import tempfile
 import time
@@ -19,33 +17,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import blake3
-
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, now, one
+from sixfold.core.media.blob_keys import blob_key, hashes
 from sixfold.core.media.ports import BlobStore, FetcherPort, OutputFile, StagedFile
 from sixfold.core.media.thumbnails import ThumbnailStore
+from sixfold.core.media.uploaded_files import UploadedFiles
 from sixfold.core.provenance import embed
 from sixfold.core.provenance.content_credentials import ContentCredentials
 from sixfold.core.provenance.formats import media_types
 
-MEDIA_PATH = "/media/"
+MEDIA_PATH, UPLOADS_PATH = "/media/", "/uploads/"
 _GRACE_US = DAY_US
 # Larger files are not read into memory.
 _IN_MEMORY_BYTES = 4 << 20
 _INPUT_ERRORS = (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest)
 _TIMED_KINDS = frozenset({"video", "audio"})
 _LARGE_KINDS = _TIMED_KINDS | {"file"}
-_BLOBS = "blobs/"
 # Files of one request that are fetched concurrently.
 _CONCURRENCY = 8
 # Much less than the grace period in which blobs without a name are not deleted.
 _RECENT_SECONDS, _MAX_RECENT = 3600.0, 4096
-_CONTENT_KEY = re.compile(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
 Probe = Callable[[Path], tuple[str, int, int]]
 Measure = Callable[[Path, str], float | None]
 
@@ -116,26 +112,6 @@ class StoredMedia:
     total_bytes: int
 
 
-def blob_key(data: bytes) -> str:
-    """Return the blob key of some bytes."""
-    return key_of(blake3.blake3(data).hexdigest())
-
-
-def key_of(digest: str) -> str:
-    """Return the blob key of a BLAKE3 hash: `blobs/<2 hex>/<62 hex>`."""
-    return f"{_BLOBS}{digest[:2]}/{digest[2:]}"
-
-
-def digest_of(key: str) -> str:
-    """Return the BLAKE3 hash, in hex, of a blob key."""
-    return key.removeprefix(_BLOBS).replace("/", "")
-
-
-def content_digest(key: str) -> str | None:
-    """Return the BLAKE3 hash, in hex, of a blob key; None for keys of another form."""
-    return digest_of(key) if _CONTENT_KEY.fullmatch(key) else None
-
-
 def new_name(content_type: str) -> str:
     """Return a new public file name with 192 random bits."""
     return f"{secrets.token_urlsafe(24)}.{media_types.EXTENSIONS.get(content_type, 'bin')}"
@@ -171,6 +147,7 @@ class MediaService:
         # Keys of recently stored blobs, and when they were stored by the monotonic clock.
         self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
+        self.uploaded_files = UploadedFiles(database, blobs)
         self.credentials: ContentCredentials | None = None
 
     @property
@@ -239,7 +216,9 @@ class MediaService:
         return await self.check_duration(source, kind) if kind in _TIMED_KINDS else source
 
     async def _find(self, tenant: Tenant, text: str) -> MediaSource | None:
-        if (name := self._own_name(text)) is not None:
+        if (path := self._own_path(text, UPLOADS_PATH)) is not None:
+            return await self._find_uploaded(tenant, path)
+        if (name := self._own_path(text, MEDIA_PATH)) is not None:
             row = await self._database.read(one("media_by_name", name=name))
         elif text.startswith("blob_"):
             row = await self._database.read(one("media_by_upload", upload_id=text, **tenant.row))
@@ -251,11 +230,18 @@ class MediaService:
             await self._database.write(one("media_keep", name=row["name"]))
         return MediaSource(row["blob"], row["content_type"], row["size"])
 
-    def _own_name(self, text: str) -> str | None:
+    async def _find_uploaded(self, tenant: Tenant, path: str) -> MediaSource:
+        """Store a copy of a file at a path that a caller chose, which may be replaced later."""
+        data = await self.uploaded_files.read(tenant, path, self._limits.image_bytes)
+        if data is None:
+            raise errors.FetchFailed("File not found on this server")
+        return await self.store_unnamed(data, media_types.sniff(data))
+
+    def _own_path(self, text: str, prefix: str) -> str | None:
+        """Return the rest of a URL of this server, or of a path, that begins with `prefix`."""
         for origin in ("", *self.own_origins):
-            prefix = origin + MEDIA_PATH
-            if text.startswith(prefix):
-                return text[len(prefix) :]
+            if text.startswith(origin + prefix):
+                return text[len(origin + prefix) :]
         return None
 
     async def _fetch(self, url: str) -> MediaSource:
@@ -439,17 +425,6 @@ def _embed_in_place(file: StagedFile, text: str) -> tuple[str, int]:
     embed.embed_file(file.path, file.content_type, text)
     key, _, size = hashes(file.path)
     return key, size
-
-
-def hashes(path: Path) -> tuple[str, str, int]:
-    """Return the blob key, the SHA-256 in hex and the size of a file."""
-    fast, sha256, size = blake3.blake3(), hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            size += len(piece)
-            fast.update(piece)
-            sha256.update(piece)
-    return key_of(fast.hexdigest()), sha256.hexdigest(), size
 
 
 def record(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core.database import Query, Row, Transaction, many, one
-from sixfold.core.media.media import MEDIA_PATH, MediaSource, digest_of
+from sixfold.core.media.blob_keys import digest_of
+from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.provenance.signing import Signer

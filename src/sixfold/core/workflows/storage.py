@@ -19,6 +19,7 @@ from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
+from sixfold.core.media import blob_keys
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.media.ports import OutputFile
@@ -163,7 +164,7 @@ class GraphFiles:
     async def file(self, source: MediaSource, name: str) -> NodeFile:
         """Return a stored file as a run reads it."""
         path = await self._media.blobs.local_path(source.blob)
-        digest = media_files.content_digest(source.blob) or blake3.blake3(path.read_bytes()).hexdigest()
+        digest = blob_keys.content_digest(source.blob) or blake3.blake3(path.read_bytes()).hexdigest()
         return NodeFile(digest, source.content_type, path, name)
 
     async def sweep(self) -> None:

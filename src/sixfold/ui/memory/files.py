@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core import documents
-from sixfold.core.media.media import digest_of
+from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.memory import slugs
 from sixfold.core.memory.commands import WriteTerms
 from sixfold.core.memory.import_export import archives

@@ -15,7 +15,8 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.database import one
 from sixfold.core.media import thumbnails
-from sixfold.core.media.media import MEDIA_PATH, MediaSource, digest_of
+from sixfold.core.media.blob_keys import digest_of
+from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import files
 from sixfold.web.files import ServedFile

@@ -18,7 +18,8 @@ from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.media.media import MediaSource, digest_of
+from sixfold.core.media.blob_keys import digest_of
+from sixfold.core.media.media import MediaSource
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.storage import KINDS, FoundFile, Kind, Run, StoredName
 from sixfold.web import bodies, files, multipart, responses, uploads

@@ -11,7 +11,7 @@ from sixfold.core.account_data.archive import ledger, segments
 from sixfold.core.account_data.archive.ledger import Balances
 from sixfold.core.account_data.archive.segments import Segment, SegmentDamaged, SegmentLine
 from sixfold.core.database import Database, Row, many
-from sixfold.core.media import media
+from sixfold.core.media import blob_keys
 from sixfold.core.media.ports import BlobStore
 
 _PAGE = 200
@@ -136,7 +136,7 @@ def _names(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _checked(data: bytes, row: Row) -> Segment:
-    if media.blob_key(data) != row["blob"]:
+    if blob_keys.blob_key(data) != row["blob"]:
         raise SegmentDamaged("the content of its file does not match its hash")
     segment = segments.parse(data)
     header = segment.header

@@ -16,7 +16,7 @@ from sixfold.core.account_data.archive import segments
 from sixfold.core.account_data.archive.segments import FORMAT, Segment, SegmentHeader, SegmentLine
 from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, one
 from sixfold.core.failpoints import Failpoints
-from sixfold.core.media import media
+from sixfold.core.media import blob_keys
 from sixfold.core.media.ports import BlobStore
 
 _BATCH = 50
@@ -58,7 +58,7 @@ class ArchiveWriter:
         number, previous = (int(head["number"]) + 1, str(head["hash"])) if head else (1, "")
         header = SegmentHeader(FORMAT, number, plan.kind, previous)
         segment = await asyncio.to_thread(segments.build, header, plan.lines)
-        key = media.blob_key(segment.data)
+        key = blob_keys.blob_key(segment.data)
         try:
             await self.database.write(_open(plan, segment, key))
         except TransactionConflict:
@@ -100,7 +100,7 @@ class ArchiveWriter:
         data = await self.blobs.get(blob)
         segment = await asyncio.to_thread(segments.parse, data)
         erased, count = await asyncio.to_thread(segments.erase, segment, frozenset(account_ids))
-        key = media.blob_key(erased.data)
+        key = blob_keys.blob_key(erased.data)
         if count and not await self.database.write(
             many("archive_stage", number=number, blob=blob, staged=key)
         ):

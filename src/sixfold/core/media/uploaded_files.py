@@ -1,0 +1,53 @@
+"""Files below `/uploads/`, at paths that their owners chose; they can be replaced."""
+
+from __future__ import annotations
+
+from sixfold import errors
+from sixfold.core.accounts import upload_folders
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Database
+from sixfold.core.media import save_paths
+from sixfold.core.media.ports import BlobStore
+
+
+class UploadedFiles:
+    """The store of these files, with the paths of their URLs."""
+
+    def __init__(self, database: Database, store: BlobStore) -> None:
+        self._database = database
+        self.store = store
+
+    async def secret_path(self, path: str) -> str | None:
+        """Return the path in the store for a URL with a folder's secret name, or None for another URL."""
+        name, _, rest = path.partition("/")
+        folder = await self._database.read(upload_folders.find(name))
+        if folder is None:
+            return None
+        if folder.tenant.keyless:
+            return await self.keyless_path(rest)
+        return save_paths.store_path(folder.tenant, rest, is_operator=folder.is_operator)
+
+    async def keyless_path(self, path: str) -> str | None:
+        """Return the path in the store of a file made without a key, or None if there is none."""
+        marker_path = save_paths.keyless_marker(path)
+        marker_key = save_paths.key(marker_path)
+        marker = None if marker_key is None else await self.store.stat(marker_key)
+        if marker is None:
+            return None
+        return marker_path if marker.size else path
+
+    async def read(self, tenant: Tenant, path: str, max_bytes: int) -> bytes | None:
+        """Return the file of a URL that the tenant may read, or None; raises `TooLarge`.
+
+        A secret folder name is sufficient; a URL without one is open to requests without a key only.
+        """
+        found = await self.secret_path(path)
+        if found is None and tenant.keyless:
+            found = await self.keyless_path(path)
+        key = None if found is None else save_paths.key(found)
+        info = None if key is None else await self.store.stat(key)
+        if info is None:
+            return None
+        if info.size > max_bytes:
+            raise errors.TooLarge(f"The file must be at most {max_bytes // 2**20} MiB")
+        return await self.store.get(info.key)
