@@ -298,10 +298,10 @@ def _register_status(
 ) -> None:
     availability.status_sources |= {"relay": gateway.standing, "relay-vision": gateway.vision_standing}
     drivers.register_probes(availability)
-    own = [engine.name for engine in models.engines().values() if engine.kind == "weights"]
+    engine_names = [engine.name for engine in models.engines().values() if engine.kind == "weights"]
     drivers.gpu.servers, drivers.gpu.has_weights = (
         gateway,
-        lambda: any(availability(name).ready for name in own),
+        lambda: any(availability(name).ready for name in engine_names),
     )
 
 

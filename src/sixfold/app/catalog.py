@@ -68,8 +68,8 @@ def _with_provider(row: dict[str, Any]) -> dict[str, Any]:
     if "provider" not in row:
         return row
     spec = PROVIDERS[row["provider"]]
-    own = {name: value for name, value in row.items() if name != "provider"}
-    return {**_PROVIDER_ENGINE, "setting": spec.key, "unlock": f"set {spec.variable}", **own}
+    fields = {name: value for name, value in row.items() if name != "provider"}
+    return {**_PROVIDER_ENGINE, "setting": spec.key, "unlock": f"set {spec.variable}", **fields}
 
 
 def price_table(settings: Settings) -> PriceTable:
@@ -129,11 +129,13 @@ def availability(
     address = comfyui or app_graphs.comfyui_address(settings)
     comfy = ComfyAvailability(clients.upstream, address, seconds=seconds)
     probes: dict[str, Probe] = {"comfyui": comfy}
-    known = EngineAvailability(
+    engine_states = EngineAvailability(
         models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
     )
-    known.on_refreshed = _FoundModels(models, comfy, known, settings.data_dir / "weights" / "image")
-    return known
+    engine_states.on_refreshed = _FoundModels(
+        models, comfy, engine_states, settings.data_dir / "weights" / "image"
+    )
+    return engine_states
 
 
 class _FoundModels:

@@ -127,8 +127,8 @@ class OperatorConfiguration:
 
     def _check_targets(self, new: ConfigEntry, added: Collection[str]) -> None:
         """Raise `InvalidInput` for a target whose server is not known, or a model that no server lists."""
-        known = {server.name.partition("@")[0] for server in self._gateway.model_servers()}
-        servers = known.union(added)
+        server_names = {server.name.partition("@")[0] for server in self._gateway.model_servers()}
+        servers = server_names.union(added)
         models = {name for name, _owner in self._gateway.gateway.router.models()}
         targets: list[Any] = new.document if isinstance(new.document, list) else [new.document]
         for target in targets:
@@ -214,27 +214,27 @@ class OperatorConfiguration:
 
     def _token_prices(self, tables: Mapping[str, Any]) -> tuple[TokenPriceView, ...]:
         """Return the operator's prices, and those of the models that servers list now."""
-        own = merging.table(tables, TOKEN_PRICES)
+        own_prices = merging.table(tables, TOKEN_PRICES)
         views = [
             TokenPriceView(
                 name,
                 {field: str(amount) for field, amount in row.items()},
                 self._source(TOKEN_PRICES, name),
             )
-            for name, row in own.items()
+            for name, row in own_prices.items()
         ]
         gateway = self._gateway.gateway
         for upstream in gateway.router.servers():
             for model in upstream.listing()[:_MAX_MODELS]:
                 name = f"{upstream.name}/{model.name}"
-                if name not in own and model.name not in own:
+                if name not in own_prices and model.name not in own_prices:
                     rates = gateway.rates(RouteTarget(upstream, model.name))
                     views.append(TokenPriceView(name, *_rates_shown(rates)))
         return tuple(sorted(views[:_MAX_MODELS], key=lambda view: view.name))
 
     def _prices(self, tables: Mapping[str, Any]) -> tuple[PriceView, ...]:
         bundled = PriceTable(app_catalog.read_toml("prices.toml"))
-        own, current = merging.table(tables, PRICES), self._catalog.prices
+        own_prices, current = merging.table(tables, PRICES), self._catalog.prices
         models: dict[str, list[str]] = {}
         for model in self._catalog.models():
             models.setdefault(model.price, []).append(model.name)
@@ -244,7 +244,7 @@ class OperatorConfiguration:
                 current[name].per,
                 _usd(current, name),
                 _usd(bundled, name),
-                self._source(PRICES, name) if name in own else "bundled",
+                self._source(PRICES, name) if name in own_prices else "bundled",
                 tuple(models.get(name, ())),
                 self._problem(PRICES, name),
             )

@@ -210,11 +210,11 @@ class GpuSharing:
     def _candidates(self, group: GpuGroup) -> int:
         """Return how many programs may be members, as far as is known without asking them."""
         servers = self.servers.model_servers() if self.servers is not None else ()
-        own = "weights" in group.members and self.has_weights()
+        has_own_engines = "weights" in group.members and self.has_weights()
         return (
             sum(server.ready and _may_share(group, server) for server in servers)
             + sum(group.has_server(url) for url in self._comfyui.configured or self._comfyui.ready)
-            + own
+            + has_own_engines
         )
 
     async def _programs(self, group: GpuGroup) -> list[_Program]:

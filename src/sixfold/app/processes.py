@@ -179,12 +179,12 @@ class MetricsFolder:
     def _sum(self, is_alive: Callable[[str], bool]) -> list[bytes]:
         total = self._folder / self._SUM
         others = (file for file in self._folder.iterdir() if file.name not in (self._SUM, self._GUARD))
-        ended = [file for file in others if not file.name.startswith(".") and not is_alive(file.name)]
-        parts = [file.read_bytes() for file in (total, *ended) if file.exists()]
-        if not ended:
+        stale = [file for file in others if not file.name.startswith(".") and not is_alive(file.name)]
+        parts = [file.read_bytes() for file in (total, *stale) if file.exists()]
+        if not stale:
             return parts
         added = merge(parts, with_gauges=False)
         if self.write(self._SUM, added):
-            for file in ended:
+            for file in stale:
                 file.unlink()
         return [added]

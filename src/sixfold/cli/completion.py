@@ -64,7 +64,7 @@ def _names(path: str) -> Mapping[str, str]:
 
 
 def _bash(positions: tuple[CompletionContext, ...]) -> str:
-    known = "|".join(f'"{place.path}"' for place in positions if place.path)
+    paths = "|".join(f'"{place.path}"' for place in positions if place.path)
     cases = "\n".join(
         f'    "{place.path}") next="{" ".join(place.next)}" options="{" ".join(place.options)}" ;;'
         for place in positions
@@ -73,7 +73,7 @@ def _bash(positions: tuple[CompletionContext, ...]) -> str:
 _sixfold() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} at="" next="" options="" word
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case "$at $word" in {known}) at="$at $word" ;; esac
+    case "$at $word" in {paths}) at="$at $word" ;; esac
   done
   case "$at" in
 {cases}
@@ -87,7 +87,7 @@ complete -o default -F _sixfold sixfold
 
 
 def _zsh(positions: tuple[CompletionContext, ...]) -> str:
-    known = "|".join(f'"{place.path}"' for place in positions if place.path)
+    paths = "|".join(f'"{place.path}"' for place in positions if place.path)
     cases = "\n".join(
         f"    {_quoted(place.path)}) next=({_described(place.next)}) options=({_described(place.options)}) ;;"
         for place in positions
@@ -98,7 +98,7 @@ _sixfold() {{
   local at="" word
   local -a next options
   for word in "${{(@)words[2,CURRENT-1]}}"; do
-    case "$at $word" in ({known}) at="$at $word" ;; esac
+    case "$at $word" in ({paths}) at="$at $word" ;; esac
   done
   case "$at" in
 {cases}
@@ -116,7 +116,7 @@ compdef _sixfold sixfold
 
 
 def _fish(positions: tuple[CompletionContext, ...]) -> str:
-    known = " ".join(_quoted(place.path) for place in positions if place.path)
+    paths = " ".join(_quoted(place.path) for place in positions if place.path)
     lines = [
         f"complete -c sixfold -n '__sixfold_at {_quoted(place.path, inner=True)}' {_fish_word(word, text)}"
         for place in positions
@@ -127,7 +127,7 @@ def _fish(positions: tuple[CompletionContext, ...]) -> str:
 function __sixfold_at
     set -l at ''
     for word in (commandline -opc)[2..-1]
-        if contains -- "$at $word" {known}
+        if contains -- "$at $word" {paths}
             set at "$at $word"
         end
     end

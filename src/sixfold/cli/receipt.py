@@ -55,11 +55,11 @@ def _track(paint: TerminalStyle, lit: Sequence[bool], status: str, width: int) -
 
 
 def _row(on: Any, off: Any, lit: Sequence[bool], cells: Sequence[str], width: int) -> str:
-    joined = (
+    line = (
         (on if is_lit else off)(cell) + " " * (width - len(cell))
         for is_lit, cell in zip(lit, cells, strict=True)
     )
-    return "".join(joined).rstrip()
+    return "".join(line).rstrip()
 
 
 def _same(text: str) -> str:

@@ -89,8 +89,8 @@ def _quote(client: ServerClient, arguments: argparse.Namespace, body: Mapping[st
 
 
 def _cost(price: Mapping[str, Any]) -> str:
-    cost, listed = f"{price['price_usd']} USD", price.get("list_price")
-    return f"{cost} (list price {listed} USD)" if listed else cost
+    cost, list_price = f"{price['price_usd']} USD", price.get("list_price")
+    return f"{cost} (list price {list_price} USD)" if list_price else cost
 
 
 def follow(client: ServerClient, prediction: Document, began: float) -> Document:
@@ -175,8 +175,8 @@ def _inputs(client: ServerClient, model: Model | None, arguments: list[str]) -> 
         if not equals or not name:
             raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
         if types and name not in types:
-            known = ", ".join(types)
-            raise CommandError(f"{model.name if model else ''} has no input {name}; its inputs are {known}")
+            names = ", ".join(types)
+            raise CommandError(f"{model.name if model else ''} has no input {name}; its inputs are {names}")
         inputs[name] = _value(client, types.get(name), name, value)
     return inputs
 

@@ -59,13 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         order = {"input": inputs, "wait": 0}
         prediction = client.post(f"{_PATH}/{quote(slug, safe='')}/run", order)
-        ended = runs.follow(client, prediction, began)
+        result = runs.follow(client, prediction, began)
     finally:
         if temporary:
             client.ask("DELETE", f"{_PATH}/{quote(slug, safe='')}")
-    paths = [path for path, _ in runs.save(client, ended, arguments.output)]
-    runs.print_result(ended, paths, as_json=arguments.json)
-    return 0 if ended["status"] == "succeeded" else 1
+    paths = [path for path, _ in runs.save(client, result, arguments.output)]
+    runs.print_result(result, paths, as_json=arguments.json)
+    return 0 if result["status"] == "succeeded" else 1
 
 
 def import_file(arguments: argparse.Namespace) -> int:
@@ -165,11 +165,11 @@ def verify(arguments: argparse.Namespace) -> int:
     from sixfold.core.workflows import workflows
 
     registry = app_graphs.node_classes()
-    known = app_graphs.built_in_workflows()
-    if unknown := [slug for slug in arguments.slugs if slug not in known]:
+    built_in = app_graphs.built_in_workflows()
+    if unknown := [slug for slug in arguments.slugs if slug not in built_in]:
         raise CommandError(f"Built-in workflow {unknown[0]} not found: `sixfold workflow list` lists them")
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    slugs = [known[slug] for slug in arguments.slugs or known]
+    slugs = [built_in[slug] for slug in arguments.slugs or built_in]
     records = {space.slug: workflows.verified(space, registry, day) for space in slugs}
     if arguments.json:
         put_json(records)

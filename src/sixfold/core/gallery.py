@@ -203,12 +203,12 @@ def get_post(post_id: str) -> Transaction[Post]:
 
 def delete_post(account_id: str, post_id: str) -> Transaction[None]:
     """Delete a post of an account with its file; raises `NotFound`."""
-    own = {"id": post_id, "account_id": account_id}
+    params = {"id": post_id, "account_id": account_id}
     row = yield from one("gallery_post", id=post_id)
     if row is None or row["account_id"] != account_id:
         raise errors.NotFound("The post was not found")
-    yield Query("gallery_post_tags_delete", own)
-    yield Query("gallery_post_delete", own)
+    yield Query("gallery_post_tags_delete", params)
+    yield Query("gallery_post_delete", params)
     yield Query("media_expire", {"name": row["media"], "account_id": account_id})
 
 

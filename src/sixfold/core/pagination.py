@@ -40,10 +40,10 @@ def fitting(query: str, params: dict[str, Value], limit: int) -> Transaction[tup
     `query` returns the `size` of each row in the list's order.
     """
     rows = yield Query(query, {**params, "limit": limit})
-    left, count = PAGE_BYTES, 0
+    remaining, count = PAGE_BYTES, 0
     for row in rows:
-        left -= row["size"]
-        if left < 0 and count:
+        remaining -= row["size"]
+        if remaining < 0 and count:
             break
         count += 1
     return count, len(rows)

@@ -152,14 +152,14 @@ class ContainerDriver:
             return EngineStatus(False, "neither Docker nor Podman was found")
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                here = await engine.has(image)
+                is_present = await engine.has(image)
         except TimeoutError:
             return EngineStatus(False, "Docker or Podman does not respond")
         except ContainersFailed as failed:
             return EngineStatus(False, str(failed))
         return (
             EngineStatus(True, f"the image {image}")
-            if here
+            if is_present
             else EngineStatus(False, f"the image {image} is not present")
         )
 

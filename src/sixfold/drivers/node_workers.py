@@ -352,6 +352,6 @@ class _ProcessSession:
                 return errors.BadRequest(text) if kind is errors.InvalidInput else kind(text)
             case _:
                 _LOG.error("a node failed", extra={"reason": text})
-                known = getattr(builtins, reason, None)
-                is_known = isinstance(known, type) and issubclass(known, Exception)
-                return known(reason) if is_known else RuntimeError(reason)  # pyright: ignore[reportOptionalCall] # checked above
+                exception_type = getattr(builtins, reason, None)
+                is_known = isinstance(exception_type, type) and issubclass(exception_type, Exception)
+                return exception_type(reason) if is_known else RuntimeError(reason)  # pyright: ignore[reportOptionalCall] # checked above

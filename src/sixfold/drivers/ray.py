@@ -371,13 +371,13 @@ class RayDriver:
             raise StartFailed("the driver is closed")
         await asyncio.to_thread(spec.scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
         await self._join()
-        for left in reversed(range(STARTS)):
+        for remaining_starts in reversed(range(STARTS)):
             worker = RayWorker(self, spec, await asyncio.to_thread(self._actor, spec))
             self.workers.add(worker)
             try:
                 await worker.begin()
             except ActorLost:
-                if not left:
+                if not remaining_starts:
                     raise
             else:
                 return worker

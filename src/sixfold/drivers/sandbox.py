@@ -124,19 +124,19 @@ class SandboxWorker(ProcessWorker):
 
     def _moved(self, outcome: RunCompleted) -> Outcome:
         """Move the files out of the program's reach; fail the run if one is not a regular file."""
-        moved: list[StagedFile] = []
+        staged_files: list[StagedFile] = []
         try:
             for file in outcome.files:
                 target = self._cell.parent / file.path.name
                 file.path.rename(target)
-                moved.append(dataclasses.replace(file, path=target))
+                staged_files.append(dataclasses.replace(file, path=target))
                 if not stat.S_ISREG(target.lstat().st_mode):
                     raise FileNotFoundError
         except OSError:
-            for file in moved:
+            for file in staged_files:
                 _removed(file.path)
             return RunFailed("The model's output must be a regular file.", public=True)
-        return dataclasses.replace(outcome, files=tuple(moved))
+        return dataclasses.replace(outcome, files=tuple(staged_files))
 
 
 def _removed(path: Path) -> None:

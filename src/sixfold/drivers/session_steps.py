@@ -33,11 +33,11 @@ class SessionStepper:
         try:
             return await self._answers(number, requests, send_some)
         except _UNSENDABLE as error:
-            whole = _failed(error)
+            answer = _failed(error)
         failed = {index: fault for index, request in enumerate(requests) if (fault := _fault(request))}
         # Each step could be sent, but together they are too large.
         if not failed:
-            return [whole] * len(requests)
+            return [answer] * len(requests)
         valid = [request for index, request in enumerate(requests) if index not in failed]
         rest = iter(await self._answers(number, valid, send_some) if valid else ())
         return [failed[index] if index in failed else next(rest) for index in range(len(requests))]

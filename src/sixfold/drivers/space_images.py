@@ -141,7 +141,7 @@ def _installed(source: SpaceFolder) -> str:
     part.mkdir(mode=0o700)
     cell = Sandbox(readable=(source.path,), writable=(part,), network=True, at=source.path)
     pip = [sys.executable, "-m", "pip", "install", "--no-input", "--no-cache-dir", "--only-binary", ":all:"]
-    done = subprocess.run(  # noqa: S603 - this interpreter's pip, in a sandbox
+    process = subprocess.run(  # noqa: S603 - this interpreter's pip, in a sandbox
         [*bubblewrap.command(cell), *pip, "--target", str(part), *source.requirements],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -149,8 +149,8 @@ def _installed(source: SpaceFolder) -> str:
         env={**settings.worker_environment(), "HOME": str(part), "TMPDIR": str(part)},
         check=False,
     )
-    if done.returncode:
+    if process.returncode:
         shutil.rmtree(part, ignore_errors=True)
-        output = done.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+        output = process.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
         raise errors.BadRequest(f"The requirements of {source.path.name} cannot be installed: {output}")
     return str(part.replace(target))

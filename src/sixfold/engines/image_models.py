@@ -66,17 +66,17 @@ def sampling(steps: int | None, cfg: float | None) -> dict[str, Mapping[str, Any
 
 def lora(names: Iterable[str]) -> dict[str, Any]:
     """Return the row of LoRAs, of which a request names up to eight; empty if there are none."""
-    known = sorted(names)
-    if not known:
+    all_names = sorted(names)
+    if not all_names:
         return {}
-    named = ", ".join(known[:_MAX_NAMED]) + (", …" if len(known) > _MAX_NAMED else "")
+    listing = ", ".join(all_names[:_MAX_NAMED]) + (", …" if len(all_names) > _MAX_NAMED else "")
     return {
         "type": "texts",
         "max_items": 8,
         "max_chars": MAX_NAME + 8,
-        "pattern": f"(?:{'|'.join(map(re.escape, known))})(?::-?\\d(?:\\.\\d{{1,3}})?)?",
-        "like": f"{known[0]}:0.8",
-        "description": f"LoRAs to apply, each as NAME or NAME:WEIGHT (-9.999 to 9.999): {named}",
+        "pattern": f"(?:{'|'.join(map(re.escape, all_names))})(?::-?\\d(?:\\.\\d{{1,3}})?)?",
+        "like": f"{all_names[0]}:0.8",
+        "description": f"LoRAs to apply, each as NAME or NAME:WEIGHT (-9.999 to 9.999): {listing}",
     }
 
 

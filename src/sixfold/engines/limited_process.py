@@ -28,7 +28,7 @@ def call(target: str, memory_bytes: int, seconds: int, unreadable: str, *argumen
     """
     command = [sys.executable, "-P", "-m", __name__, target, str(memory_bytes), str(seconds)]
     try:
-        done = subprocess.run(  # noqa: S603  # this interpreter, and a function that the caller names
+        process = subprocess.run(  # noqa: S603  # this interpreter, and a function that the caller names
             command,
             input=msgspec.msgpack.encode(arguments),
             capture_output=True,
@@ -38,9 +38,9 @@ def call(target: str, memory_bytes: int, seconds: int, unreadable: str, *argumen
         )
     except subprocess.TimeoutExpired as error:
         raise UnusableInput(unreadable) from error
-    if done.returncode == 0:
-        return msgspec.msgpack.decode(done.stdout)
-    raise UnusableInput(done.stderr.decode() if done.returncode == _UNUSABLE else unreadable)
+    if process.returncode == 0:
+        return msgspec.msgpack.decode(process.stdout)
+    raise UnusableInput(process.stderr.decode() if process.returncode == _UNUSABLE else unreadable)
 
 
 def main() -> int:

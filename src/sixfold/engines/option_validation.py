@@ -29,10 +29,12 @@ def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
     build = import_string.named(factory)
     parameters = inspect.signature(build).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    known = [parameter for parameter in parameters if parameter != "outside"]
+    parameter_names = [parameter for parameter in parameters if parameter != "outside"]
     for option in options:
-        if option not in known and not open_ended:
-            options_text = f"its options are {', '.join(known)}" if known else "it has no options"
+        if option not in parameter_names and not open_ended:
+            options_text = (
+                f"its options are {', '.join(parameter_names)}" if parameter_names else "it has no options"
+            )
             raise InvalidOption(f"[engines.{name}] has no option {option!r}; {options_text}")
     if "outside" in parameters:
         try:

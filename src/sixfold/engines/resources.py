@@ -78,11 +78,11 @@ class InstalledResources:
         gpus, families = await asyncio.gather(
             asyncio.to_thread(_gpus), asyncio.to_thread(_weights, self._settings.data_dir)
         )
-        used = "weights" in self._kinds
+        is_needed = "weights" in self._kinds
         return (
             *_embedded(),
-            _resource("GPU", "weights", gpus, "weights engines at their full speed", used=used),
-            _resource("weights", "weights", families, "models on this machine", used=used),
+            _resource("GPU", "weights", gpus, "weights engines at their full speed", used=is_needed),
+            _resource("weights", "weights", families, "models on this machine", used=is_needed),
             self._comfyui_resource(),
             *_chat_resources(self._chat()),
             _search_resource(self._search),
@@ -115,11 +115,13 @@ class InstalledResources:
 
     def _providers(self) -> Iterator[Resource]:
         for spec in PROVIDERS.values():
-            used = "provider" in self._kinds or bool(spec.dialect)
+            is_needed = "provider" in self._kinds or bool(spec.dialect)
             key = secrets.provider_key(self._settings, spec.key)
             where = f"{spec.variable} is set" if getattr(self._settings, spec.key) else "a key is stored"
             location = f"{where} ({secrets.hint(key)})" if key else None
-            yield _resource(spec.title, "provider", location, spec.unlocks, f"set {spec.variable}", used=used)
+            yield _resource(
+                spec.title, "provider", location, spec.unlocks, f"set {spec.variable}", used=is_needed
+            )
 
 
 def _resource(

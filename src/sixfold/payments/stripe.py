@@ -115,8 +115,8 @@ class StripeClient:
         for session in await self._list("checkout/sessions", {"payment_intent": payment}):
             purchase = _purchase(_StripeEvent("", "", _Data(session)), session)
             return () if purchase is None else (purchase,)
-        named = {"payment[type]": "payment_intent", "payment[payment_intent]": payment}
-        for paid in await self._list("invoice_payments", {**named, "expand[]": "data.invoice"}):
+        fields = {"payment[type]": "payment_intent", "payment[payment_intent]": payment}
+        for paid in await self._list("invoice_payments", {**fields, "expand[]": "data.invoice"}):
             invoice = _object(paid, "invoice")
             details = _object(_object(invoice, "parent"), "subscription_details")
             name, number, amount = (

@@ -254,7 +254,7 @@ class Archive:
             self._seen.update(blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))
 
     def _finish(self, lines: IO[bytes]) -> None:
-        listed = blake3.blake3()
+        hasher = blake3.blake3()
         while line := _read_line(lines):
             try:
                 entry = msgspec.json.decode(line, type=BlobLine)
@@ -263,8 +263,8 @@ class Archive:
             if entry.missing:
                 self.missing.append(entry.name)
             else:
-                listed.update(line)
-        if listed.digest() != self._seen.digest():
+                hasher.update(line)
+        if hasher.digest() != self._seen.digest():
             raise ArchiveDamaged("its files do not match the hashes in blobs.jsonl")
         if self._next() is not None:
             raise ArchiveDamaged("it has members after blobs.jsonl")

@@ -77,7 +77,7 @@ async def write(
         out = stack.enter_context(_exclusive(temporary))
         with snapshot as reader:
             spool = _spool(reader, path.parent, stack)
-        done = BackupReport(
+        report = BackupReport(
             schema=spool.manifest.schema, tables={table.name: table.rows for table in spool.manifest.tables}
         )
         with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -85,11 +85,11 @@ async def write(
             for table, rows in zip(spool.manifest.tables, spool.tables, strict=True):
                 _add(tar, f"tables/{table.name}.jsonl", rows)
             lines = stack.enter_context(_unnamed(path.parent))
-            files = _Files(tar, lines, path.parent, done, watch)
+            files = _Files(tar, lines, path.parent, report, watch)
             await _copy_named(files, store, spool.blobs)
             if uploads is not None:
                 await _copy_all(files, uploads)
-            for name in done.missing:
+            for name in report.missing:
                 lines.write(archive.blob_line(BlobLine(name, missing=True)))
             lines.seek(0)
             _add(tar, archive.BLOBS, lines)
@@ -97,7 +97,7 @@ async def write(
         os.fsync(out.fileno())
         temporary.rename(path)
     durable.sync_folder(path.parent)
-    return done
+    return report
 
 
 @contextlib.contextmanager

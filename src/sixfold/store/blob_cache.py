@@ -116,16 +116,16 @@ class BlobCache:
         """Delete the least recently used files; returns the bytes left."""
         since = time.monotonic() - self._bounds.lent_seconds
         files = sorted(self._files(), key=lambda item: item[1].st_mtime_ns)
-        left = sum(status.st_size for _, status in files)
+        remaining = sum(status.st_size for _, status in files)
         for name, status in files:
-            if left <= self._bounds.bytes * _LOW_WATER:
+            if remaining <= self._bounds.bytes * _LOW_WATER:
                 break
             if self._lent.get(name, -math.inf) > since:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 (self._root / name).unlink()
-            left -= status.st_size
-        return left
+            remaining -= status.st_size
+        return remaining
 
     def _files(self) -> list[tuple[str, os.stat_result]]:
         files: list[tuple[str, os.stat_result]] = []

@@ -234,19 +234,19 @@ class FileStore:
         self._prepare()
         with self._folder((_NEW,)) as new, self._ensured_folder(parts[:-1]) as folder:
             name = uuid.uuid4().hex
-            moved = self._bring(path, name, new)
+            is_moved = self._bring(path, name, new)
             try:
                 existing = self._settle(name, new)
                 os.rename(name, parts[-1], src_dir_fd=new, dst_dir_fd=folder)
             except BaseException:
-                if moved:
+                if is_moved:
                     # The caller may retry with the same file.
                     with contextlib.suppress(OSError):
                         os.rename(name, path, src_dir_fd=new)
                 _remove(name, new)
                 raise
             self._sync(folder)
-        if not moved:
+        if not is_moved:
             with contextlib.suppress(OSError):
                 path.unlink()
         return _info(parts, existing)

@@ -96,9 +96,9 @@ class GpuStateFile:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        own = os.open(self._lock_path(self.owner), flags, 0o600)
-        fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._own_lock = own
+        lock_file = os.open(self._lock_path(self.owner), flags, 0o600)
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._own_lock = lock_file
         self._guard = os.open(self._path.with_suffix(".guard"), flags, 0o600)
 
     async def _lock(self) -> None:

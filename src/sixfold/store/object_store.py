@@ -134,22 +134,22 @@ class ObjectStore:
         """Store an object named by its content, unless it exists and is recent enough."""
         # A multipart upload cannot be conditional, and costs more than the check.
         if size > PART_BYTES or not self._creates:
-            there = await self._fresh(key, size)
-            return there or await self._send(key, body, size, content_type)
+            info = await self._fresh(key, size)
+            return info or await self._send(key, body, size, content_type)
         try:
             return await self._send(key, body, size, content_type, create=True)
         except exceptions.AlreadyExistsError:
-            there = await self._fresh(key, size)
+            info = await self._fresh(key, size)
         except UnconditionalStore:
             self._creates = False
-            there = None
-        return there or await self._send(key, body, size, content_type)
+            info = None
+        return info or await self._send(key, body, size, content_type)
 
     async def _fresh(self, key: str, size: int) -> ObjectInfo | None:
         """Return the stored object if it is complete and not about to be swept, else None."""
-        there = await self.stat(key)
+        info = await self.stat(key)
         since = time.time_ns() // 1000 - int(self._ways.refresh_seconds * 1_000_000)
-        return there if there and there.size == size and there.modified_at > since else None
+        return info if info and info.size == size and info.modified_at > since else None
 
     async def _send(
         self,
@@ -253,8 +253,8 @@ class ObjectStore:
 
     async def _ends_before(self, key: str, start: int) -> bool:
         """Return whether a range was refused because it begins behind the end; clouds differ in the error."""
-        there = await self.stat(key)
-        return there is not None and there.size <= start
+        info = await self.stat(key)
+        return info is not None and info.size <= start
 
     def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Yield the objects whose keys start with `prefix`, in the order of keys."""
@@ -304,10 +304,10 @@ class ObjectStore:
             download.set()
 
     async def _version(self, key: str) -> str:
-        there = await self.stat(key)
-        if there is None:
+        info = await self.stat(key)
+        if info is None:
             raise KeyError(key)
-        text = f"{key}\n{there.tag}\n{there.size}\n{there.modified_at}"
+        text = f"{key}\n{info.tag}\n{info.size}\n{info.modified_at}"
         return blake3.blake3(text.encode()).hexdigest()
 
     async def _fetch(self, key: str, name: str, digest: str | None) -> Path:

@@ -75,8 +75,8 @@ class Secrets:
         """Take a key, or its removal, over from another server; returns False if this one's is newer."""
         if name not in PROVIDER_KEYS:
             return False
-        document, own = json.loads(text), self._read(self._path(name)) or {}
-        if own.get("sealed", "") == document["sealed"] or str(own.get("set_at", "")) > document["set_at"]:
+        document, saved = json.loads(text), self._read(self._path(name)) or {}
+        if saved.get("sealed", "") == document["sealed"] or str(saved.get("set_at", "")) > document["set_at"]:
             return False
         if document["sealed"]:
             self._write(self._path(name), document)

@@ -51,9 +51,9 @@ class WeightStore:
             except (OSError, ValueError):
                 continue
             if isinstance(record, dict):
-                known = cast("dict[str, Any]", record)
+                fields = cast("dict[str, Any]", record)
                 weights.append(
-                    InstalledWeights(path.parent.parent.name, path.parent.name, path.parent, known)
+                    InstalledWeights(path.parent.parent.name, path.parent.name, path.parent, fields)
                 )
         return weights
 
@@ -109,10 +109,10 @@ class WeightStore:
         """Delete weights and files of an unfinished installation; raises `WeightsError` if there are none."""
         unfinished = self._root / family / f"{_UNFINISHED}{name}"
         target = self._root / family / name
-        there = self.get(family, name) is not None
-        if not there and not unfinished.is_dir():
+        is_installed = self.get(family, name) is not None
+        if not is_installed and not unfinished.is_dir():
             raise WeightsError(f"Weights {name} of the family {family} are not installed")
-        if there:
+        if is_installed:
             # Rename first, so that a crash leaves no incomplete set behind.
             away = self._root / family / f"{_UNFINISHED}old-{name}"
             shutil.rmtree(away, ignore_errors=True)

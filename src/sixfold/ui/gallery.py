@@ -56,13 +56,13 @@ class GalleryPages:
         post = await self._services.database.read(
             gallery.get_post(requests.path_value(request, "post_id")), snapshot=False
         )
-        known, base = post.model in self._services.catalog, self._services.settings.base_url
+        is_known, base = post.model in self._services.catalog, self._services.settings.base_url
         response = self._pages.render(
             "gallery/post.html",
             session,
             post=post,
             is_own=session is not None and session.account.id == post.account_id,
-            model=self._services.catalog[post.model] if known else None,
+            model=self._services.catalog[post.model] if is_known else None,
             media=MEDIA_PATH,
             url=f"{base}/gallery/posts/{post.id}",
             preview=f"{base}{MEDIA_PATH}{post.media}?w=960",
@@ -129,8 +129,8 @@ class PublishForms:
 
     def _model(self, prediction: Prediction) -> Model | None:
         """Return the built-in model of a run; nobody else has a model of the account's own."""
-        known = prediction.model in self._services.catalog
-        return self._services.catalog[prediction.model] if known else None
+        is_public = prediction.model in self._services.catalog
+        return self._services.catalog[prediction.model] if is_public else None
 
     async def _render(
         self,

@@ -269,8 +269,8 @@ def _thumbnail(file: OutputFile | HistoryFile) -> str | None:
 
 def _found(missing: dict[str, dict[str, list[str]]], tested: ComfyTest | None) -> int:
     """Return the number of missing classes that the tested ComfyUI has."""
-    known = frozenset() if tested is None else frozenset(tested.probe.models)
-    return sum(name in known for classes in missing.values() for name in classes)
+    models = frozenset() if tested is None else frozenset(tested.probe.models)
+    return sum(name in models for classes in missing.values() for name in classes)
 
 
 def _version(form: dict[str, str]) -> int | None:

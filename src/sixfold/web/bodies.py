@@ -197,14 +197,14 @@ def check_content_length(scope: Scope, max_bytes: int) -> None:
 
 def limit_body(receive: Receive, max_bytes: int) -> Receive:
     """Return a `receive` that raises `TooLarge` once the body exceeds `max_bytes`."""
-    seen = 0
+    received = 0
 
     async def limited() -> Message:
-        nonlocal seen
+        nonlocal received
         message = await receive()
         if message["type"] == "http.request":
-            seen += len(message.get("body", b""))
-            if seen > max_bytes:
+            received += len(message.get("body", b""))
+            if received > max_bytes:
                 raise too_large(max_bytes)
         return message
 
@@ -238,13 +238,13 @@ class BodyBudget:
     @contextmanager
     def track(self, caller: str, receive: Receive) -> Generator[Receive]:
         """Yield a `receive` that raises `TooManyRequests` over the budget; release the bytes on exit."""
-        seen = counted = 0
+        received = counted = 0
 
         async def metered() -> Message:
-            nonlocal seen, counted
+            nonlocal received, counted
             message = await receive()
-            seen += len(message.get("body", b""))
-            more = max(0, seen - _FREE_BYTES) - counted
+            received += len(message.get("body", b""))
+            more = max(0, received - _FREE_BYTES) - counted
             counted += more
             self._total += more
             self._callers[caller] += more

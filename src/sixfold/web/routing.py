@@ -46,8 +46,8 @@ class RouteEntry:
 
     def handler(self, method: str) -> Handler | RawHandler | None:
         """Return the handler of a method; GET also serves HEAD."""
-        known = self.handlers.get(method)
-        return self.handlers.get("GET") if known is None and method == "HEAD" and self.safe else known
+        handler = self.handlers.get(method)
+        return self.handlers.get("GET") if handler is None and method == "HEAD" and self.safe else handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class Router:
         if "{" in route.path:
             self._patterns.append((_compile(route.path), api, route))
             return
-        known = self._exact.get(route.path)
-        if known is not None and known.route is not None:
+        existing = self._exact.get(route.path)
+        if existing is not None and existing.route is not None:
             raise ValueError(f"duplicate route: {route.path}")
         self._exact[route.path] = RouteMatch(api, route)
 
@@ -151,9 +151,9 @@ class Router:
 
     def find(self, path: str) -> RouteMatch:
         """Return the match of a path; for an unknown path it has the API whose error format applies."""
-        known = self._exact.get(path)
-        if known is not None:
-            return known
+        exact = self._exact.get(path)
+        if exact is not None:
+            return exact
         for pattern, api, route in self._patterns:
             match = pattern.fullmatch(path)
             if match is not None:

@@ -235,7 +235,7 @@ def settle(
         if not isinstance(outcome, Result):
             raise TypeError(f"the engine must return a Result (got {type(outcome).__name__})")  # noqa: TRY301 - the same
         staged = assignment.staging.write(outcome.artifacts)
-        done = protocol.RunDone(
+        message = protocol.RunDone(
             number=assignment.number,
             files=staged,
             data=dict(outcome.data),
@@ -249,12 +249,12 @@ def settle(
             words=outcome.words,
         )
         # A result that cannot be encoded is a failure of this run, not of the worker.
-        protocol.frame(done)
+        protocol.frame(message)
     except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of an engine ends its run
         assignment.staging.remove(staged)
         return _failure(error, assignment)
     assignment.context.finish(1.0)
-    return done
+    return message
 
 
 def _failure(error: BaseException, assignment: Assignment) -> protocol.Reply:

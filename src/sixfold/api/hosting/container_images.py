@@ -58,6 +58,6 @@ class ContainerImageRoutes:
         services.templates.hardware_rate(name or image, hardware)
         document = await services.images.inspect(image, hardware, name)
         name = next(iter(document["models"]))
-        own = await services.predictions.custom_models.put(principal.account_id, KIND, name, document)
-        result = models_list.own_template(own, services.templates, services.settings.idle_seconds)
+        record = await services.predictions.custom_models.put(principal.account_id, KIND, name, document)
+        result = models_list.own_template(record, services.templates, services.settings.idle_seconds)
         return responses.json({**result, "image": image}, 201)

@@ -278,10 +278,10 @@ class HostedModelList:
         models, next_cursor = await requests.own_models(
             self._services.predictions.custom_models, request, account_id
         )
-        own = await responses.encode_each(self._own(each) for each in models)
+        encoded = await responses.encode_each(self._own(each) for each in models)
         built_in = [] if requests.cursor(request) else [*self._templates, *self._found()]
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
-        return responses.json({"templates": [*built_in, *own], "next_cursor": next_cursor}, 200, headers)
+        return responses.json({"templates": [*built_in, *encoded], "next_cursor": next_cursor}, 200, headers)
 
     async def one(self, request: Request) -> Response:
         """Return one template by its name."""
@@ -294,8 +294,8 @@ class HostedModelList:
         if model := self._services.catalog.discovered.get(name):
             entry = _found_template(model, self._services.templates, self._idle_seconds)
             return responses.json(entry, 200, {"Cache-Control": "private, no-cache"})
-        own = await self._services.predictions.custom_models.find(name, account_id)
-        return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
+        custom_model = await self._services.predictions.custom_models.find(name, account_id)
+        return responses.json(self._own(custom_model), 200, {"Cache-Control": "private, no-cache"})
 
     def _found(self) -> Iterator[TemplateSchema]:
         for model in self._services.catalog.discovered.values():

@@ -66,14 +66,14 @@ def _templates() -> dict[str, OperationSpec]:
 
 
 def _runs() -> dict[str, OperationSpec]:
-    ended = openapi.response("The prediction", PredictionSchema)
+    result = openapi.response("The prediction", PredictionSchema)
     queued = openapi.response("Not finished yet", PredictionSchema)
     joined = openapi.response("In the queue", schemas.JoinedSchema)
     quoted = openapi.response("The price", schemas.QuoteSchema)
     charged = (400, 402, 404, 409, 429, 503)
     return {
         f"POST {schemas.RUN}": OperationSpec(
-            "Run a model", {200: ended, 202: queued}, charged, schemas.RunSchema, _ONCE
+            "Run a model", {200: result, 202: queued}, charged, schemas.RunSchema, _ONCE
         ),
         f"POST {schemas.JOIN}": OperationSpec(
             "Join a model's queue", {202: joined}, charged, schemas.RunOptionsSchema, _ONCE
@@ -86,7 +86,7 @@ def _runs() -> dict[str, OperationSpec]:
 
 def _predictions() -> dict[str, OperationSpec]:
     one = {200: openapi.response("The prediction", PredictionSchema)}
-    listed = openapi.response("Newest first", openapi.page("Predictions", predictions=PredictionSchema))
+    page = openapi.response("Newest first", openapi.page("Predictions", predictions=PredictionSchema))
     stream = openapi.response("Server-sent events", _TEXT, "text/event-stream")
     filters = (
         openapi.limit(200, 50),
@@ -98,7 +98,7 @@ def _predictions() -> dict[str, OperationSpec]:
     path = f"{predictions.PATH}/{{prediction_id}}"
     return {
         f"GET {predictions.PATH}": OperationSpec(
-            "List predictions", {200: listed}, (400, 404, 503), parameters=filters
+            "List predictions", {200: page}, (400, 404, 503), parameters=filters
         ),
         f"GET {path}": OperationSpec("One prediction", one, (404, 503)),
         f"DELETE {path}": cancel,
@@ -110,12 +110,12 @@ def _predictions() -> dict[str, OperationSpec]:
 
 def _sessions() -> dict[str, OperationSpec]:
     statuses = (400, 402, 404, 409, 429, 503)
-    opened = openapi.response("The session, which is starting", sessions_schemas.OpenedSessionSchema)
+    session = openapi.response("The session, which is starting", sessions_schemas.OpenedSessionSchema)
     one = {200: openapi.response("The session", sessions_schemas.SessionSchema)}
     path = f"{sessions_schemas.PATH}/{{session_id}}"
     return {
         "POST /api/containers/{model_id}/sessions": OperationSpec(
-            "Create a session", {201: opened}, statuses, sessions_schemas.SessionBodySchema, _ONCE
+            "Create a session", {201: session}, statuses, sessions_schemas.SessionBodySchema, _ONCE
         ),
         f"GET {path}": OperationSpec("One session", one, statuses),
         f"DELETE {path}": OperationSpec("Close a session", one, statuses),

@@ -85,14 +85,14 @@ def run_request(body: dict[str, Any], model: str | None = None) -> RunRequest:
     problems: list[errors.Problem] = []
     # Treat null like an omitted field. A body may have a hundred thousand others, which are not copied.
     body = {name: body[name] for name in (*_FIELDS, mounts.FIELD) if body.get(name) is not None}
-    named, inputs, wait = (
+    model_name, inputs, wait = (
         model or body.get("model"),
         body.get("input", {}),
         body.get("wait", DEFAULT_WAIT),
     )
-    if not named:
+    if not model_name:
         problems.append(errors.Problem("model", "model is required", "missing"))
-    elif not isinstance(named, str):
+    elif not isinstance(model_name, str):
         problems.append(errors.Problem("model", "model must be a string", "string_type"))
     if not isinstance(inputs, dict):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
@@ -108,7 +108,7 @@ def run_request(body: dict[str, Any], model: str | None = None) -> RunRequest:
     run_inputs = cast("dict[str, Any]", inputs)
     mount_value = body.get(mounts.FIELD, run_inputs.pop(mounts.FIELD, None))
     return RunRequest(
-        model=str(named),
+        model=str(model_name),
         inputs=run_inputs,
         wait_seconds=float(cast("float", wait)),
         hardware=body.get("hardware") or None,

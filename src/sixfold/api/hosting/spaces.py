@@ -60,13 +60,13 @@ class SpaceImportRoutes:
             description = await services.local_spaces.bring(
                 space, run=mode, folder=fields["folder"], hardware=rate.hardware
             )
-        own = await services.predictions.custom_models.put(
+        record = await services.predictions.custom_models.put(
             principal.account_id,
             gradio_spaces.KIND,
             space.model,
             cast("dict[str, Any]", description.document),
         )
-        result = models_list.own_template(own, services.templates, services.settings.idle_seconds)
+        result = models_list.own_template(record, services.templates, services.settings.idle_seconds)
         return responses.json(result, 201)
 
     def _mode(self, principal: Principal, fields: Mapping[str, str]) -> str:
@@ -75,16 +75,16 @@ class SpaceImportRoutes:
         By default a configured endpoint is used, else a container if one can be started.
         """
         run, folder, operates = fields["run"], fields["folder"], principal.has(Rights.OPERATE)
-        here = self._services.local_spaces
+        local_spaces = self._services.local_spaces
         if folder and run == "remote":
             raise errors.InvalidInput.of("run", "run must be container or process for a folder")
         if not folder and run == "process":
             raise errors.InvalidInput.of("run", "run must be remote or container for a space of the hub")
         if not run and not folder:
             served = bool(self._services.settings.space_endpoint)
-            run = "container" if operates and not served and here.containers else "remote"
+            run = "container" if operates and not served and local_spaces.containers else "remote"
         if run != "remote" and not operates:
-            if not here.containers and not folder:
+            if not local_spaces.containers and not folder:
                 raise errors.EngineUnavailable(_NO_CONTAINERS)
             raise errors.Forbidden("Only the operator may start spaces on this machine")
         return run

@@ -312,8 +312,8 @@ def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
 def _unusable(prediction: Prediction) -> Problem:
     """Return the problem of an input that its engine cannot use: the first word of the message, or a file."""
     message = prediction.error or ""
-    named = message.partition(" ")[0]
-    if named in prediction.task.inputs:
-        return Problem(named, message)
+    input_name = message.partition(" ")[0]
+    if input_name in prediction.task.inputs:
+        return Problem(input_name, message)
     name = next(iter(prediction.task.files), "")
     return Problem(name, f"{name}: {message}")

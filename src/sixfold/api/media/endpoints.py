@@ -41,8 +41,8 @@ class MediaEndpoint:
 
     def spoken(self, error: InvalidInput) -> BadRequest:
         """Return an error with the message that the contract specifies, if any."""
-        own = self.sentences.get(error.problems[0].input)
-        return error if own is None else BadRequest(own)
+        sentence = self.sentences.get(error.problems[0].input)
+        return error if sentence is None else BadRequest(sentence)
 
 
 def _video(name: str, summary: str, present: Presenter) -> MediaEndpoint:

@@ -187,18 +187,18 @@ class GalleryRoutes:
 
     async def characters(self, request: Request) -> Response:
         """List all characters, newest first."""
-        listed = await self._gallery.characters(*_part(request))
-        rows = [self._shown_character(row) for row in listed.rows]
-        return responses.json({"characters": rows, "next_cursor": listed.next_cursor})
+        page = await self._gallery.characters(*_part(request))
+        rows = [self._shown_character(row) for row in page.rows]
+        return responses.json({"characters": rows, "next_cursor": page.next_cursor})
 
     async def posts(self, request: Request) -> Response:
         """List all posts, or those with `tag`, newest first."""
         tag = request.query_params.get("tag", "")
         if len(tag) > 2 * gallery.MAX_TAG_CHARS:
             raise _refused("tag", f"tag: it must be at most {gallery.MAX_TAG_CHARS} characters")
-        listed = await self._gallery.posts(*_part(request), tag)
-        rows = [self._shown_post(row) for row in listed.rows]
-        return responses.json({"posts": rows, "next_cursor": listed.next_cursor})
+        page = await self._gallery.posts(*_part(request), tag)
+        rows = [self._shown_post(row) for row in page.rows]
+        return responses.json({"posts": rows, "next_cursor": page.next_cursor})
 
     def _shown_character(self, row: Character) -> CharacterSchema:
         return {

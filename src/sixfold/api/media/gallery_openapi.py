@@ -45,5 +45,5 @@ def _publish(name: str, summary: str, body: Node, result: Shape) -> OperationSpe
 
 def _list(name: str, summary: str, row: Shape, *more: Node) -> OperationSpec:
     paging = (openapi.limit(gallery.MAX_PAGE, gallery.PAGE), openapi.query("cursor", str), *more)
-    listed = openapi.response("A page of the list", openapi.page(name.title(), **{name: row}))
-    return OperationSpec(f"{summary}, newest first", {200: listed}, (400, 503), None, paging, name)
+    page = openapi.response("A page of the list", openapi.page(name.title(), **{name: row}))
+    return OperationSpec(f"{summary}, newest first", {200: page}, (400, 503), None, paging, name)

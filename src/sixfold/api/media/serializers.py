@@ -195,10 +195,10 @@ def status_url(prediction: Prediction) -> str:
 
 def job(prediction: Prediction, progress: float) -> JobSchema:
     """Return the status of a job, without its result or error."""
-    done = prediction.state is PredictionState.SUCCEEDED
+    has_succeeded = prediction.state is PredictionState.SUCCEEDED
     return {
         "job_id": cast("str", prediction.job_id),
         "status": _STATUS.get(prediction.state, IN_PROGRESS),
-        "progress": 1.0 if done else progress,
+        "progress": 1.0 if has_succeeded else progress,
         "status_url": status_url(prediction),
     }

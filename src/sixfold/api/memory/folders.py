@@ -64,10 +64,10 @@ class FolderRoutes:
         """List the folders that are shared, by and with the account."""
         principal = await self._services.authenticator.bearer(request)
         limited = bool(principal.scope.collections)
-        own = () if limited else await self._database.read(folders.of_account(principal))
+        own_folders = () if limited else await self._database.read(folders.of_account(principal))
         others = await self._database.read(folders.received(principal))
         document = {
-            "folders": [each.record for each in own],
+            "folders": [each.record for each in own_folders],
             "received": [each.received_record for each in others],
         }
         return responses.json(document, headers=_NO_STORE)
@@ -91,11 +91,11 @@ class FolderRoutes:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """Return the routes."""
-    own, small = FolderRoutes(services), services.settings.json_body_bytes
+    handlers, small = FolderRoutes(services), services.settings.json_body_bytes
     access = {"GET": rights.MEMORY_READ, "POST": rights.MEMORY_WRITE}
     return (
-        RouteEntry(PATH, {"GET": own.list, "POST": own.share}, small, access=access),
-        RouteEntry(f"{PATH}/{{folder_id}}", {"DELETE": own.end}, access=rights.MEMORY_WRITE),
+        RouteEntry(PATH, {"GET": handlers.list, "POST": handlers.share}, small, access=access),
+        RouteEntry(f"{PATH}/{{folder_id}}", {"DELETE": handlers.end}, access=rights.MEMORY_WRITE),
     )
 
 

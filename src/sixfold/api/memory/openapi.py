@@ -66,7 +66,7 @@ def _pages() -> dict[str, OperationSpec]:
     one, new = _page("The page"), _page("A new page")
     moved = _page("The page has another slug now, in Location")
     deleted = openapi.response("Deleted; its versions remain", _DELETED)
-    listed = openapi.page("Pages", pages=memory_serializers.PageOfListSchema)
+    page = openapi.page("Pages", pages=memory_serializers.PageOfListSchema)
     key = openapi.IDEMPOTENCY
     return {
         "POST /api/context": OperationSpec(
@@ -81,7 +81,7 @@ def _pages() -> dict[str, OperationSpec]:
             (400, 503),
             schemas.SEARCH.schema(),
         ),
-        "GET /api/pages": _get("List pages", listed, schemas.LIST),
+        "GET /api/pages": _get("List pages", page, schemas.LIST),
         "POST /api/pages": OperationSpec(
             "Create a page", {201: new}, _WRITING, schemas.NEW_PAGE.schema(), (key,)
         ),

@@ -52,8 +52,8 @@ class AccountDataRoutes:
         days = self._services.settings.deletion_days
         moment = await self._services.database.write(deletion.close(account, days))
         await self._services.account_deletion.sweep()
-        left: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
-        return responses.json(left, 202)
+        closed: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
+        return responses.json(closed, 202)
 
 
 def archive(services: WebServices, account_id: str) -> Response:
@@ -67,18 +67,18 @@ def archive(services: WebServices, account_id: str) -> Response:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own, account = AccountDataRoutes(services), AccountRoutes(services)
+    data_routes, account_routes = AccountDataRoutes(services), AccountRoutes(services)
     small = services.settings.json_body_bytes
     return (
         RouteEntry(
             "/api/account",
-            {"GET": account.show, "DELETE": own.close},
+            {"GET": account_routes.show, "DELETE": data_routes.close},
             small,
             access={"GET": rights.ACCOUNT_READ, "DELETE": rights.OWNER},
         ),
-        RouteEntry("/api/account/ledger", {"GET": account.entries}, access=rights.ADMIN_READ),
-        RouteEntry("/api/account/usage", {"GET": account.usage}, access=rights.ACCOUNT_READ),
+        RouteEntry("/api/account/ledger", {"GET": account_routes.entries}, access=rights.ADMIN_READ),
+        RouteEntry("/api/account/usage", {"GET": account_routes.usage}, access=rights.ACCOUNT_READ),
         *content_log.routes(services),
         *alerts.routes(services),
-        RouteEntry("/api/account/export", {"GET": own.take_out}, access=rights.OWNER),
+        RouteEntry("/api/account/export", {"GET": data_routes.take_out}, access=rights.OWNER),
     )

@@ -72,8 +72,8 @@ class AlertRoutes:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own, small, manage = AlertRoutes(services), services.settings.json_body_bytes, rights.ADMIN
+    handlers, small, manage = AlertRoutes(services), services.settings.json_body_bytes, rights.ADMIN
     return (
-        RouteEntry(PATH, {"GET": own.page, "POST": own.create}, small, access=manage),
-        RouteEntry(f"{PATH}/{{alert_id}}", {"DELETE": own.delete}, access=manage),
+        RouteEntry(PATH, {"GET": handlers.page, "POST": handlers.create}, small, access=manage),
+        RouteEntry(f"{PATH}/{{alert_id}}", {"DELETE": handlers.delete}, access=manage),
     )

@@ -109,10 +109,10 @@ def _call(row: dict[str, Any]) -> LoggedCallSchema:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own = ContentLogRoutes(services)
+    handlers = ContentLogRoutes(services)
     small, manage = services.settings.json_body_bytes, rights.OWNER
     return (
-        RouteEntry(PATH, {"GET": own.show, "PUT": own.put}, small, access=manage),
-        RouteEntry(f"{PATH}/calls", {"GET": own.page, "DELETE": own.clear}, small, access=manage),
-        RouteEntry(f"{PATH}/calls/{{request_id}}", {"GET": own.get}, access=manage),
+        RouteEntry(PATH, {"GET": handlers.show, "PUT": handlers.put}, small, access=manage),
+        RouteEntry(f"{PATH}/calls", {"GET": handlers.page, "DELETE": handlers.clear}, small, access=manage),
+        RouteEntry(f"{PATH}/calls/{{request_id}}", {"GET": handlers.get}, access=manage),
     )

@@ -60,10 +60,10 @@ class GuardrailRoutes:
     async def page(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
         rows = await self._services.database.read(storage.guardrails_of(principal.account_id))
-        listed = [
+        items = [
             to_json(row["key_id"], guardrails.decode(row["document"]), row["updated_at"]) for row in rows
         ]
-        return responses.json({"guardrails": listed}, headers=_NO_STORE)
+        return responses.json({"guardrails": items}, headers=_NO_STORE)
 
     async def put(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
@@ -107,11 +107,11 @@ def to_json(key_id: str, guardrail: Guardrail, updated_at: int) -> dict[str, Any
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own = GuardrailRoutes(services)
+    handlers = GuardrailRoutes(services)
     return (
         RouteEntry(
             PATH,
-            {"GET": own.page, "PUT": own.put, "DELETE": own.delete},
+            {"GET": handlers.page, "PUT": handlers.put, "DELETE": handlers.delete},
             services.settings.json_body_bytes,
             access=rights.ADMIN,
         ),

@@ -73,10 +73,10 @@ def _files() -> dict[str, OperationSpec]:
 
 
 def _file(more: dict[int, Node], parameters: tuple[Node, ...] = ()) -> OperationSpec:
-    whole: Node = {"description": "The file", "content": {"*/*": {"schema": openapi.FILE}}}
+    file_response: Node = {"description": "The file", "content": {"*/*": {"schema": openapi.FILE}}}
     responses: dict[int, Node] = {
-        200: whole,
-        206: {**whole, "description": "A part of it"},
+        200: file_response,
+        206: {**file_response, "description": "A part of it"},
         304: {"description": "Not modified"},
         416: {"description": openapi.TEXTS[416]},
         503: openapi.response("The store is not available, and no data was sent", ErrorSchema),
@@ -149,7 +149,7 @@ def _account() -> dict[str, OperationSpec]:
 
 
 def _policy() -> dict[str, OperationSpec]:
-    listed = openapi.shape("Guardrails", guardrails=list[guardrails.GuardrailSchema])
+    page = openapi.shape("Guardrails", guardrails=list[guardrails.GuardrailSchema])
     setting = openapi.response("The setting", content_log.ContentLoggingSchema)
     calls = openapi.page("LoggedCalls", calls=content_log.LoggedCallSchema)
     paging = (openapi.limit(accounts.MAX_PAGE, accounts.PAGE), openapi.text("cursor", 100))
@@ -187,7 +187,7 @@ def _policy() -> dict[str, OperationSpec]:
         ),
         "GET /api/account/guardrails": OperationSpec(
             "The guardrails of the account and its keys",
-            {200: openapi.response("The account's own first", listed)},
+            {200: openapi.response("The account's own first", page)},
         ),
         "PUT /api/account/guardrails": OperationSpec(
             "Set the guardrail of the account or of a key",

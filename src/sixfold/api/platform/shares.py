@@ -112,20 +112,20 @@ class ShareRoutes:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own, small = ShareRoutes(services), services.settings.json_body_bytes
+    handlers, small = ShareRoutes(services), services.settings.json_body_bytes
     return (
-        RouteEntry(PATH, {"GET": own.page, "POST": own.create}, small, access=rights.RUN),
-        RouteEntry(f"{PATH}/received", {"GET": own.received}, access=rights.ACCOUNT_READ),
-        RouteEntry(f"{PATH}/{{share_id}}", {"DELETE": own.end}, access=rights.RUN),
+        RouteEntry(PATH, {"GET": handlers.page, "POST": handlers.create}, small, access=rights.RUN),
+        RouteEntry(f"{PATH}/received", {"GET": handlers.received}, access=rights.ACCOUNT_READ),
+        RouteEntry(f"{PATH}/{{share_id}}", {"DELETE": handlers.end}, access=rights.RUN),
     )
 
 
 def operations() -> dict[str, OperationSpec]:
     """Return the operations for the OpenAPI document."""
     paging = (openapi.limit(_MAX_PAGE, _PAGE), openapi.text("cursor", _MAX_TEXT))
-    listed = openapi.response("Newest first", openapi.page("Shares", shares=ShareSchema))
+    page = openapi.response("Newest first", openapi.page("Shares", shares=ShareSchema))
     return {
-        f"GET {PATH}": OperationSpec("The shares of the account", {200: listed}, (400,), parameters=paging),
+        f"GET {PATH}": OperationSpec("The shares of the account", {200: page}, (400,), parameters=paging),
         f"POST {PATH}": OperationSpec(
             "Share a run, workflow, chat or page of the memory",
             {201: openapi.response("The share and its link", CreatedShareSchema)},

@@ -65,12 +65,15 @@ class WorkflowChangeRoutes:
     async def rename(self, principal: Principal, slug: str, name: str, expected: int | None) -> Workflow:
         """Give a workflow a name; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
         self._require_own(principal, slug)
-        own = await self._models.find(PREFIX + slug, principal.account_id)
-        models = mapping(own.document["models"])
-        document = {**own.document, "models": {own.name: {**mapping(models[own.name]), "title": name}}}
+        custom_model = await self._models.find(PREFIX + slug, principal.account_id)
+        models = mapping(custom_model.document["models"])
+        document = {
+            **custom_model.document,
+            "models": {custom_model.name: {**mapping(models[custom_model.name]), "title": name}},
+        }
         # A version that was read here is the one that is replaced.
-        at_least = own.version if expected is None else expected
-        await self._models.put(principal.account_id, KIND, own.name, document, expected=at_least)
+        at_least = custom_model.version if expected is None else expected
+        await self._models.put(principal.account_id, KIND, custom_model.name, document, expected=at_least)
         return await self._workflow_list.find(slug, principal.account_id)
 
     async def duplicate(self, principal: Principal, slug: str, name: str = "") -> Workflow:

@@ -169,9 +169,9 @@ class WorkflowImportRoutes:
     async def _record_validation(self, account_id: str, graph: Graph) -> None:
         """Mark the account's unverified workflows with this valid graph as validated."""
         models = self._services.predictions.custom_models
-        async for own in models.each(account_id, KIND):
-            metadata = mapping(own.document.get("space"))
-            row = mapping(mapping(own.document["models"]).get(own.name))
+        async for custom_model in models.each(account_id, KIND):
+            metadata = mapping(custom_model.document.get("space"))
+            row = mapping(mapping(custom_model.document["models"]).get(custom_model.name))
             status = mapping(metadata.get("verification")).get("status")
             if status != "unverified" or mapping(row.get("fixed")).get("graph") != graph:
                 continue
@@ -181,10 +181,10 @@ class WorkflowImportRoutes:
                 "runtime": "sixfold",
                 "evidence": f"{len(graph)} nodes checked against the schemas of their classes",
             }
-            document = {**own.document, "space": {**metadata, "verification": verification}}
+            document = {**custom_model.document, "space": {**metadata, "verification": verification}}
             # A change that was made meanwhile stays.
             with contextlib.suppress(errors.PreconditionFailed):
-                await models.put(account_id, KIND, own.name, document, expected=own.version)
+                await models.put(account_id, KIND, custom_model.name, document, expected=custom_model.version)
 
     def _custom(self, graph: Graph) -> list[str]:
         names = sorted({str(node["class_type"]) for node in graph.values()})
@@ -207,9 +207,9 @@ class WorkflowImportRoutes:
     async def free_slug(self, account_id: str, slug: str) -> str:
         """Return the slug with a number, unless it is free."""
         names = await self._services.predictions.custom_models.names(account_id, KIND)
-        used = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
-        numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(used) + 2))
-        return next(each for each in numbered if each not in used)
+        taken_slugs = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
+        numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(taken_slugs) + 2))
+        return next(each for each in numbered if each not in taken_slugs)
 
 
 def _unverified(verdict: ValidationResult) -> dict[str, Any]:

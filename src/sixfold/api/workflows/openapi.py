@@ -143,7 +143,7 @@ def document() -> OpenApiDocument:
 
 def _lists() -> dict[str, OperationSpec]:
     one = openapi.response("The workflow", OneWorkflowSchema)
-    listed = openapi.response("Built-in workflows, then the account's own", WorkflowsSchema)
+    page = openapi.response("Built-in workflows, then the account's own", WorkflowsSchema)
     file: Node = {
         "type": "object",
         "required": ["file"],
@@ -157,7 +157,7 @@ def _lists() -> dict[str, OperationSpec]:
     return {
         f"GET {PATH}": OperationSpec(
             "List workflows",
-            {200: listed},
+            {200: page},
             (400, 401, 403),
             parameters=(openapi.limit(200, 100), openapi.text("cursor", 200)),
         ),
@@ -186,11 +186,11 @@ def _lists() -> dict[str, OperationSpec]:
 
 
 def _runs() -> dict[str, OperationSpec]:
-    ended, queued = (openapi.response(text, PredictionSchema) for text in ("The prediction", "Not finished"))
+    result, queued = (openapi.response(text, PredictionSchema) for text in ("The prediction", "Not finished"))
     return {
         f"POST {PATH}/{{slug}}/run": OperationSpec(
             "Run a workflow",
-            {200: ended, 202: queued},
+            {200: result, 202: queued},
             (400, 402, 404, 409, 429, 503),
             WorkflowRunSchema,
             (openapi.IDEMPOTENCY,),

@@ -47,10 +47,10 @@ class WorkflowList:
         records = [] if requests.cursor(request) else list(self._built_in.values())
         if account_id is None:
             return records, None
-        own, following = await requests.own_models(
+        own_workflows, following = await requests.own_models(
             self._services.predictions.custom_models, request, account_id, KIND
         )
-        return [*records, *(_space(each) for each in own)], following
+        return [*records, *(_space(each) for each in own_workflows)], following
 
     async def show(self, request: Request) -> Response:
         space = await self._requested(request)

@@ -187,8 +187,8 @@ def _print(result: MoveReport, source: Settings, target: Settings) -> None:
     paint = TerminalStyle()
     rows: list[tuple[str, str]] = []
     if target.database_url:
-        known = ", which were there already" if result.rows_were_there else ""
-        rows.append(("rows", f"{sum(result.tables.values())} in {len(result.tables)} tables{known}"))
+        suffix = ", which were there already" if result.rows_were_there else ""
+        rows.append(("rows", f"{sum(result.tables.values())} in {len(result.tables)} tables{suffix}"))
     if target.blob_url or target.upload_url:
         rows.append(("files", f"{result.files}, {size(result.file_bytes)}; {result.copied} copied now"))
     rows.append(("verified", "each row and each file equals its original"))

@@ -111,18 +111,22 @@ def _is_report(document: Any) -> bool:
 async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
     """Probe once for everything that a server with these settings would use."""
     clients = HttpClients(app_media.open_fetcher(configured))
-    known = app_catalog.availability(configured, catalog, clients, seconds=PROBE_SECONDS)
+    engine_states = app_catalog.availability(configured, catalog, clients, seconds=PROBE_SECONDS)
     try:
         search = app_search.engine(configured, clients)
         probe_search = search.probe() if search is not None else asyncio.sleep(0)
         (ready, servers), *_ = await asyncio.gather(
-            chat.look(configured, PROBE_SECONDS), known.refresh(), probe_search
+            chat.look(configured, PROBE_SECONDS), engine_states.refresh(), probe_search
         )
     finally:
         await clients.aclose()
-    known.status_sources |= {name: lambda standing=standing: standing for name, standing in ready.items()}
-    installed = app_catalog.resources(configured, catalog, known, lambda: servers, search=search)
+    engine_states.status_sources |= {
+        name: lambda standing=standing: standing for name, standing in ready.items()
+    }
+    installed = app_catalog.resources(configured, catalog, engine_states, lambda: servers, search=search)
     resources = await installed.resources()
     return dict(
-        availability.report(catalog, SelectionPolicy(configured.previews_allowed, status_of=known), resources)
+        availability.report(
+            catalog, SelectionPolicy(configured.previews_allowed, status_of=engine_states), resources
+        )
     )

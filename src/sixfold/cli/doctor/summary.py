@@ -30,8 +30,8 @@ Row = Mapping[str, Any]
 def fitted(names: Sequence[str], width: int) -> str:
     """Join as many names as fit into `width` columns, at least one, and count the others."""
     for count in range(len(names), 0, -1):
-        left = len(names) - count
-        text = ", ".join([*names[:count], *([f"+{left}"] if left else [])])
+        remaining = len(names) - count
+        text = ", ".join([*names[:count], *([f"+{remaining}"] if remaining else [])])
         if len(text) <= width or count == 1:
             return text
     return ""
@@ -124,8 +124,8 @@ def unlocking_commands(
     result = {command: tasks[command] for command in ordered}
     if providers:
         names = list(providers)
-        listed = names if len(names) <= _NAMED_PROVIDERS else [*names[:_NAMED_PROVIDERS], "…"]
-        command = f"sixfold provider set {'|'.join(listed)}"
+        choices = names if len(names) <= _NAMED_PROVIDERS else [*names[:_NAMED_PROVIDERS], "…"]
+        command = f"sixfold provider set {'|'.join(choices)}"
         result[command] = _task_names(set().union(*providers.values()), unserved)
     return result
 
@@ -176,8 +176,8 @@ def _rank(command: str) -> int:
 
 
 def _task_names(models: set[str], first: Collection[str]) -> list[str]:
-    named = {task_of(model) for model in models}
-    return sorted((task for task in (*_tasks(), OTHERS) if task in named), key=lambda task: task not in first)
+    tasks = {task_of(model) for model in models}
+    return sorted((task for task in (*_tasks(), OTHERS) if task in tasks), key=lambda task: task not in first)
 
 
 def unlocking(all_ways: Mapping[str, list[str]], width: int, lines: int) -> list[str]:
@@ -188,6 +188,6 @@ def unlocking(all_ways: Mapping[str, list[str]], width: int, lines: int) -> list
     result: list[str] = []
     for command, tasks in short:
         lead = f"{_GAP}{command.ljust(columns)}{_GAP}"
-        left = max(width - len(lead), 1)
-        result.append(cut(lead + cut(fitted(tasks, left), left), width))
+        available = max(width - len(lead), 1)
+        result.append(cut(lead + cut(fitted(tasks, available), available), width))
     return result

@@ -195,10 +195,10 @@ def _print_serving(paint: TerminalStyle, rows: Sequence[Row], serves: dict[str, 
 
 
 def _print_engines(paint: TerminalStyle, current: CheckReport) -> None:
-    here = {True: paint.accent("●"), False: paint.dim("○")}
+    marks = {True: paint.accent("●"), False: paint.dim("○")}
     cells = [
         (
-            here[row["ready"]],
+            marks[row["ready"]],
             row["engine"],
             row["kind"],
             row["quality"],

@@ -199,8 +199,8 @@ def _download(
                 f"{number} of {len(missing)}  {file.path}  {size(file.size)}", file.size
             ) as report:
                 hub.fetch(tree, file, folder / file.path, report)
-    known = {file.path: file.sha256 for file in files}
-    return {"repository": repository, "revision": tree.commit, "from": configured.hub_url, "sha256": known}
+    digests = {file.path: file.sha256 for file in files}
+    return {"repository": repository, "revision": tree.commit, "from": configured.hub_url, "sha256": digests}
 
 
 def _select_hub_files(
@@ -281,12 +281,12 @@ def _small_files(folder: Path) -> list[str]:
 
 def _record(request: _InstallRequest, folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record stored with the weights: their origin, licence and the hash of every file."""
-    known: Mapping[str, str] = origin.get("sha256", {})
+    digests: Mapping[str, str] = origin.get("sha256", {})
     files: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and path.suffix != ".part" and name not in {sources.RECORD, _CHECK_FILE}:
-            files[name] = {"bytes": path.stat().st_size, "sha256": known.get(name) or store.sha256(path)}
+            files[name] = {"bytes": path.stat().st_size, "sha256": digests.get(name) or store.sha256(path)}
     copied = ("licence", "commercial", "role", "control", "like", "serves", "sampling")
     return {
         "family": request.family,

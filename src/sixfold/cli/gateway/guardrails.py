@@ -45,11 +45,11 @@ def list_guardrails(arguments: argparse.Namespace) -> None:
     rows = database_access.read(database_access.settings_of(arguments), _of(arguments.email))
     stored = [(row["key_id"], guardrails.decode(row["document"]), row["updated_at"]) for row in rows]
     if arguments.json:
-        listed = [
+        items = [
             {"key": key_id or None, **guardrail.document(), "updated_at": rfc3339(updated_at)}
             for key_id, guardrail, updated_at in stored
         ]
-        put_json({"guardrails": listed})
+        put_json({"guardrails": items})
         return
     paint = TerminalStyle()
     if not stored:

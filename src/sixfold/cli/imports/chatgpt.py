@@ -68,13 +68,13 @@ def read(path: Path) -> ReadExport:
             chosen = [name for name in names if _NAME.fullmatch(name)]
             if not chosen:
                 raise UnreadableExport(f"{path.name} has no conversations.json")
-            left = MAX_BYTES
+            remaining = MAX_BYTES
             for name in chosen:
                 # A size that the archive states may be false.
                 with archive.open(name) as file:
-                    content = file.read(left + 1)
-                left -= len(content)
-                if left < 0:
+                    content = file.read(remaining + 1)
+                remaining -= len(content)
+                if remaining < 0:
                     raise UnreadableExport(f"{path.name} has more than {MAX_BYTES // 2**20} MiB of chats")
                 chat_files.each_chat(name, content, export, add)
     except _ZIP_ERRORS as error:

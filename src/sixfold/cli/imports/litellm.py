@@ -162,11 +162,11 @@ def _deployment(
     """Add the server and the price of a deployment; return its target, or None if it has no equivalent."""
     parameters = _table(row.get("litellm_params") or {}, f"{place}.litellm_params")
     info = _table(row.get("model_info") or {}, f"{place}.model_info")
-    named = parameters.get("litellm_credential_name")
-    if named is not None and named not in credentials:
-        converted.omit(place, f"credential_list has no {named!r}")
+    credential_name = parameters.get("litellm_credential_name")
+    if credential_name is not None and credential_name not in credentials:
+        converted.omit(place, f"credential_list has no {credential_name!r}")
         return None
-    parameters = {**credentials.get(str(named), {}), **parameters}
+    parameters = {**credentials.get(str(credential_name), {}), **parameters}
     model = parameters.get("model")
     if not isinstance(model, str) or not model:
         raise UnreadableConfig(f"{place}.litellm_params has no model")
@@ -339,11 +339,11 @@ def _add_aliases(
 
 def _targets(deployments: Sequence[_Deployment], others: Sequence[_Deployment]) -> list[Any]:
     """Return the targets of an alias: several deployments are drawn by weight, fallbacks follow."""
-    own = list(dict.fromkeys(row.target for row in deployments))
-    rest = [target for target in dict.fromkeys(row.target for row in others) if target not in own]
-    if len(own) == 1:
-        return own + rest
-    weights = dict.fromkeys(own, 0.0)
+    targets = list(dict.fromkeys(row.target for row in deployments))
+    rest = [target for target in dict.fromkeys(row.target for row in others) if target not in targets]
+    if len(targets) == 1:
+        return targets + rest
+    weights = dict.fromkeys(targets, 0.0)
     for row in deployments:
         weights[row.target] += row.weight if row.weight is not None else 1
     rows: list[Any] = [{"target": target, "weight": _plain(weight)} for target, weight in weights.items()]

@@ -69,11 +69,11 @@ def _key(
         omitted.append(Omission(name, "it is blocked" if row.get("blocked") else "it has expired"))
         return None
     allowed = [str(model) for model in row.get("models") or []]
-    known = [] if _ALL_MODELS.intersection(allowed) else [model for model in allowed if model in models]
-    if allowed and not known and not _ALL_MODELS.intersection(allowed):
+    served = [] if _ALL_MODELS.intersection(allowed) else [model for model in allowed if model in models]
+    if allowed and not served and not _ALL_MODELS.intersection(allowed):
         omitted.append(Omission(name, f"none of its models is here: {', '.join(allowed)[:200]}"))
         return None
-    if missing := [model for model in allowed if known and model not in models]:
+    if missing := [model for model in allowed if served and model not in models]:
         omitted.append(Omission(name, f"models that are not here: {', '.join(missing)[:200]}"))
     day, month = _budgets(name, row, omitted)
     for field, reason in (
@@ -85,7 +85,7 @@ def _key(
         if row.get(field):
             omitted.append(Omission(f"{name}.{field}", reason))
     scope = Scope(
-        services=tuple(known),
+        services=tuple(served),
         budget_day=day,
         budget_month=month,
         rpm=_rate(row.get("rpm_limit")),

@@ -141,8 +141,8 @@ def _edit(arguments: argparse.Namespace) -> Document:
     if arguments.section is not None:
         content = _inline(arguments.content or "")
         changes.append({"operation": "replace_section", "section": arguments.section, "content": content})
-    named = {name: getattr(arguments, name) for name in ("title", "type")}
-    fields = {name: value for name, value in named.items() if value is not None}
+    values = {name: getattr(arguments, name) for name in ("title", "type")}
+    fields = {name: value for name, value in values.items() if value is not None}
     if fields:
         changes.append({"operation": "set_fields", "fields": fields})
     if arguments.rename is not None:
@@ -329,17 +329,17 @@ def sync(arguments: argparse.Namespace) -> int:
 
     with _locked(folder):
         work = FolderSync(folder, ServerMemory(client), client.origin, None if arguments.json else tell)
-        done = work.run()
+        report = work.run()
         if arguments.json:
-            put_json(done.plain())
-        elif not done:
+            put_json(report.plain())
+        elif not report:
             paint.line("  Both sides are equal")
         duration, problem = 0.0, ""
         while arguments.watch:
             time.sleep(max(0.2, arguments.interval, duration * _REST))
             began = time.monotonic()
             try:
-                done = work.run()
+                report = work.run()
             except CommandError as error:
                 # The server may be unavailable for a while; report it once.
                 if problem != str(error):
@@ -349,15 +349,15 @@ def sync(arguments: argparse.Namespace) -> int:
             duration, problem = time.monotonic() - began, ""
             if arguments.json and (news := work.news()):
                 put_json(news.plain())
-    return 1 if done.problems else 0
+    return 1 if report.problems else 0
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock the folder: two concurrent syncs would see each other's unfinished steps."""
-    own = folder / sync_engine.FOLDER
-    own.mkdir(mode=0o700, exist_ok=True)
-    with (own / "lock").open("w") as file:
+    state_folder = folder / sync_engine.FOLDER
+    state_folder.mkdir(mode=0o700, exist_ok=True)
+    with (state_folder / "lock").open("w") as file:
         if not server_lock.take_file_lock(file.fileno()):
             raise CommandError(f"Another sync of {folder} is running")
         yield

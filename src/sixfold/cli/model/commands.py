@@ -61,9 +61,9 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
         part = target.with_suffix(".part")
         shutil.copyfile(source, part)
         part.replace(target)
-    known = watcher.added(folder)
-    known[target.name] = {"sha256": described.sha256, "hardware": arguments.hardware or "", "name": name}
-    _write(folder, known)
+    models = watcher.added(folder)
+    models[target.name] = {"sha256": described.sha256, "hardware": arguments.hardware or "", "name": name}
+    _write(folder, models)
     print_model({**_as_record(described, name), "file": str(target)}, as_json=arguments.json)
 
 
@@ -80,11 +80,11 @@ def list_(arguments: argparse.Namespace) -> None:
     """Run `model list`: print the model files with their errors, and the models from images."""
     configured = database_access.settings_of(arguments)
     folder = configured.data_dir / "models"
-    known = watcher.added(folder)
+    models = watcher.added(folder)
     rules = VisibilityRules(configured.on_loopback and not configured.public_url, configured.sandbox)
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
-        options = known.get(path.name, {})
+        options = models.get(path.name, {})
         described = watcher.inspect(path, watcher.environment(), rules, options)
         if described.fault:
             rows.append({"name": path.stem, "file": path.name, "fault": described.fault})
@@ -108,9 +108,9 @@ def remove(arguments: argparse.Namespace) -> None:
     plain = Path(arguments.name).name == arguments.name
     if plain and target.is_file():
         target.unlink()
-        known = watcher.added(folder)
-        if known.pop(target.name, None) is not None:
-            _write(folder, known)
+        models = watcher.added(folder)
+        if models.pop(target.name, None) is not None:
+            _write(folder, models)
     elif not any(row["name"] == arguments.name for row in _stored_models(configured)):
         raise CommandError(f"Model {arguments.name} not found: it is neither in {folder} nor from an image")
     else:

@@ -153,8 +153,8 @@ def _ways(missing: Sequence[Resource]) -> Iterator[str]:
         word = first.partition(" ")[0]
         yield f"{' or '.join([first, *(how.removeprefix(f'{word} ') for how in others)])} for {unlocks}"
     if keys:
-        named = ", ".join(list(keys.values())[:_NAMED_KEYS])
-        yield f"set a provider's key, such as {named}: `sixfold provider list` shows all"
+        names = ", ".join(list(keys.values())[:_NAMED_KEYS])
+        yield f"set a provider's key, such as {names}: `sixfold provider list` shows all"
 
 
 def on_container_host(url: str) -> bool:

@@ -69,11 +69,11 @@ async def _announce(server: serve.Server) -> None:
 
 async def _follow_parent(server: serve.Server, shutdown: serve.Shutdown) -> None:
     """Shut down when process 0 has ended, however it ended."""
-    ended = asyncio.Event()
+    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin, ended.set)
+    loop.add_reader(sys.stdin, stopped.set)
     try:
-        await ended.wait()
+        await stopped.wait()
     finally:
         loop.remove_reader(sys.stdin)
     # The port must be free for the next start.

@@ -65,15 +65,15 @@ class FolderSync:
         """Synchronize once and return what was done."""
         self._reported, self.done = self.done.problems, SyncResult()
         self._load()
-        here = self._scan()
-        there = self._remote.listed()
+        local_files = self._scan()
+        remote_pages = self._remote.listed()
         try:
-            self._check_interrupted(there)
-            self._store_ids(there)
-            self._follow_pages(here, there)
-            self._follow_files(here, there)
-            for slug in sorted(here.keys() | there.keys() | self._known.keys()):
-                self._sync_page(slug, here.get(slug), there.get(slug))
+            self._check_interrupted(remote_pages)
+            self._store_ids(remote_pages)
+            self._follow_pages(local_files, remote_pages)
+            self._follow_files(local_files, remote_pages)
+            for slug in sorted(local_files.keys() | remote_pages.keys() | self._known.keys()):
+                self._sync_page(slug, local_files.get(slug), remote_pages.get(slug))
             if not all(known.id for known in self._known.values()):
                 self._store_ids(self._remote.listed())
         finally:
@@ -108,14 +108,14 @@ class FolderSync:
     # -- one page --------------------------------------------------------------------------------
 
     def _sync_page(self, slug: str, file: LocalSide | None, page: RemoteListing | None) -> None:
-        known = self._known.get(slug)
+        state = self._known.get(slug)
         digest = file.digest if file is not None else None
-        changed_here = digest != (known.digest if known is not None else None)
-        changed_there = page is not None if known is None else page is None or not known.is_version(page)
+        changed_here = digest != (state.digest if state is not None else None)
+        changed_there = page is not None if state is None else page is None or not state.is_version(page)
         try:
             if changed_here and not changed_there:
                 try:
-                    self._send(slug, file, known)
+                    self._send(slug, file, state)
                 except SyncConflict:
                     self._sync_both(slug, file)
             elif changed_here:
@@ -193,9 +193,9 @@ class FolderSync:
         self._note("conflicts", copy)
 
     def _merged(self, slug: str, ours: bytes, theirs: bytes) -> bytes | None:
-        known = self._known.get(slug)
-        base = self._remote.version(slug, known.version) if known is not None else None
-        if known is None or base is None or _digest(base) != known.digest:
+        state = self._known.get(slug)
+        base = self._remote.version(slug, state.version) if state is not None else None
+        if state is None or base is None or _digest(base) != state.digest:
             return None
         try:
             merged = merge.texts(base.decode(), ours.decode(), theirs.decode())
@@ -234,15 +234,15 @@ class FolderSync:
     def _follow_files(self, here: dict[str, LocalSide], there: dict[str, RemoteListing]) -> None:
         """Rename the pages whose files were moved without a change of content."""
         gone = {
-            known.digest: slug
-            for slug, known in self._known.items()
-            if slug not in here and slug in there and known.is_page(there[slug])
+            state.digest: slug
+            for slug, state in self._known.items()
+            if slug not in here and slug in there and state.is_page(there[slug])
         }
         for slug, file in sorted(here.items()):
             old = gone.pop(file.digest, None) if slug not in self._known and slug not in there else None
             if old is None:
                 continue
-            page, known = there[old], self._known[old]
+            page, state = there[old], self._known[old]
             try:
                 version = self._remote.rename(old, slug, page.version, file.path)
             except (SyncConflict, SyncRefusal):
@@ -250,7 +250,7 @@ class FolderSync:
             del there[old]
             there[slug] = replace(page, version=version)
             self._known[slug] = replace(self._known.pop(old), path=file.path)
-            if page.version == known.version:
+            if page.version == state.version:
                 self._record(slug, file, version)
             self._note("renamed", f"{old} → {slug}")
 
@@ -278,16 +278,16 @@ class FolderSync:
             self._folder.glob(paths.SETTINGS), sorted(self._folder.glob(f"*/{paths.SETTINGS}"))
         )
         self._outliner = paths.outliner(path.relative_to(self._folder).as_posix() for path in settings)
-        by_path = {known.path: (slug, known) for slug, known in self._known.items()}
+        by_path = {state.path: (slug, state) for slug, state in self._known.items()}
         for path in sorted(_pages(self._folder)):
-            slug, known = by_path.get(path, (None, None))
+            slug, state = by_path.get(path, (None, None))
             slug = slug or paths.slug(path, self._outliner)
             if slug is None:
                 self._problem(f"{path}: its name has no letter or digit")
             elif slug in files:
                 self._problem(f"{path}: page {slug} is already in {files[slug].path}")
             else:
-                file = self._inspect(path, known)
+                file = self._inspect(path, state)
                 if file is not None:
                     files[slug] = file
         return files

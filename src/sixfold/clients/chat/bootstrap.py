@@ -193,13 +193,13 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
 
 def price_book(settings: Settings) -> PriceBook:
     """Return the token prices of these settings; raises `ValueError`."""
-    own = settings.tables.get("gateway", {}).get("prices", {})
-    if not isinstance(own, dict):
+    own_prices = settings.tables.get("gateway", {}).get("prices", {})
+    if not isinstance(own_prices, dict):
         raise ValueError("[gateway.prices] must be a table")  # noqa: TRY004 - all that is wrong here is a ValueError
     bundled = tomllib.loads(_PRICES.read_text("utf-8"))
     return PriceBook(
         bundled["models"],
-        cast("dict[str, Any]", own),
+        cast("dict[str, Any]", own_prices),
         tools=bundled["tools"],
         own_hardware_free=settings.own_hardware_free,
     )
@@ -269,12 +269,12 @@ def _opener(
     transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
     if tracing is not None:
         transport = tracing.wrap_transport(transport)
-    own = llama.build(policy.servers, settings.data_dir / "weights", transport)
+    embedded = llama.build(policy.servers, settings.data_dir / "weights", transport)
     return lambda current: ModelServers(
         [row for row in current.servers if row.kind != llama.KIND],
         transport,
         lambda name: provider_setting(settings, name),
         hosts=ProbeHosts(settings.probe_hosts, probe=settings.probe),
         own_ports=frozenset({settings.port, settings.comfyui_port}),
-        own=own,
+        own=embedded,
     )

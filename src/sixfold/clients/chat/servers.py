@@ -192,8 +192,8 @@ class ModelServer:
         return listing.ModelQueries(self._transport, self.base_url, self._authorize)
 
     def _set_models(self, models: tuple[ServedModel, ...]) -> None:
-        listed = listing.configured(self._row.models, models) if self._row.models else models
-        self._models = tuple(self._completed(model) for model in listed)
+        served = listing.configured(self._row.models, models) if self._row.models else models
+        self._models = tuple(self._completed(model) for model in served)
         self._by_name = {model.name: model for model in self._models}
         self._listed = tuple(self._by_name)
 

@@ -139,9 +139,9 @@ def erase(account_id: str) -> Transaction[bool]:
     """
     account = yield from accounts.by_id(account_id)
     current = yield from now()
-    held = yield from many("account_deletion_held", account_id=account_id)
+    holds = yield from many("account_deletion_held", account_id=account_id)
     unfinished = yield from many("account_deletion_predictions", account_id=account_id)
-    if held or unfinished or account.closing_at is None or account.closing_at > current:
+    if holds or unfinished or account.closing_at is None or account.closing_at > current:
         return False
     for name in ERASURES:
         yield Query(name, {"account_id": account_id})

@@ -184,10 +184,10 @@ def to_json(charge: CostBreakdown | None) -> ChargeSchema | None:
 
 def _line_to_json(line: LineItem) -> ChargeLineSchema:
     steps = _format(line).steps
-    whole = line.quantity % steps == 0
+    is_whole = line.quantity % steps == 0
     result: ChargeLineSchema = {
         "unit": line.unit,
-        "quantity": line.quantity // steps if whole else line.quantity / steps,
+        "quantity": line.quantity // steps if is_whole else line.quantity / steps,
         "rate_usd": money.format_usd(line.rate),
         "per": line.per // steps,
     }
@@ -219,8 +219,8 @@ def in_words(charge: CostBreakdown | None) -> str | None:
 def _list_price(lines: Sequence[LineItem]) -> str:
     if all(line.list_rate is None for line in lines):
         return ""
-    listed = [(line.quantity * _listed(line), line.per) for line in lines]
-    summed, common = _exact(listed)
+    quantities = [(line.quantity * _listed(line), line.per) for line in lines]
+    summed, common = _exact(quantities)
     return f" (list price {money.format_usd(-(-summed // common))} USD)"
 
 

@@ -145,13 +145,13 @@ class Connections:
         if not credentials:
             return 0
         valid = await self._database.read(_valid(credentials))
-        ended = 0
+        count = 0
         for credential in credentials - valid:
             for end in tuple(self._ends.get(credential, ())):
                 with contextlib.suppress(RuntimeError):  # The connection's event loop is closed.
                     end()
-                ended += 1
-        return ended
+                count += 1
+        return count
 
 
 def _valid(credentials: set[Credential]) -> Transaction[set[Credential]]:

@@ -70,24 +70,24 @@ def capture(hold_id: str, amount: int, entry: LedgerEntry) -> Transaction[None]:
     if amount == 0:
         yield from release(hold_id)
         return
-    ended = yield Query("hold_end", {"id": hold_id, "state": "captured", "captured": amount})
-    if not ended:
+    rows = yield Query("hold_end", {"id": hold_id, "state": "captured", "captured": amount})
+    if not rows:
         raise LedgerError(f"hold {hold_id} is not pending, or is less than the amount to capture ({amount})")
-    account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
+    account_id, held = str(rows[0]["account_id"]), int(rows[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": amount})
     yield Query("ledger_post", {"account_id": REVENUE, "amount": amount})
     yield transfer(f"capture:{hold_id}", (account_id, REVENUE), amount, entry, hold_id)
-    yield from _restore_budget(ended[0], held - amount)
+    yield from _restore_budget(rows[0], held - amount)
 
 
 def release(hold_id: str) -> Transaction[None]:
     """Release a pending hold without a charge."""
-    ended = yield Query("hold_end", {"id": hold_id, "state": "released", "captured": 0})
-    if not ended:
+    rows = yield Query("hold_end", {"id": hold_id, "state": "released", "captured": 0})
+    if not rows:
         raise LedgerError(f"hold {hold_id} is not pending")
-    account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
+    account_id, held = str(rows[0]["account_id"]), int(rows[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
-    yield from _restore_budget(ended[0], held)
+    yield from _restore_budget(rows[0], held)
 
 
 def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
@@ -99,9 +99,9 @@ def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
     yield Query("ledger_post", {"account_id": REVENUE, "amount": -amount})
     yield Query("ledger_post", {"account_id": account_id, "amount": amount})
     yield transfer(f"refund:{hold_id}", (REVENUE, account_id), amount, entry, None)
-    held = yield from one("hold_by_id", id=hold_id)
-    if held is not None:
-        yield from _restore_budget(held, amount)
+    hold_row = yield from one("hold_by_id", id=hold_id)
+    if hold_row is not None:
+        yield from _restore_budget(hold_row, amount)
     return amount
 
 

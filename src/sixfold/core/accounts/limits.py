@@ -110,11 +110,11 @@ def _limits(budget: Budget) -> dict[str, int]:
 
 def _exceeded(budget: Budget, unit: str, amount: int) -> Transaction[errors.BudgetExceeded]:
     limit, epoch_us = _limits(budget)[unit], (yield from now())
-    left = limit - (yield from _spent(budget.id, unit, epoch_us))
+    remaining = limit - (yield from _spent(budget.id, unit, epoch_us))
     name = f"{_owner_of(budget)} budget of {money.format_usd(limit)} USD per {unit}"
-    state = f"has {money.format_usd(left)} USD left; this request needs {money.format_usd(amount)} USD"
+    state = f"has {money.format_usd(remaining)} USD left; this request needs {money.format_usd(amount)} USD"
     return errors.BudgetExceeded(
-        f"{name} {state if left > 0 else 'is used up'}", retry_after=_until_next(epoch_us, unit)
+        f"{name} {state if remaining > 0 else 'is used up'}", retry_after=_until_next(epoch_us, unit)
     )
 
 

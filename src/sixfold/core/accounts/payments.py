@@ -79,9 +79,9 @@ def parse_amount(value: object) -> int:
 
 def parse_plan(value: object) -> Plan:
     """Validate the name of a plan; raises `InvalidInput`."""
-    for known in PLANS:
-        if value == known:
-            return known
+    for plan in PLANS:
+        if value == plan:
+            return plan
     problem = errors.Problem("plan", "plan must be one of monthly, yearly", "enum")
     raise errors.InvalidInput([problem])
 

@@ -56,5 +56,7 @@ def _owners(batch: Batch) -> tuple[str, ...]:
     """Return the possible owners of stored responses (`Principal.replays`): a key's limits can change."""
     if batch.key_id is None:
         return Tenant(batch.account_id).id, Tenant(batch.account_id, keyless=True).id
-    own = batch.grant_id or batch.key_id
-    return tuple({Tenant(batch.account_id, credential_id=each).id for each in (batch.credential_id, own)})
+    credential_id = batch.grant_id or batch.key_id
+    return tuple(
+        {Tenant(batch.account_id, credential_id=each).id for each in (batch.credential_id, credential_id)}
+    )

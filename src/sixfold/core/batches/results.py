@@ -194,7 +194,7 @@ def end(
         details = FileDetails(f"{batch.id}_{target}.jsonl", OUTPUT_PURPOSE, _JSONL, batch.output_seconds)
         file = yield from files.insert(tenant, details, source)
         file_ids[target] = file.id
-    ended = yield Query(
+    rows = yield Query(
         "batch_end",
         {
             "id": batch.id,
@@ -208,7 +208,7 @@ def end(
             "errors": _encode(list(errors)).decode(),
         },
     )
-    if not ended:
+    if not rows:
         raise BatchLost
     yield Query("batch_lines_delete", {"batch_id": batch.id})
     yield Query("file_media_expire", {"name": batch.input_media})

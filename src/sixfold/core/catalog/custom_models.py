@@ -129,8 +129,8 @@ class CustomModels:
         cursor: str | None = ""
         while cursor is not None:
             models, cursor = await self.page(account_id, kind, PAGE, cursor)
-            for own in models:
-                yield own
+            for record in models:
+                yield record
                 await asyncio.sleep(0)
 
     async def names(self, account_id: str, kind: str) -> tuple[str, ...]:
@@ -198,11 +198,11 @@ class CustomModels:
             # Another task may have loaded it meanwhile.
             if key not in self._built:
                 self._built[key] = model
-                known = self._catalog.engines()
-                self.admit([engine for engine in model.model.engines if engine.name not in known])
-        own = self._built[key]
+                engines = self._catalog.engines()
+                self.admit([engine for engine in model.model.engines if engine.name not in engines])
+        built = self._built[key]
         self._note(key, size)
-        return own
+        return built
 
     def _note(self, key: _Key, size: int) -> None:
         """Mark a document as used, and drop the least recently used ones."""
@@ -235,10 +235,10 @@ def _after(key: _Key) -> Transaction[Rows]:
 def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tuple[Rows, str | None]]:
     after = pagination.name_of(cursor)
     about: dict[str, Value] = {"account_id": account_id, "kind": kind, "after": after}
-    fitting, there = yield from pagination.fitting("custom_models_page_sizes", about, limit + 1)
+    fitting, total = yield from pagination.fitting("custom_models_page_sizes", about, limit + 1)
     most = min(fitting, limit)
     rows = yield Query("custom_models_page", {**about, "limit": most})
-    return rows, pagination.cursor_after(str(rows[-1]["name"])) if there > most else None
+    return rows, pagination.cursor_after(str(rows[-1]["name"])) if total > most else None
 
 
 def _require_version(account_id: str, name: str, expected: int | None) -> Transaction[None]:
@@ -277,9 +277,11 @@ def engine_name(engine: str) -> str:
 def _apart(document: Mapping[str, Any], key: tuple[str, str, int]) -> dict[str, Any]:
     """Return the document with engine names that are unique among accounts and versions."""
     account_id, name, version = key
-    own = {engine: f"{engine}/{account_id}/{name}@{version}" for engine in document.get("engines", {})}
+    engine_names = {
+        engine: f"{engine}/{account_id}/{name}@{version}" for engine in document.get("engines", {})
+    }
     row = document["models"][name]
     return {
-        "engines": {own[engine]: facts for engine, facts in document.get("engines", {}).items()},
-        "models": {name: {**row, "engines": [own.get(engine, engine) for engine in row["engines"]]}},
+        "engines": {engine_names[engine]: facts for engine, facts in document.get("engines", {}).items()},
+        "models": {name: {**row, "engines": [engine_names.get(engine, engine) for engine in row["engines"]]}},
     }

@@ -396,8 +396,8 @@ class Catalog:
         quantity: float = model.most
         if model.quantity is not None:
             descriptor = next(each for each in model.inputs if each.name == model.quantity)
-            known = unknown.isdisjoint((descriptor.name, *descriptor.aliases))
-            quantity = _count(values[descriptor.name]) if known else _max_quantity(descriptor)
+            is_known = unknown.isdisjoint((descriptor.name, *descriptor.aliases))
+            quantity = _count(values[descriptor.name]) if is_known else _max_quantity(descriptor)
         variant = rate.most_expensive if rate.by in unknown else str(values.get(rate.by or ""))
         return rate.price(quantity, variant)
 
@@ -486,8 +486,8 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
 
 
 def _descriptor(order: int, name: str, row: Mapping[str, Any]) -> Descriptor:
-    known: dict[str, Any] = {**row, "choices": tuple(row.get("choices", ()))}
-    return Descriptor(name=name, order=order, **known)
+    fields: dict[str, Any] = {**row, "choices": tuple(row.get("choices", ()))}
+    return Descriptor(name=name, order=order, **fields)
 
 
 def fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:

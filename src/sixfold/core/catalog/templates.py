@@ -47,10 +47,10 @@ class Template:
         """Return the variant to run, or None if there are no variants; raises `InvalidInput`."""
         if name is None or name in self.model_variants:
             return name or self.default_model_variant
-        known = (
+        requirement = (
             f"must be one of {', '.join(self.model_variants)}" if self.model_variants else "is not supported"
         )
-        sentence = f"variant {known} for {self.name}; got {name}"
+        sentence = f"variant {requirement} for {self.name}; got {name}"
         raise errors.InvalidInput([errors.Problem("variant", sentence, "enum")])
 
 
@@ -88,12 +88,12 @@ class Templates:
         without a template run on the default hardware.
         """
         template = self._templates.get(model)
-        own = kinds.DEFAULT if template is None else template.hardware
-        kind = self.hardware[hardware or own]
+        default = kinds.DEFAULT if template is None else template.hardware
+        kind = self.hardware[hardware or default]
         if template is None:
             return HardwareRate(kind.id, kind.hour_micros)
-        if kind.id == own:
-            return HardwareRate(own, template.hour_micros)
+        if kind.id == default:
+            return HardwareRate(default, template.hour_micros)
         if kind.vram_gb < (template.min_vram_gb or 0):
             sentence = f"{model} needs {template.min_vram_gb} GB of memory; {kind.id} has {kind.vram_gb} GB"
             raise errors.InvalidInput([errors.Problem("hardware", sentence, "out_of_range")])
@@ -103,6 +103,6 @@ class Templates:
 def _template(name: str, row: Mapping[str, Any]) -> Template:
     fields = dict(row)
     hour_micros = money.parse_usd(str(fields.pop("price_hour")))
-    for listed in ("tags", "model_variants"):
-        fields[listed] = tuple(fields.get(listed, ()))
+    for field in ("tags", "model_variants"):
+        fields[field] = tuple(fields.get(field, ()))
     return Template(name=name, hour_micros=hour_micros, **fields)

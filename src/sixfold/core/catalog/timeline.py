@@ -226,8 +226,8 @@ def _clip(value: Any, kind: str, path: str, problems: list[Problem]) -> dict[str
     if fields is None:
         return {}
     problem_count = len(problems)
-    own = TEXT if kind == "text" else URL
-    clip = _checked((own, *CLIP), fields, path, problems)
+    required = TEXT if kind == "text" else URL
+    clip = _checked((required, *CLIP), fields, path, problems)
     for name, rows in (("style", STYLE), ("transition", TRANSITION)):
         if fields.get(name) is not None:
             inner = _object(fields[name], f"{path}.{name}", problems)
@@ -276,8 +276,8 @@ def with_durations(project: Mapping[str, Any], lengths: Mapping[str, float | Non
     """Return the project with the durations that depend on files, by clip name; raises `InvalidInput`."""
     problems: list[Problem] = []
     tracks = [{**track, "clips": [dict(clip) for clip in track["clips"]]} for track in project["tracks"]]
-    whole = {**project, "tracks": tracks}
-    for name, kind, clip in _clips(whole):
+    document = {**project, "tracks": tracks}
+    for name, kind, clip in _clips(document):
         length = lengths.get(name) if kind in TIMED_KINDS else None
         if length is None:
             if "duration" not in clip:
@@ -286,11 +286,11 @@ def with_durations(project: Mapping[str, Any], lengths: Mapping[str, float | Non
             problems.append(_problem(clip_path(name), f"trim_start must be less than its {length:g} seconds"))
         else:
             clip.setdefault("duration", round((length - clip["trim_start"]) / clip["speed"], 6))
-    if not problems and seconds(whole) > MAX_SECONDS:
-        problems.append(_too_long(whole))
+    if not problems and seconds(document) > MAX_SECONDS:
+        problems.append(_too_long(document))
     if problems:
         raise InvalidInput(problems[:_MAX_PROBLEMS])
-    return whole
+    return document
 
 
 def check_glyphs(project: Mapping[str, Any], missing: Callable[[str], Sequence[str]]) -> None:
@@ -298,14 +298,14 @@ def check_glyphs(project: Mapping[str, Any], missing: Callable[[str], Sequence[s
     texts = [(name, str(clip["text"])) for name, kind, clip in _clips(project) if kind == "text"]
     lacking = [(clip_path(name), letters) for name, text in texts if (letters := missing(text))]
     problems: list[str] = []
-    left = _MAX_MISSING
+    remaining = _MAX_MISSING
     for path, letters in lacking:
-        shown = ", ".join(map(_code_point, letters[:left]))
+        shown = ", ".join(map(_code_point, letters[:remaining]))
         if shown:
             problems.append(f"{path}: text has characters that no font of this server has: {shown}")
-        left -= len(letters[:left])
+        remaining -= len(letters[:remaining])
     if problems:
-        others = sum(len(letters) for _, letters in lacking) - (_MAX_MISSING - left)
+        others = sum(len(letters) for _, letters in lacking) - (_MAX_MISSING - remaining)
         problems[-1] += f", and {others} more" if others else ""
         problems[-1] += (
             "; remove them, or install a font with outlines that has them on the server, such as Debian's "

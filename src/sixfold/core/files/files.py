@@ -81,8 +81,8 @@ def check_details(details: FileDetails) -> FileDetails:
         raise errors.BadRequest(
             f"The file name must have 1 to {MAX_FILENAME_CHARS} characters and no control characters"
         )
-    known = _CONTENT_TYPE.fullmatch(details.content_type) is not None
-    return msgspec.structs.replace(details, content_type=details.content_type if known else ANY_TYPE)
+    is_valid = _CONTENT_TYPE.fullmatch(details.content_type) is not None
+    return msgspec.structs.replace(details, content_type=details.content_type if is_valid else ANY_TYPE)
 
 
 def find(tenant: Tenant, file_id: str, *, with_memory: bool = False) -> Transaction[AccountFile]:
@@ -125,8 +125,8 @@ def name_content(account_id: str, source: MediaSource, expires_at: int | None) -
 
 def check_quota(account_id: str, limits: FileLimits, size: int = 0) -> Transaction[None]:
     """Raise `TooLarge` if an account may not store another file of `size` bytes."""
-    used = yield from one("file_usage", account_id=account_id)
-    count, stored = (int(used["files"]), int(used["bytes"])) if used is not None else (0, 0)
+    usage = yield from one("file_usage", account_id=account_id)
+    count, stored = (int(usage["files"]), int(usage["bytes"])) if usage is not None else (0, 0)
     if count >= limits.files:
         raise errors.TooLarge(f"An account may store at most {limits.files} files: delete some")
     if stored + size > limits.bytes:

@@ -131,11 +131,11 @@ class PartedUploads:
     ) -> tuple[PartedUpload, AccountFile]:
         """Make a file of the parts in this order; raises `BadRequest` unless it has the declared size."""
         upload = await self._database.read(_find_pending(tenant, upload_id))
-        known = await self._database.read(_parts(upload_id))
-        unknown = [part_id for part_id in part_ids if part_id not in known]
+        stored_parts = await self._database.read(_parts(upload_id))
+        unknown = [part_id for part_id in part_ids if part_id not in stored_parts]
         if unknown or len(set(part_ids)) < len(part_ids):
             raise errors.BadRequest("part_ids must be the ids of different parts of this upload")
-        parts = [known[part_id] for part_id in part_ids]
+        parts = [stored_parts[part_id] for part_id in part_ids]
         total = sum(part.size for part in parts)
         if total != upload.size:
             raise errors.BadRequest(
@@ -154,8 +154,8 @@ class PartedUploads:
             yield from _find_pending(tenant, upload_id)
             details = FileDetails(upload.filename, upload.purpose, upload.content_type, upload.file_seconds)
             file = yield from files.insert(tenant, details, source)
-            ended = {"id": upload_id, "state": "completed", "file_id": file.id}
-            if not (yield Query("file_upload_end", ended)):
+            params = {"id": upload_id, "state": "completed", "file_id": file.id}
+            if not (yield Query("file_upload_end", params)):
                 raise errors.Conflict("This upload has already ended")
             yield Query("file_parts_expire", {"upload_id": upload_id})
             return (yield from _find(tenant, upload_id)), file

@@ -180,8 +180,8 @@ class GpuArbiter:
         state = self._read()
         if any(each.holder == holder.name for each in state.residents):
             return 0.0
-        known = [m.seconds for name, m in state.measured.items() if name.startswith(f"{holder.name} ")]
-        return max(known, default=0.0)
+        measured = [m.seconds for name, m in state.measured.items() if name.startswith(f"{holder.name} ")]
+        return max(measured, default=0.0)
 
     def view(self) -> GpuState:
         """Return the state as of now; do not change it."""
@@ -193,8 +193,8 @@ class GpuArbiter:
         def change(state: GpuState) -> None:
             state.total = total
             if free is not None and not state.tickets:
-                own = sum(each.size for each in state.residents)
-                state.others = min(max(0, total - free - own), total)
+                resident_bytes = sum(each.size for each in state.residents)
+                state.others = min(max(0, total - free - resident_bytes), total)
             self._advance(state)
 
         current = self._read()
@@ -230,13 +230,13 @@ class GpuArbiter:
 
     def _enqueue(self, holder: GpuHolder, model: str, *, alone: bool) -> _Use:
         state = self._read()
-        known = state.measurement(holder.name, model)
+        measurement = state.measurement(holder.name, model)
         ticket = Ticket(
             id=f"{self.store.owner}-{next(self._numbers)}",
             owner=self.store.owner,
             holder=holder.name,
             model=model,
-            size=holder.expected_bytes(model) if known is None else known.size,
+            size=holder.expected_bytes(model) if measurement is None else measurement.size,
             since=time.monotonic(),
             private=holder.private,
             alone=alone,
@@ -424,16 +424,16 @@ def _sizes(state: GpuState, holder: GpuHolder, report: _Report) -> dict[str, int
         rest -= report.free + sum(each.size for each in state.residents if not _is_of(each, holder))
     for reported, size in report.residents.items():
         model = reported or _last_used(state, holder)
-        known = state.measurement(holder.name, model)
-        size = size if size is not None or known is None else known.size
+        measurement = state.measurement(holder.name, model)
+        size = size if size is not None or measurement is None else measurement.size
         size = holder.expected_bytes(model) if size is None else size
         sizes[model] = max(0, rest) if size is None else size
     return sizes
 
 
 def _last_used(state: GpuState, holder: GpuHolder) -> str:
-    own = [each for each in state.residents if _is_of(each, holder)]
-    return max(own, key=lambda each: each.used_at).model if own else ""
+    residents = [each for each in state.residents if _is_of(each, holder)]
+    return max(residents, key=lambda each: each.used_at).model if residents else ""
 
 
 def _record(state: GpuState, holder: GpuHolder, report: _Report, seconds: Mapping[str, float | None]) -> None:

@@ -103,11 +103,11 @@ class GpuState(msgspec.Struct):
 
     def learn(self, holder: str, model: str, size: int, seconds: float | None = None) -> None:
         """Record the size of a model, and how long a switch to it took."""
-        known = self.measurement(holder, model)
-        before = known.seconds if known is not None else 0.0
+        measurement = self.measurement(holder, model)
+        before = measurement.seconds if measurement is not None else 0.0
         if seconds is not None:
             before = before + _WEIGHT * (seconds - before) if before else seconds
-        if known is None and len(self.measured) >= MAX_LEARNED:
+        if measurement is None and len(self.measured) >= MAX_LEARNED:
             del self.measured[next(iter(self.measured))]
         self.measured[f"{holder} {model}"] = Measurement(size, before)
 
@@ -147,9 +147,9 @@ def advance(state: GpuState, turn_seconds: float, now: float) -> None:
 
 def _fits(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
     others = sum(size for key, size in used.items() if key != ticket.key)
-    own = max(ticket.need(state.capacity), used.get(ticket.key, 0))
+    own_bytes = max(ticket.need(state.capacity), used.get(ticket.key, 0))
     # A model larger than the GPU runs alone: its server can leave a part in the main memory.
-    return others == 0 or others + own <= state.capacity
+    return others == 0 or others + own_bytes <= state.capacity
 
 
 def _joins(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:

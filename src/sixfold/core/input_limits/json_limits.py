@@ -52,9 +52,11 @@ class JsonLimits(NamedTuple):
             # Base64 data has no punctuation.
             if not any(byte in piece for byte in _PUNCTUATION):
                 return
-            left = piece.translate(None, _NOT_PUNCTUATION)
-            opened = left.count(b"{") + left.count(b"[")
-            budget.spend(containers=opened, members=left.count(b":"), values=opened + left.count(b","))
+            punctuation = piece.translate(None, _NOT_PUNCTUATION)
+            opened = punctuation.count(b"{") + punctuation.count(b"[")
+            budget.spend(
+                containers=opened, members=punctuation.count(b":"), values=opened + punctuation.count(b",")
+            )
 
         return count
 

@@ -361,8 +361,8 @@ class MediaService:
 
     def _check_quota(self, account_id: str, size: int) -> Transaction[None]:
         usage = yield from one("media_usage", account_id=account_id)
-        used = int(usage["used"]) if usage is not None else 0
-        if used + size > self._limits.quota_bytes:
+        used_bytes = int(usage["used"]) if usage is not None else 0
+        if used_bytes + size > self._limits.quota_bytes:
             raise errors.TooLarge(
                 f"Uploads of an account can take at most {self._limits.quota_bytes // 2**20} MiB"
             )

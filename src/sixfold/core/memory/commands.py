@@ -83,8 +83,8 @@ class PageWriter:
 
 def check_version(existing: FoundPage | None, slug: str, terms: WriteTerms) -> None:
     """Raise `PreconditionFailed` unless the page is at the version that the caller has seen."""
-    there = existing is not None and not existing.deleted
-    if existing is None or not there:
+    exists = existing is not None and not existing.deleted
+    if existing is None or not exists:
         if terms.if_version is not None or terms.must_exist:
             raise errors.PreconditionFailed(f"The page {slug} does not exist, so no version matches")
     elif terms.only_new:
@@ -106,20 +106,20 @@ def write(
     writer.check()
     existing = yield from _at(writer, request.slug)
     check_version(existing, request.slug, terms)
-    there = existing is not None and not existing.deleted
-    if there and not terms.overwrite and terms.if_version is None:
+    exists = existing is not None and not existing.deleted
+    if exists and not terms.overwrite and terms.if_version is None:
         raise errors.Conflict(
             f"The page {request.slug} already exists: send overwrite: true to replace it, or edit it"
         )
     current = existing.page if existing is not None else None
-    home = writer.caller.home(current.collections if current is not None and there else ())
-    draft = page_edits.compose(current if there else None, request, writer.limits, home)
+    home = writer.caller.home(current.collections if current is not None and exists else ())
+    draft = page_edits.compose(current if exists else None, request, writer.limits, home)
     draft = yield from membership.settled(writer.caller.account_id, draft)
     writer.check_collections(request.slug, draft.collections)
-    if current is not None and there and not (yield from differs(draft, current)):
+    if current is not None and exists and not (yield from differs(draft, current)):
         return SavedPage(current, changed=False)
     plan = PageWritePlan(current, draft, deleted=existing is not None and existing.deleted)
-    return SavedPage((yield from _save(writer, operation, plan)), created=not there)
+    return SavedPage((yield from _save(writer, operation, plan)), created=not exists)
 
 
 def edit(writer: PageWriter, slug: str, page_edit: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:

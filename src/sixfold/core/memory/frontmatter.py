@@ -67,20 +67,20 @@ NOTHING = FrontMatter()
 
 def block(text: str) -> str:
     """Return the front matter of a text verbatim with its fences, or ""."""
-    opened = _OPEN.match(text)
-    if opened is None:
+    opening = _OPEN.match(text)
+    if opening is None:
         return ""
-    closed = _CLOSE.search(text, opened.end(), opened.end() + MAX_CHARS)
+    closed = _CLOSE.search(text, opening.end(), opening.end() + MAX_CHARS)
     return text[: closed.end()] if closed is not None else ""
 
 
 def inside(head: str) -> str:
     """Return a block without its fences."""
-    opened = _OPEN.match(head)
-    if opened is None:
+    opening = _OPEN.match(head)
+    if opening is None:
         return ""
-    closed = _CLOSE.search(head, opened.end())
-    return head[opened.end() : closed.start() if closed is not None else len(head)]
+    closed = _CLOSE.search(head, opening.end())
+    return head[opening.end() : closed.start() if closed is not None else len(head)]
 
 
 def read(head: str) -> FrontMatter | None:
@@ -201,15 +201,15 @@ def _parse_scalar(text: str) -> str:
 def update(head: str, values: Mapping[str, Value]) -> str:
     """Return a front matter with some keys changed; an empty value removes its key."""
     newline = "\r\n" if "\r\n" in head else "\n"
-    opened = _OPEN.match(head)
-    if opened is None:
+    opening = _OPEN.match(head)
+    if opening is None:
         block_lines = "".join(_line(key, value) + "\n" for key, value in values.items() if value)
         return f"---\n{block_lines}---\n" if block_lines else head
     lines = inside(head).splitlines(keepends=True)
     for key, value in values.items():
         lines = _replace_key(lines, key, _line(key, value) + newline if value else "")
-    rest = head[opened.end() + len(inside(head)) :]
-    return head[: opened.end()] + "".join(lines) + rest
+    rest = head[opening.end() + len(inside(head)) :]
+    return head[: opening.end()] + "".join(lines) + rest
 
 
 def _replace_key(lines: list[str], key: str, line: str) -> list[str]:

@@ -153,10 +153,10 @@ def date(value: str) -> str:
 
 def moment(name: str, value: str) -> int:
     """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raise `BadRequest`."""
-    whole = f"{value}T23:59:59.999999Z" if _DAY.fullmatch(value) else _LOST_PLUS.sub(r"\1+\2", value)
-    if _MOMENT.fullmatch(whole):
+    timestamp = f"{value}T23:59:59.999999Z" if _DAY.fullmatch(value) else _LOST_PLUS.sub(r"\1+\2", value)
+    if _MOMENT.fullmatch(timestamp):
         try:
-            return (datetime.datetime.fromisoformat(whole.upper()) - _EPOCH) // _MICROSECOND
+            return (datetime.datetime.fromisoformat(timestamp.upper()) - _EPOCH) // _MICROSECOND
         except (ValueError, OverflowError):
             pass
     raise errors.BadRequest(f"{name} must be an RFC 3339 time, as in 2026-11-20T21:04:05Z")

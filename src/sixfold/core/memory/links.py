@@ -51,16 +51,16 @@ def targets(
         return {}
     texts = {text for text, _ in near}.union(*near.values())
     rows = yield Query("link_targets", {"account_id": account_id, "targets": _encode(sorted(texts))})
-    there = {row["target"]: row for row in sorted(rows, key=lambda row: -row["rank"])}
-    own = {slug: row for slug, row in there.items() if row["rank"] == 0}
-    missing = sorted({text for text, _ in near if "/" not in text and text not in there})
+    rows_by_target = {row["target"]: row for row in sorted(rows, key=lambda row: -row["rank"])}
+    current = {slug: row for slug, row in rows_by_target.items() if row["rank"] == 0}
+    missing = sorted({text for text, _ in near if "/" not in text and text not in rows_by_target})
     rows = yield Query("link_names", {"account_id": account_id, "names": _encode(missing)})
     named = {row["target"]: row for row in rows}
     named |= yield from _other_names(account_id, [name for name in missing if name not in named])
     resolved: dict[tuple[str, str], LinkTarget] = {}
     for (text, folder), others in near.items():
-        exact = there.get(text)
-        beside = next((own[slug] for slug in others if slug in own), None)
+        exact = rows_by_target.get(text)
+        beside = next((current[slug] for slug in others if slug in current), None)
         best = exact or beside or named.get(text)
         if best is not None:
             resolved[text, folder] = LinkTarget(best["id"], best["slug"], exact is None)
@@ -118,22 +118,22 @@ def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: i
     old = yield from _stored_links(account_id, [page.id for page, known in pages if known], "body")
     fresh: list[tuple[MemoryPage, markdown.WrittenLink]] = []
     removed: list[dict[str, str]] = []
-    moved: list[dict[str, str]] = []
+    changed_rows: list[dict[str, str]] = []
     for page, _ in pages:
         in_text = markdown.links(page.body, _base(page), page.head)
         written = {(link.target, link.type): link for link in in_text}
         before = old.get(page.id, {})
         fresh += [(page, link) for key, link in written.items() if key not in before]
         removed += [{"id": page.id, "target": key[0], "type": key[1]} for key in before if key not in written]
-        moved += [
+        changed_rows += [
             {"id": page.id, "target": key[0], "type": key[1], "context": link.context}
             for key, link in written.items()
             if key in before and before[key]["context"] != link.context
         ]
     if removed:
         yield _end_query("body", removed, moment)
-    if moved:
-        yield Query("links_context", {"rows": _encode(moved)})
+    if changed_rows:
+        yield Query("links_context", {"rows": _encode(changed_rows)})
     yield from _put(account_id, fresh, old, moment)
 
 
@@ -171,12 +171,12 @@ def _put(
         for page, link in fresh
         if (page.id, link.target) not in settled
     }
-    known = yield from targets(account_id, open_pairs)
+    target_ids = yield from targets(account_id, open_pairs)
     rows: list[dict[str, Any]] = []
     for page, link in fresh:
         row = _new_row(page.id, link.type, link.target, "body", link.context)
         before = settled.get((page.id, link.target))
-        target = known.get((link.target, slugs.parent(page.slug)))
+        target = target_ids.get((link.target, slugs.parent(page.slug)))
         if before is not None:
             row |= {"target_id": before["target_id"], "by_name": before["by_name"]}
         elif target is not None:
@@ -218,20 +218,20 @@ def _write_links(
 ) -> Transaction[None]:
     old = (yield from _stored_links(page.account_id, [page.id], "api")).get(page.id, {})
     new = {(target, kind or LINK_TYPE): context for target, kind, context in new_links}
-    ended = [
+    removed = [
         {"id": page.id, "target": key[0], "type": key[1]}
         for key, row in old.items()
         if (key in new and row["context"] != new[key]) or (alone and key not in new)
     ]
-    if ended:
-        yield _end_query("api", ended, moment)
+    if removed:
+        yield _end_query("api", removed, moment)
     fresh = {key: text for key, text in new.items() if key not in old or old[key]["context"] != text}
     folder = slugs.parent(page.slug)
-    known = yield from targets(page.account_id, [(target, folder) for target, _ in fresh])
+    target_ids = yield from targets(page.account_id, [(target, folder) for target, _ in fresh])
     rows: list[dict[str, Any]] = []
     for (target, kind), context in fresh.items():
         row = _new_row(page.id, kind, target, "api", context)
-        resolved = known.get((target, folder))
+        resolved = target_ids.get((target, folder))
         if resolved is not None:
             row |= {"target_id": resolved.id, "by_name": int(resolved.by_name)}
         rows.append(row)
@@ -248,10 +248,10 @@ def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[tup
     """Return the links added by calls for some pages of an account by id; pages without any are absent."""
     if not pages:
         return {}
-    known = yield from _stored_links(pages[0].account_id, [page.id for page in pages], "api")
+    stored_links = yield from _stored_links(pages[0].account_id, [page.id for page in pages], "api")
     return {
         page_id: tuple(sorted((target, kind, str(row["context"])) for (target, kind), row in rows.items()))
-        for page_id, rows in known.items()
+        for page_id, rows in stored_links.items()
     }
 
 
@@ -336,14 +336,14 @@ def _distinct(caller: Caller, page: MemoryPage, rows: Iterable[Row]) -> tuple[Li
 
 def _link(caller: Caller, source: str, row: Row) -> Link:
     slug: str | None = row["to_slug"]
-    there = slug is not None and caller.sees(_names(row["to_collections"]))
+    is_visible = slug is not None and caller.sees(_names(row["to_collections"]))
     return Link(
         source=source,
-        target=slug if slug is not None and there else row["target"],
+        target=slug if slug is not None and is_visible else row["target"],
         type=row["type"],
         context=row["context"],
         origin=cast("Origin", row["origin"]),
-        resolved=there and bool(row["resolved"]),
+        resolved=is_visible and bool(row["resolved"]),
     )
 
 

@@ -208,8 +208,8 @@ def file_target(path: str, folder: str) -> str | None:
     if ":" in path or path.startswith("//"):
         return None
     path = slugs.without_ids(unquote(path))
-    joined = path if path.startswith("/") else posixpath.join(folder, path)
-    plain = posixpath.normpath(joined.lstrip("/"))
+    target = path if path.startswith("/") else posixpath.join(folder, path)
+    plain = posixpath.normpath(target.lstrip("/"))
     if plain.startswith(".."):
         return None
     # The slug of a document has its ending, that of a page has not.

@@ -111,16 +111,16 @@ class _Span:
 
 
 def _shared_spans(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[_Span]:
-    left = [block for block in diff.blocks(base, mine) if block.same]
+    equal_blocks = [block for block in diff.blocks(base, mine) if block.same]
     right = [block for block in diff.blocks(base, theirs) if block.same]
     spans: list[_Span] = []
     i = j = 0
-    while i < len(left) and j < len(right):
-        start = max(left[i].old[0], right[j].old[0])
-        end = min(left[i].old[1], right[j].old[1])
+    while i < len(equal_blocks) and j < len(right):
+        start = max(equal_blocks[i].old[0], right[j].old[0])
+        end = min(equal_blocks[i].old[1], right[j].old[1])
         if start < end:
-            spans.append(_Span((start, _place(left[i], start), _place(right[j], start)), end - start))
-        if left[i].old[1] < right[j].old[1]:
+            spans.append(_Span((start, _place(equal_blocks[i], start), _place(right[j], start)), end - start))
+        if equal_blocks[i].old[1] < right[j].old[1]:
             i += 1
         else:
             j += 1

@@ -435,18 +435,18 @@ class _MemoryOperations:
 
     async def do_inspect(self, caller: Caller, arguments: Arguments) -> Plain:
         limit = arguments["limit"]
-        seen = await self._memory.overview(caller, min(limit, _AT_A_GLANCE))
+        overview = await self._memory.overview(caller, min(limit, _AT_A_GLANCE))
         counts: dict[str, Any] = {}
         for noun in ("types", "tags", "collections"):
             result = await self._memory.count_by(caller, noun, limit)
             counts[noun] = [memory_serializers.count(row) for row in result.rows]
-        left = (await self._memory.usage(caller)).left
+        remaining = (await self._memory.usage(caller)).left
         return {
-            "pages": seen.pages,
+            "pages": overview.pages,
             **counts,
-            "recent": [memory_serializers.glance(row) for row in seen.recent],
-            "orphans": [memory_serializers.glance(row) for row in seen.orphans],
-            "memory_credits_left": left if self._memory.limits.plans_enforced else None,
+            "recent": [memory_serializers.glance(row) for row in overview.recent],
+            "orphans": [memory_serializers.glance(row) for row in overview.orphans],
+            "memory_credits_left": remaining if self._memory.limits.plans_enforced else None,
         }
 
     async def do_import_document(self, caller: Caller, arguments: Arguments) -> Plain:

@@ -164,8 +164,8 @@ def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ..
     """Return the previous slugs of some pages of an account by id; pages without any are absent."""
     by_page: dict[str, tuple[str, ...]] = {}
     if some:
-        known = encode([page.id for page in some])
-        rows = yield Query("redirects_of", {"account_id": some[0].account_id, "ids": known})
+        page_ids = encode([page.id for page in some])
+        rows = yield Query("redirects_of", {"account_id": some[0].account_id, "ids": page_ids})
         for row in rows:
             by_page[row["page_id"]] = (*by_page.get(row["page_id"], ()), row["slug"])
     return by_page
@@ -185,8 +185,10 @@ def save(
     yield from _write(caller, operation, batch, moment)
     yield from _write_names(caller.account_id, batch)
     arrived = [page for plan, page in batch if _arrives(plan, page)]
-    left = [plan.current.slug for plan, page in batch if _leaves(plan, page) and plan.current is not None]
-    yield from count_folders(caller.account_id, [page.slug for page in arrived], left)
+    freed_slugs = [
+        plan.current.slug for plan, page in batch if _leaves(plan, page) and plan.current is not None
+    ]
+    yield from count_folders(caller.account_id, [page.slug for page in arrived], freed_slugs)
     yield from links.arrive(caller.account_id, [(page.id, page.slug) for page in arrived])
     old = [{"slug": slug, "id": page.id} for plan, page in batch for slug in plan.draft.old_slugs]
     if old:
@@ -230,8 +232,8 @@ def retag(page: MemoryPage) -> Transaction[None]:
 
 def reindex_many(saved: Sequence[MemoryPage]) -> Transaction[None]:
     """Update the search index of some pages of an account."""
-    known = yield from links.of_pages(saved[0].account_id, saved)
-    yield from index.put_many([(page, known[page.id]) for page in saved])
+    stored_links = yield from links.of_pages(saved[0].account_id, saved)
+    yield from index.put_many([(page, stored_links[page.id]) for page in saved])
 
 
 def _next(plan: PageWritePlan, caller: Caller, moment: int) -> MemoryPage:

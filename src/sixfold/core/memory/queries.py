@@ -201,8 +201,8 @@ def overview(caller: Caller, limit: int) -> Transaction[MemoryOverview]:
 
 def recent(caller: Caller, limit: int) -> Transaction[tuple[Row, ...]]:
     """Return the pages that were last changed."""
-    seen = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR, "limit": limit}
-    return tuple((yield Query("pages_recent", {"account_id": caller.account_id, **seen})))
+    params = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR, "limit": limit}
+    return tuple((yield Query("pages_recent", {"account_id": caller.account_id, **params})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,8 @@ def folder(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
     inside = yield from _subfolders(caller, params)
     if not prefix:
         return FolderContents(tuple(inside), ())
-    seen = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
-    rows = yield Query("pages_in_folder", {**params, **seen, "after": after, "limit": limit + 1})
+    scope_params = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
+    rows = yield Query("pages_in_folder", {**params, **scope_params, "after": after, "limit": limit + 1})
     more = pagination.cursor_after(str(rows[limit - 1]["slug"])) if len(rows) > limit else None
     return FolderContents(tuple(inside), tuple(rows[:limit]), more)
 
@@ -233,5 +233,8 @@ def _subfolders(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:
     """Return the subfolders with page counts: stored counts, or, for a limited key, counted ones."""
     if not caller.collections:
         return (yield Query("folders_counted", {**params, "limit": MOST_FOLDERS}))
-    seen = {"prefix_end": params["prefix"] + _LAST, "collections": pages.encode(sorted(caller.collections))}
-    return (yield Query("folders_counted_in", {**params, **seen, "limit": MOST_FOLDERS}))
+    scope_params = {
+        "prefix_end": params["prefix"] + _LAST,
+        "collections": pages.encode(sorted(caller.collections)),
+    }
+    return (yield Query("folders_counted_in", {**params, **scope_params, "limit": MOST_FOLDERS}))

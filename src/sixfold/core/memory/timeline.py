@@ -25,10 +25,10 @@ def _encode(value: object) -> str:
 
 def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
     """Update the timeline entries of pages, given as (page, whether it existed before)."""
-    known = [page.id for page, there in pages if there]
+    page_ids = [page.id for page, there in pages if there]
     old: dict[str, dict[TimelineEntry, str]] = {}
-    if known:
-        rows = yield Query("timeline_kept", {"account_id": caller.account_id, "ids": _encode(known)})
+    if page_ids:
+        rows = yield Query("timeline_kept", {"account_id": caller.account_id, "ids": _encode(page_ids)})
         for row in rows:
             old.setdefault(row["page_id"], {})[_entry(row)] = row["id"]
     removed: list[str] = []
@@ -67,8 +67,8 @@ def add_new(
     caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int
 ) -> Transaction[None]:
     """Add the entries that calls have not added before."""
-    known = set((yield from of_calls(page)))
-    yield from add(caller, page, [entry for entry in entries if entry not in known], moment)
+    existing = set((yield from of_calls(page)))
+    yield from add(caller, page, [entry for entry in entries if entry not in existing], moment)
 
 
 def _put(caller: Caller, rows: Sequence[dict[str, Any]], moment: int) -> Transaction[None]:

@@ -92,9 +92,9 @@ def requests(
     entries = tuple(merged[:limit])
     if len(merged) <= limit:
         return entries, None
-    listed = {row["id"] for row in entries}
+    entry_ids = {row["id"] for row in entries}
     positions = [
-        next((str(row["id"]) for row in reversed(page) if row["id"] in listed), last)
+        next((str(row["id"]) for row in reversed(page) if row["id"] in entry_ids), last)
         for page, last in zip(pages, before, strict=True)
     ]
     return entries, _SEPARATOR.join(positions)

@@ -46,8 +46,10 @@ def quote_project(
 
 def in_words(catalog: Catalog, terms: SelectionPolicy, model: Model) -> tuple[str, str | None]:
     """Return the price of a typical request in words, and the list price if the request is free here."""
-    listed = catalog.price_text(model)
-    return ("free on this server", listed) if model.is_waived(catalog.prices, terms) else (listed, None)
+    price_text = catalog.price_text(model)
+    return (
+        ("free on this server", price_text) if model.is_waived(catalog.prices, terms) else (price_text, None)
+    )
 
 
 def check_max_price(request: PredictionRequest, quote: PriceQuote) -> None:
@@ -99,8 +101,8 @@ def final_charge(
         return None
     if prediction.list_price is None:
         return RunCharge.of(metered, prediction.price)
-    listed = charges.calculate(metered, prediction.list_price)
-    return RunCharge(0, 0, charges.calculate(charges.waive(listed.lines)), listed.amount)
+    list_charge = charges.calculate(metered, prediction.list_price)
+    return RunCharge(0, 0, charges.calculate(charges.waive(list_charge.lines)), list_charge.amount)
 
 
 def _metered(

@@ -59,7 +59,7 @@ def steps(prediction: Prediction) -> tuple[ReceiptStep, ...]:
     succeeded = prediction.state is PredictionState.SUCCEEDED
     ran_at = started + durations.cold_start if started is not None else None
     stored_at = ran_at + durations.run if ran_at is not None and succeeded else None
-    ended = prediction.is_terminal
+    is_terminal = prediction.is_terminal
     waited = durations.queued
     if waited is None and completed is not None:
         # It ended while queued.
@@ -68,7 +68,7 @@ def steps(prediction: Prediction) -> tuple[ReceiptStep, ...]:
         ReceiptStep("priced", created - durations.priced, durations.priced, prediction.price),
         ReceiptStep("held", created, None, prediction.price if prediction.parent_id is None else 0),
         ReceiptStep("queued", created, waited, None),
-        ReceiptStep("run", ran_at, durations.run if ended and ran_at is not None else None, None),
+        ReceiptStep("run", ran_at, durations.run if is_terminal and ran_at is not None else None, None),
         ReceiptStep("stored", stored_at, durations.stored if stored_at is not None else None, None),
         _captured(prediction, stored_at),
     )
@@ -108,9 +108,9 @@ def would_cost(prediction: Prediction) -> int | None:
 
 def entry(prediction: Prediction, charge: str | None) -> LedgerEntry:
     """Return the ledger entry of a charge, which names the model, and the list price if less was charged."""
-    listed, description = prediction.list_price, prediction.model
-    if listed is not None:
-        description += f" (list price {money.format_usd(listed)} USD)"
+    list_price, description = prediction.list_price, prediction.model
+    if list_price is not None:
+        description += f" (list price {money.format_usd(list_price)} USD)"
     return LedgerEntry("charge", description, prediction.request_id, charge)
 
 

@@ -76,10 +76,12 @@ def _riff_edits(data: bytes) -> list[FileEdit]:
 def _mp4_edits(data: bytes) -> list[FileEdit]:
     """Cut the box, and shift the chunk offsets that point behind it."""
     top = list(mp4.boxes(data))
-    own = next((box for box in top if box.kind == b"uuid" and data.startswith(_BOX_UUID, box.body)), None)
-    if own is None:
+    manifest_box = next(
+        (box for box in top if box.kind == b"uuid" and data.startswith(_BOX_UUID, box.body)), None
+    )
+    if manifest_box is None:
         return []
-    return [_cut(own), *(edit for box in top for edit in _shifted(data, box, own))]
+    return [_cut(manifest_box), *(edit for box in top for edit in _shifted(data, box, manifest_box))]
 
 
 def _shifted(
@@ -95,5 +97,5 @@ def _shifted(
         table = data[box.body + 8 : box.end]
         table = table[: len(table) // entry.size * entry.size]
         offsets = (offset for (offset,) in entry.iter_unpack(table))
-        moved = (offset - (own.end - own.start) if offset >= own.end else offset for offset in offsets)
-        yield FileEdit(box.body + 8, box.body + 8 + len(table), b"".join(map(entry.pack, moved)))
+        new_offsets = (offset - (own.end - own.start) if offset >= own.end else offset for offset in offsets)
+        yield FileEdit(box.body + 8, box.body + 8 + len(table), b"".join(map(entry.pack, new_offsets)))

@@ -172,9 +172,9 @@ class SessionService:
             credential=None if (credential := current()) is None else credential.text,
             credential_id=request.principal.credential_id or None,
         )
-        opened = await self._database.write(sessions.create(draft, self._lease))
-        self._start_runner(opened.session, engine, draft.payer)
-        return opened
+        session = await self._database.write(sessions.create(draft, self._lease))
+        self._start_runner(session.session, engine, draft.payer)
+        return session
 
     async def find(self, session_id: str, tenant: Tenant) -> SessionRecord:
         """Return a session of a tenant; raises `NotFound`."""
@@ -209,8 +209,8 @@ class SessionService:
             raise errors.Conflict("The session does not run on this server")
         if running.recording is None:
             recordings = [each.recording for each in self._running.values() if each.recording is not None]
-            own = [each for each in recordings if each.account_id == tenant.account_id]
-            if len(own) >= MAX_ACCOUNT_RECORDINGS:
+            tenant_recordings = [each for each in recordings if each.account_id == tenant.account_id]
+            if len(tenant_recordings) >= MAX_ACCOUNT_RECORDINGS:
                 raise errors.TooManyRequests(
                     f"An account records {MAX_ACCOUNT_RECORDINGS} sessions at most: end a recording first",
                     retry_after=30,
@@ -296,8 +296,8 @@ class SessionService:
     def _keep(self, session_id: str, recording: SessionRecording) -> None:
         """Keep the recording of an ended session until it is taken; the oldest of too many are dropped."""
         self._recordings[session_id] = recording
-        own = [name for name, each in self._recordings.items() if each.account_id == recording.account_id]
-        for oldest in own[:-MAX_ACCOUNT_RECORDINGS]:
+        names = [name for name, each in self._recordings.items() if each.account_id == recording.account_id]
+        for oldest in names[:-MAX_ACCOUNT_RECORDINGS]:
             del self._recordings[oldest]
         for oldest in list(self._recordings)[:-MAX_RECORDINGS]:
             del self._recordings[oldest]

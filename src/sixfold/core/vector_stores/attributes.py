@@ -45,8 +45,8 @@ def parse_filter(value: Any) -> Filter | None:
     """Return the filter of a search, or None without one; raise `InvalidInput`."""
     if value is None:
         return None
-    left = [MAX_FILTERS]
-    return _parse(value, MAX_DEPTH, left)
+    remaining = [MAX_FILTERS]
+    return _parse(value, MAX_DEPTH, remaining)
 
 
 def _parse(value: Any, depth: int, left: list[int]) -> Filter:

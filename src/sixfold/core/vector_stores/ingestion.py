@@ -94,10 +94,10 @@ class VectorStoreIngestion:
 
     async def _store(self, file: VectorStoreFile, account_id: str, chunks: Sequence[str]) -> None:
         size = sum(len(chunk.encode()) for chunk in chunks)
-        used = await self._database.read(one("vector_store_usage", account_id=account_id))
+        usage = await self._database.read(one("vector_store_usage", account_id=account_id))
         filled = await self._database.read(one("vector_store_bytes", id=file.store_id))
         for whose, row, most in (
-            ("this account's vector stores", used, self._limits.bytes),
+            ("this account's vector stores", usage, self._limits.bytes),
             ("a vector store", filled, self._limits.store_bytes),
         ):
             if row is not None and row["bytes"] + size > most:

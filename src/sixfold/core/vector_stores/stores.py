@@ -212,8 +212,8 @@ def _create(
     details: VectorStoreDetails,
     files: Sequence[VectorStoreFileSpec],
 ) -> Transaction[VectorStore]:
-    used = yield from one("vector_store_usage", account_id=tenant.account_id)
-    if used is not None and used["stores"] >= limits.stores:
+    usage = yield from one("vector_store_usage", account_id=tenant.account_id)
+    if usage is not None and usage["stores"] >= limits.stores:
         raise errors.TooLarge(f"An account may have at most {limits.stores} vector stores: delete some")
     store_id = ids.new("vs")
     fields = {**msgspec.structs.asdict(details), "metadata": _encode(details.metadata).decode()}
@@ -262,10 +262,10 @@ def _add(
     batch: bool,
 ) -> Transaction[str]:
     yield from usable(tenant, store_id)
-    used = yield from one("vector_store_usage", account_id=tenant.account_id)
-    if used is not None and used["bytes"] >= limits.bytes:
+    usage = yield from one("vector_store_usage", account_id=tenant.account_id)
+    if usage is not None and usage["bytes"] >= limits.bytes:
         raise errors.TooLarge(
-            f"The vector stores of an account may have at most {limits.bytes} bytes (got {used['bytes']})"
+            f"The vector stores of an account may have at most {limits.bytes} bytes (got {usage['bytes']})"
         )
     batch_id = ids.new("vsfb") if batch else ""
     if batch:

@@ -107,9 +107,9 @@ def _changes(
     changes: list[dict[str, Any]] = []
     for name in dict.fromkeys((*before, *after)):
         old, new = before.get(name), after.get(name)
-        moved = [pairs.get(str(old[0]), str(old[0])), old[1]] if is_link(old) else old
-        known = [str(new[0]), new[1]] if is_link(new) else new
-        if moved != known or (name in before) != (name in after):
+        mapped = [pairs.get(str(old[0]), str(old[0])), old[1]] if is_link(old) else old
+        value = [str(new[0]), new[1]] if is_link(new) else new
+        if mapped != value or (name in before) != (name in after):
             where = {"node_id": a, "class_type": one.get("class_type"), "input": name}
             changes.append({**where, "from": old, "to": new, **({"renamed_to": b} if a != b else {})})
     return changes

@@ -55,7 +55,7 @@ def ordering(
     """Compute `orders`, yielding after each slice so that the event loop stays responsive."""
     values: dict[str, tuple[Any, ...]] = {}
     requests: list[tuple[str, ChildRequest]] = []
-    left = _MOST_TEXT
+    remaining = _MOST_TEXT
     for at, (node_id, node) in enumerate(verdict.nodes.items()):
         if at % slices.ITEMS == 0:
             yield
@@ -69,14 +69,14 @@ def ordering(
         if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
             # The input names no file.
             values[node_id] = (None,) * len(spec.outputs)
-        elif spec.where == "inline" and spec.run is not None and not spec.output_node and left > 0:
+        elif spec.where == "inline" and spec.run is not None and not spec.output_node and remaining > 0:
             characters = count_text(inputs.values())
             # Long texts are left to a node worker.
             if characters > SMALL_TEXT:
                 continue
-            left -= characters
+            remaining -= characters
             values[node_id] = _run_inline(node, context, inputs) or values[node_id]
-            left -= count_text(values[node_id])
+            remaining -= count_text(values[node_id])
     return tuple(requests)
 
 
@@ -152,9 +152,9 @@ class Estimate:
     @property
     def price(self) -> PriceRow:
         """Return the price to hold."""
-        text, micros, listed = "what its nodes cost", self.micros, self.list_micros
+        text, micros, list_micros = "what its nodes cost", self.micros, self.list_micros
         price = PriceRow(micros, money.credits_for(micros), text, "children", lines=self.lines)
-        return price if listed == micros else dataclasses.replace(price, list_micros=listed)
+        return price if list_micros == micros else dataclasses.replace(price, list_micros=list_micros)
 
     @property
     def lines(self) -> tuple[LineItem, ...]:

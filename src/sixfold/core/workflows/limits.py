@@ -46,11 +46,11 @@ class GraphLimits:
 
     def budget(self) -> InputBudget:
         """Return a budget of nodes, values and text bytes for parsing a graph."""
-        opened = "after its subgraphs are expanded"
+        suffix = "after its subgraphs are expanded"
         return InputBudget(
-            nodes=Limit(self.nodes, _MOST + f"nodes {opened}", GraphTooLarge),
+            nodes=Limit(self.nodes, _MOST + f"nodes {suffix}", GraphTooLarge),
             values=Limit(self.values, _MOST + "values in the inputs of its nodes", GraphTooLarge),
-            text_bytes=Limit(self.json_bytes, _MOST + f"bytes of text {opened}", GraphTooLarge),
+            text_bytes=Limit(self.json_bytes, _MOST + f"bytes of text {suffix}", GraphTooLarge),
         )
 
     def checking(self, graph: object) -> Steps[None]:
@@ -121,7 +121,7 @@ def measure(value: object) -> tuple[int, int]:
         elif isinstance(each, list):
             pending += cast("list[Any]", each)
         elif isinstance(each, Mapping):
-            known = mapping(cast("object", each))
-            text += sum(map(len, known))
-            pending += known.values()
+            fields = mapping(cast("object", each))
+            text += sum(map(len, fields))
+            pending += fields.values()
     return count, text

@@ -179,8 +179,8 @@ def nearest(value: object, options: Iterable[object]) -> str:
 @functools.lru_cache(maxsize=4096)
 def _letter_pairs(text: str) -> frozenset[str]:
     """Return the pairs of adjacent letters of a text, including its start and end."""
-    known = f" {text[:_MOST_LETTERS].lower()} "
-    return frozenset(known[at : at + 2] for at in range(len(known) - 1))
+    words = f" {text[:_MOST_LETTERS].lower()} "
+    return frozenset(words[at : at + 2] for at in range(len(words) - 1))
 
 
 def is_link(value: object) -> TypeGuard[list[Any]]:

@@ -156,8 +156,8 @@ class RunEventPublisher:
         if state == "finished" and node in self._started_at:
             seconds = round(time.monotonic() - self._started_at[node], 3)
             details = {"seconds": seconds, "parts": self._parts.get(node, ())}
-        moved = NodeStateChanged(node, self._class(node), state, progress, details)
-        self._sinks.bus.publish(self._parent.id, moved)
+        event = NodeStateChanged(node, self._class(node), state, progress, details)
+        self._sinks.bus.publish(self._parent.id, event)
 
     def _report(self) -> None:
         done = len(self._finished) + sum(self._running.values())

@@ -207,11 +207,11 @@ class GraphService:
         return self.registry if remote is None else remote.joined
 
     def _current_remote_classes(self) -> _RemoteClasses | None:
-        known = self.remote.known if self.remote is not None else None
-        if known is None:
+        registry = self.remote.known if self.remote is not None else None
+        if registry is None:
             self._remote_classes = None
-        elif self._is_stale(known):
-            self._remote_classes = self._merge_classes(known)
+        elif self._is_stale(registry):
+            self._remote_classes = self._merge_classes(registry)
         return self._remote_classes
 
     def _is_stale(self, known: Registry | None) -> TypeGuard[Registry]:
@@ -219,11 +219,11 @@ class GraphService:
 
     def _merge_classes(self, known: Registry) -> _RemoteClasses:
         """Merge the ComfyUI's classes with the local ones; there may be tens of thousands."""
-        own = Registry(merge_specs(known, self.registry))
-        joined = Registry([*own, *self.registry])
-        for registry in (own, joined):
+        merged = Registry(merge_specs(known, self.registry))
+        joined = Registry([*merged, *self.registry])
+        for registry in (merged, joined):
             registry.index()
-        return _RemoteClasses(known, own, joined)
+        return _RemoteClasses(known, merged, joined)
 
     def estimate(
         self,
@@ -267,9 +267,9 @@ class GraphService:
 
     def _vram(self, verdict: ValidationResult) -> float | None:
         """Return the GB that the graph's model files need together; None if one is unknown."""
-        known = {row["file"]: row["vramGb"] for space in self.spaces.values() for row in space.models}
+        vram_gb = {row["file"]: row["vramGb"] for space in self.spaces.values() for row in space.models}
         files = {each["file"] for each in verdict.missing_models}
-        return sum(float(known[file]) for file in files) if files <= known.keys() else None
+        return sum(float(vram_gb[file]) for file in files) if files <= vram_gb.keys() else None
 
     def as_quoted(self, prediction_id: str) -> contextlib.AbstractContextManager[None]:
         """Price the graph's child runs within the block as when the graph was quoted."""
@@ -277,8 +277,12 @@ class GraphService:
 
     def price_of(self, request: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
         """Return the maximum price of a child run; raises the errors of `estimate`."""
-        built_in, own = self._predictions.catalog, self._predictions.custom_models
-        model = built_in[request.model] if request.model in built_in else own.known(request.model, account_id)
+        built_in, custom_models = self._predictions.catalog, self._predictions.custom_models
+        model = (
+            built_in[request.model]
+            if request.model in built_in
+            else custom_models.known(request.model, account_id)
+        )
         if model is None:
             sentence = (
                 f"Model {request.model} for this graph not found; `GET /api/services` lists the models."

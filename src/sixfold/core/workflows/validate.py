@@ -61,8 +61,8 @@ class ValidationResult:
     @property
     def errors(self) -> list[dict[str, Any]]:
         """Return every error in one list, those of nodes with `node_id` and `class_type`."""
-        whole = self.error is not None and self.error["type"] != "prompt_outputs_failed_validation"
-        result: list[dict[str, Any]] = [dict(cast("Fault", self.error))] if whole else []
+        is_fatal = self.error is not None and self.error["type"] != "prompt_outputs_failed_validation"
+        result: list[dict[str, Any]] = [dict(cast("Fault", self.error))] if is_fatal else []
         for node_id, row in self.node_errors.items():
             where = {"node_id": node_id, "class_type": row["class_type"]}
             result += [{**where, **each} for each in row["errors"]]
@@ -277,9 +277,9 @@ class _Check:
         folder = str(each.options.get("folder") or "")
         choices: Collection[Any] = self._installed.get(folder, ()) if folder else each.choices or ()
         if each.options.get("multiselect") and isinstance(value, list):
-            left = [one for one in cast("list[Any]", value) if one not in choices]
-            value = left[0] if left else None
-            if not left:
+            invalid = [one for one in cast("list[Any]", value) if one not in choices]
+            value = invalid[0] if invalid else None
+            if not invalid:
                 return None
         if value in choices:
             return None

@@ -78,9 +78,9 @@ def too_big(schema: NodeInput, value: Any) -> Fault:
 
 def not_listed(schema: NodeInput, value: Any, choices: Iterable[Any]) -> Fault:
     """Return the error for a value that is not one of the choices; a long list is not repeated."""
-    listed = list(choices)
-    short = len(listed) <= _LISTED_CHOICES
-    listed_text = str(listed) if short else f"(list of length {len(listed)})"
+    options = list(choices)
+    short = len(options) <= _LISTED_CHOICES
+    listed_text = str(options) if short else f"(list of length {len(options)})"
     error = fault(
         "value_not_in_list",
         "Value not in list",
@@ -89,7 +89,7 @@ def not_listed(schema: NodeInput, value: Any, choices: Iterable[Any]) -> Fault:
         input_config=object_info.config(schema) if short else None,
         received_value=value,
     )
-    if near := nearest(value, listed):
+    if near := nearest(value, options):
         error["extra_info"]["nearest"] = near
     return error
 

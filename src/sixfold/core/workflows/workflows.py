@@ -204,8 +204,8 @@ def _inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
 
 def _custom(graph: Graph) -> tuple[str, ...]:
     """Return the paths of the classes that are Sixfold's own, which this server describes."""
-    own = sorted({str(node["class_type"]) for node in graph.values()})
-    return tuple(f"/object_info/{name}" for name in own if name.startswith(OWN))
+    class_types = sorted({str(node["class_type"]) for node in graph.values()})
+    return tuple(f"/object_info/{name}" for name in class_types if name.startswith(OWN))
 
 
 def foreign(graph: Graph, registry: Registry) -> Iterator[str]:

@@ -44,8 +44,8 @@ class ProcessReader:
         """Return the document in a file; the extension of its name states its kind."""
         kind = documents.kind_of(name)
         if not kind:
-            known = ", ".join(sorted(documents.KINDS))
-            raise errors.BadRequest(f"{_shown(name)} is not a document that can be read (known: {known})")
+            kinds = ", ".join(sorted(documents.KINDS))
+            raise errors.BadRequest(f"{_shown(name)} is not a document that can be read (known: {kinds})")
         size = (await asyncio.to_thread(path.stat)).st_size
         if size > self.limits.file_bytes:
             raise errors.TooLarge(

@@ -66,27 +66,27 @@ class _Coefficients:
         model = self.model
         ar, ma, constant = _parts(model, self.weights)
         # 1 - a1 B - a2 B^2 ... of the series before the differences
-        whole = _polynomial(model.ar, -ar)
+        polynomial = _polynomial(model.ar, -ar)
         for lag in model.differences:
-            whole = np.convolve(whole, _polynomial((lag,), np.array([-1.0])))
+            polynomial = np.convolve(polynomial, _polynomial((lag,), np.array([-1.0])))
         past, errors = list(values), np.concatenate([self.errors, np.zeros(horizon)])
         start = self.errors.size
         impulse = np.zeros(horizon)
         for step in range(horizon):
-            recent = np.array(past[: -whole.size : -1])
+            recent = np.array(past[: -polynomial.size : -1])
             moving = sum(
                 w * errors[start + step - lag]
                 for w, lag in zip(ma, model.ma, strict=True)
                 if lag <= start + step
             )
-            past.append(constant - float(whole[1 : recent.size + 1] @ recent) + float(moving))
+            past.append(constant - float(polynomial[1 : recent.size + 1] @ recent) + float(moving))
             own = (
                 1.0
                 if step == 0
                 else float(sum(w for w, lag in zip(ma, model.ma, strict=True) if lag == step))
             )
-            reach = min(step, whole.size - 1)
-            impulse[step] = own - float(whole[1 : reach + 1] @ impulse[step - reach : step][::-1])
+            reach = min(step, polynomial.size - 1)
+            impulse[step] = own - float(polynomial[1 : reach + 1] @ impulse[step - reach : step][::-1])
         used = self.errors[_first(model) :] if self.errors.size > 2 * _first(model) else self.errors
         sigma = float(np.sqrt((used**2).sum() / max(1, used.size - model.free)))
         return np.array(past[values.size :]), sigma * np.sqrt(np.cumsum(impulse**2))

@@ -58,8 +58,8 @@ def second(values: Values, season: int) -> int:
     longer = length(rest)
     if longer <= season or values.size < 3 * longer:
         return 0
-    known, last = rest[:-longer], rest[-longer:]
-    profile = np.resize(phases(known, longer), rest.size)[-longer:]
+    history, last = rest[:-longer], rest[-longer:]
+    profile = np.resize(phases(history, longer), rest.size)[-longer:]
     left = float((last - profile - (last - profile).mean()).var())
     return longer if left < _GAIN * float(last.var()) else 0
 

@@ -21,27 +21,27 @@ _TOLERANCE = 0.34  # of a step, by which a time may deviate from the grid
 def read(points: Sequence[Any]) -> Values:
     """Return the values at even steps, NaN for gaps; raises `UnusableInput`."""
     values = _on_grid(points) if isinstance(points[0], Mapping) else _numbers(points)
-    known = np.flatnonzero(np.isfinite(values))
-    if known.size < MIN_VALUES:
+    indices = np.flatnonzero(np.isfinite(values))
+    if indices.size < MIN_VALUES:
         raise UnusableInput("A forecast needs a series of at least 2 values.")
-    if np.abs(values[known]).max() > 1e150:
+    if np.abs(values[indices]).max() > 1e150:
         raise UnusableInput("The values of the series must be at most 1e150 in magnitude.")
-    return values[known[0] : known[-1] + 1]
+    return values[indices[0] : indices[-1] + 1]
 
 
 def fill_gaps(values: Values, season: int) -> Values:
     """Fill gaps by linear interpolation on top of the seasonal means."""
-    known = np.isfinite(values)
-    if known.all():
+    finite = np.isfinite(values)
+    if finite.all():
         return values
     places = np.arange(values.size)
     usual = np.zeros(values.size)
     if season > 1:
         level = float(np.nanmean(values))
-        phases = [values[at::season][known[at::season]] for at in range(season)]
+        phases = [values[at::season][finite[at::season]] for at in range(season)]
         usual = np.array([part.mean() - level if part.size else 0.0 for part in phases])[places % season]
     flat = values - usual
-    return np.interp(places, places[known], flat[known]) + usual
+    return np.interp(places, places[finite], flat[finite]) + usual
 
 
 def _numbers(points: Sequence[Any]) -> Values:

@@ -124,10 +124,10 @@ def _split(image: Image.Image) -> tuple[Pixels, Pixels | None]:
 def _eight_bits(values: NDArray[np.generic]) -> Pixels:
     wide = np.nan_to_num(values.astype(np.float64))
     top = float(wide.max(initial=0.0))
-    whole = np.issubdtype(values.dtype, np.integer)
-    if values.dtype == np.uint16 or (whole and 255 < top <= 65535):
+    is_integer = np.issubdtype(values.dtype, np.integer)
+    if values.dtype == np.uint16 or (is_integer and 255 < top <= 65535):
         scale = 255.0 / 65535.0
-    elif whole:
+    elif is_integer:
         scale = 1.0 if top <= 255 else 255.0 / top
     else:
         scale = 255.0 if top <= 1.0 else 1.0

@@ -30,8 +30,8 @@ def strip_metadata(data: bytes) -> bytes | None:
     except MalformedFile:
         # The file has more chunks than the parser reads.
         return None
-    whole = kind == b"IEND" and end == len(data) and len(header) == 13 and header[12] == 0
-    return b"".join(chunks) if whole and _inflates(header, b"".join(rows)) else None
+    is_complete = kind == b"IEND" and end == len(data) and len(header) == 13 and header[12] == 0
+    return b"".join(chunks) if is_complete and _inflates(header, b"".join(rows)) else None
 
 
 def _inflates(header: bytes, rows: bytes) -> bool:

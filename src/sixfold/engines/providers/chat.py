@@ -53,8 +53,8 @@ class ProviderChatEngine:
             )
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
-        used = reply.usage
-        context.log(f"answered by {reply.target}: {used.input} input tokens, {used.output} output tokens")
+        usage = reply.usage
+        context.log(f"answered by {reply.target}: {usage.input} input tokens, {usage.output} output tokens")
         lines = reply.charge.lines
         # `reply.cost` may be limited to the hold; the sum of the lines is not.
         return Result(data={"value": reply.text}, billed=charges.total(lines), lines=lines)

@@ -231,10 +231,10 @@ def route(provider: str, capability: str, over: Override | None = None) -> Model
     rows = _table()[provider]
     if capability not in rows:
         raise ValueError(f"{provider} has no route {capability!r}; it has {', '.join(rows)}")
-    row, own = rows[capability], over or Override()
+    row, override = rows[capability], over or Override()
     price: dict[str, Any] = {
         name: Decimal(str(value)) if name in _AMOUNTS else value
-        for name, value in {**row["price"], **own.price}.items()
+        for name, value in {**row["price"], **override.price}.items()
     }
     sizes = {"as_" if name == "as" else name: value for name, value in row.get("size", {}).items()}
     for name in ("ratios", "listed"):
@@ -242,13 +242,15 @@ def route(provider: str, capability: str, over: Override | None = None) -> Model
     return ModelRoute(
         provider=provider,
         capability=capability,
-        model=own.model or row["model"],
+        model=override.model or row["model"],
         most=row["most"],
         fields=row["fields"],
         price=ModelPrice(**price),
-        fixed={name: value for name, value in {**row.get("fixed", {}), **own.inputs}.items() if value != ""},
+        fixed={
+            name: value for name, value in {**row.get("fixed", {}), **override.inputs}.items() if value != ""
+        },
         sizes=SizeRules(**sizes) if "as_" in sizes else None,
-        pictured="" if own.model else row.get("pictured", ""),
+        pictured="" if override.model else row.get("pictured", ""),
         lengths=tuple(row.get("lengths", ())),
         counted=row.get("counted", False),
         shares=row.get("shares", {}),

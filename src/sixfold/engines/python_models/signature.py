@@ -37,15 +37,15 @@ def hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
     """Return the arguments as rows of a model's `inputs` table; raises `InvalidModelFile`."""
-    known = hints(function)
+    type_hints = hints(function)
     inputs_by_name: dict[str, dict[str, Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidModelFile(f"{name} must be a keyword argument")
-        if name not in known:
+        if name not in type_hints:
             raise InvalidModelFile(f"{name} has no type hint")
-        if known[name] != model_api.Progress:
-            inputs_by_name[name] = _input_row(name, known[name], parameter.default)
+        if type_hints[name] != model_api.Progress:
+            inputs_by_name[name] = _input_row(name, type_hints[name], parameter.default)
     return inputs_by_name
 
 
@@ -93,10 +93,10 @@ def _type_row(name: str, bare: Any) -> dict[str, Any]:
 
 def _choices_row(name: str, values: tuple[Any, ...]) -> dict[str, Any]:
     """Return the row of a `Literal`, whose values must be all strings or all integers."""
-    whole = all(type(value) is int for value in values)
-    if not whole and not all(isinstance(value, str) for value in values):
+    are_integers = all(type(value) is int for value in values)
+    if not are_integers and not all(isinstance(value, str) for value in values):
         raise InvalidModelFile(f"the choices of {name} must be all strings or all integers")
-    return {"type": "integer" if whole else "string", "choices": [str(value) for value in values]}
+    return {"type": "integer" if are_integers else "string", "choices": [str(value) for value in values]}
 
 
 def _marker_fields(mark: Any) -> dict[str, Any]:

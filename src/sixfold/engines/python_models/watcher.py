@@ -86,14 +86,14 @@ def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     prefix = bubblewrap.command(Sandbox(readable=(path.absolute(),))) if sandboxed else []
     try:
-        ended = subprocess.run(  # noqa: S603 - our own interpreter and module, on the operator's own file
+        process = subprocess.run(  # noqa: S603 - our own interpreter and module, on the operator's own file
             [*prefix, sys.executable, "-m", "sixfold.engines.python_models.describe", str(path.absolute())],
             capture_output=True,
             timeout=_DESCRIBE_SECONDS,
             env=dict(environ),
             check=False,
         )
-        document = json.loads(ended.stdout)
+        document = json.loads(process.stdout)
     except subprocess.TimeoutExpired:
         return DescribedModel(path, sha256, fault=f"it was not read within {_DESCRIBE_SECONDS} seconds")
     except ValueError:

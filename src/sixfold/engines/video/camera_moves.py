@@ -147,9 +147,9 @@ def parse(prompt: str, negative: str = "") -> CameraPath:
             phrases.append(MovePhrase(()))
             rest.append(table.still.sub(" ", part))
             continue
-        named = list(_moves(part))
-        rest.append(_without(part, [span for _, span in named]))
-        moves = tuple(move for move, _ in named if move.name not in excluded)
+        found_moves = list(_moves(part))
+        rest.append(_without(part, [span for _, span in found_moves]))
+        moves = tuple(move for move, _ in found_moves if move.name not in excluded)
         if moves:
             phrases.append(MovePhrase(moves))
     specified = bool(phrases) or still

@@ -147,9 +147,9 @@ class _Group:
 
     @classmethod
     def of(cls, colors: Array, weights: Array, members: Array) -> _Group:
-        own, weight = colors[members], weights[members][:, None]
-        mean = (own * weight).sum(0) / weight.sum()
-        errors = ((own - mean) ** 2 * weight).sum(0)
+        member_colors, weight = colors[members], weights[members][:, None]
+        mean = (member_colors * weight).sum(0) / weight.sum()
+        errors = ((member_colors - mean) ** 2 * weight).sum(0)
         error = float(errors.sum()) if len(members) > 1 else 0.0
         return cls(members, mean, error, int(errors.argmax()))
 

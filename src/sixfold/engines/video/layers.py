@@ -127,8 +127,8 @@ def fill_hidden(values: Array, hidden: Array) -> Array:
 
     Each level of a pyramid averages the known values and passes them down to the unknown ones.
     """
-    known = (hidden == 0).astype(np.float32)
-    levels = [(values * known[..., None], known)]
+    visible = (hidden == 0).astype(np.float32)
+    levels = [(values * visible[..., None], visible)]
     while min(levels[-1][1].shape) > 2 and levels[-1][1].min() < 1e-3:
         color, weight = levels[-1]
         size = (max(1, -(-weight.shape[1] // 2)), max(1, -(-weight.shape[0] // 2)))

@@ -71,16 +71,16 @@ async def connect(url: str, **session: str) -> PostgresConnection:
     open_connection: Any = cast("Any", asyncpg).connect
     settings = "; ".join(f"SET {name} = '{value}'" for name, value in {**_SESSION, **session}.items())
     try:
-        opened = await open_connection(
+        connection = await open_connection(
             url, timeout=_CONNECT_SECONDS, statement_cache_size=1000, max_cached_statement_lifetime=0
         )
         # Not as parameters of the connection, most of which PgBouncer refuses.
-        await opened.execute(settings)
+        await connection.execute(settings)
     except (*GONE, ValueError) as error:
         raise DatabaseUnreachable(
             f"The database {place(url)} cannot be reached ({_reason(error)})"
         ) from error
-    return cast("PostgresConnection", opened)
+    return cast("PostgresConnection", connection)
 
 
 async def close(connection: PostgresConnection | None) -> None:

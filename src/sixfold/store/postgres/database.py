@@ -395,13 +395,13 @@ class PostgresDatabase:
         """Return the database's time in epoch µs, read once a second and advanced by the monotonic clock."""
         if self._clock is not None:
             return self._clock()
-        here = _monotonic_us()
-        if here - self._clock_read_at > SECOND_US:
+        local_time = _monotonic_us()
+        if local_time - self._clock_read_at > SECOND_US:
             clock = int(await connection.fetchval(f"SELECT {link.CLOCK}"))
             # Read after the reply, so that no moment lies ahead of the clock that readers compare with.
-            here = self._clock_read_at = _monotonic_us()
-            self._ahead = clock - here
-        return self._ahead + here
+            local_time = self._clock_read_at = _monotonic_us()
+            self._ahead = clock - local_time
+        return self._ahead + local_time
 
     async def _open_writer(self) -> PostgresConnection:
         async with self._opening:

@@ -154,11 +154,11 @@ class StatementBatcher:
 
         They run in one round trip if the numbers follow from what is expected of each change.
         """
-        known = [[each.known for each in changes] for changes in members]
-        if len(members) == 1 or any(None in numbers for numbers in known):
+        counts = [[each.known for each in changes] for changes in members]
+        if len(members) == 1 or any(None in numbers for numbers in counts):
             return [await self.change(connection, changes) for changes in members]
         await self.change(connection, [merged(turns) for turns in zip(*members, strict=True)])
-        return [[number for number in numbers if number is not None] for numbers in known]
+        return [[number for number in numbers if number is not None] for numbers in counts]
 
     async def _make_changes(self, connection: PostgresConnection, texts: tuple[str, ...]) -> str:
         self._made += 1

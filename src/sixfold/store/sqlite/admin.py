@@ -237,8 +237,8 @@ def _translated_errors() -> Generator[None]:
 
 def columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     """Return all tables with their columns, without internal tables of indexes and search."""
-    listed = connection.execute("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")
-    names = sorted(str(row[0]) for row in listed if not str(row[0]).startswith("sqlite_"))
+    tables = connection.execute("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")
+    names = sorted(str(row[0]) for row in tables if not str(row[0]).startswith("sqlite_"))
     return {
         name: tuple(
             str(row[0])

@@ -81,10 +81,10 @@ class KeysPage:
 
     async def _check_services(self, names: tuple[str, ...], account_id: str) -> None:
         """Raise `InvalidInput` for a name that no model has; `server/model` may be listed only later."""
-        known = {*_SERVICES, *(name for name, _owner in self._services.gateway.router.models())}
+        model_names = {*_SERVICES, *(name for name, _owner in self._services.gateway.router.models())}
         unknown: list[str] = []
         for name in names:
-            if name in known or "/" in name:
+            if name in model_names or "/" in name:
                 continue
             try:
                 await self._services.predictions.find(name, account_id)

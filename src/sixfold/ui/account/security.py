@@ -92,8 +92,8 @@ class SecurityPages:
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
-        done = _DONE.get(request.query_params.get("done", ""), "")
-        return await self._render(session, requests.query_text(request, "cursor", _MAX_CURSOR), done=done)
+        notice = _DONE.get(request.query_params.get("done", ""), "")
+        return await self._render(session, requests.query_text(request, "cursor", _MAX_CURSOR), done=notice)
 
     async def password(self, request: Request) -> Response:
         """Change the password; ends other sessions and programs, and optionally revokes the keys."""

@@ -133,11 +133,11 @@ class EnginesPage:
         models: dict[str, list[Model]] = {title: [] for title in (*_tasks(), _OTHER)}
         for model in self._services.catalog.models():
             models[_task_of(model.name)].append(model)
-        left, unused = dict(self._services.catalog.engines()), list(weights)
+        unassigned, unused = dict(self._services.catalog.engines()), list(weights)
         for title, members in models.items():
             engines = {engine.name: engine for model in members for engine in model.engines}
             if title == _OTHER:
-                engines |= left
+                engines |= unassigned
             families = {engine.family for engine in engines.values() if engine.family}
             mine = [
                 view
@@ -146,7 +146,7 @@ class EnginesPage:
             ]
             unused = [view for view in unused if view not in mine]
             for name in engines:
-                left.pop(name, None)
+                unassigned.pop(name, None)
             if members or engines or mine:
                 yield self._group(title, members, engines, mine)
 
@@ -195,15 +195,15 @@ def _task_of(model: str) -> str:
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes of the page and its forms."""
-    own = EnginesPage(services, pages, auth)
+    page = EnginesPage(services, pages, auth)
     installs = services.installs
     changes = {"install": installs.start, "stop": installs.stop, "remove": installs.remove}
     return (
-        RouteEntry(PATH, {"GET": auth.page(own.show)}, access=rights.OPERATE),
+        RouteEntry(PATH, {"GET": auth.page(page.show)}, access=rights.OPERATE),
         *(
             RouteEntry(
                 f"{PATH}/{{family}}/{{name}}/{verb}",
-                {"POST": own.handler(change)},
+                {"POST": page.handler(change)},
                 _FORM_BYTES,
                 access=rights.OPERATE_CHANGES,
             )

@@ -109,8 +109,8 @@ def alias(form: Mapping[str, str]) -> Parsed:
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes of the page and its forms."""
-    own = ModelsPage(services, pages)
-    forms = EntryForms(services, auth, PATH, own.render)
+    page = ModelsPage(services, pages)
+    forms = EntryForms(services, auth, PATH, page.render)
 
     async def test(request: Request, user: PageUser) -> Response:
         form = await auth.read_form(request, user)
@@ -119,8 +119,8 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
             parsed = server(form)
             probe = await services.configuration.probe(parsed.name, parsed.value)
         except errors.InvalidInput as error:
-            return await own.render(user, state.refused(error, "base_url"))
-        return await own.render(user, state, probe)
+            return await page.render(user, state.refused(error, "base_url"))
+        return await page.render(user, state, probe)
 
     async def save_server(request: Request, user: PageUser) -> Response:
         form = await auth.read_form(request, user)
@@ -133,7 +133,7 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         return await forms.save(user, form, "alias", alias, "target0")
 
     return (
-        RouteEntry(PATH, {"GET": auth.page(own.show)}, access=rights.OPERATE),
+        RouteEntry(PATH, {"GET": auth.page(page.show)}, access=rights.OPERATE),
         forms.route("servers", save_server),
         forms.route("aliases", save_alias),
         forms.removal("servers", SERVERS, "server"),

@@ -201,14 +201,14 @@ _WORK: Mapping[str, Work] = {
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes of the pages and their forms."""
-    own = PeoplePages(services, pages)
-    forms = PeopleForms(services, own, auth)
+    people_pages = PeoplePages(services, pages)
+    forms = PeopleForms(services, people_pages, auth)
     one = f"{PATH}/{{account_id}}"
     changes = rights.OPERATE_CHANGES
     return (
-        RouteEntry(PATH, {"GET": auth.page(own.show)}, access=rights.OPERATE),
-        RouteEntry(one, {"GET": auth.page(own.show_one)}, access=rights.OPERATE),
-        RouteEntry("/admin/audit", {"GET": auth.page(own.audit)}, access=rights.OPERATE),
+        RouteEntry(PATH, {"GET": auth.page(people_pages.show)}, access=rights.OPERATE),
+        RouteEntry(one, {"GET": auth.page(people_pages.show_one)}, access=rights.OPERATE),
+        RouteEntry("/admin/audit", {"GET": auth.page(people_pages.audit)}, access=rights.OPERATE),
         RouteEntry(f"{PATH}/invite", {"POST": auth.page(forms.invite)}, _FORM_BYTES, access=changes),
         *(
             RouteEntry(f"{one}/{path}", {"POST": forms.handler(work)}, _FORM_BYTES, access=changes)

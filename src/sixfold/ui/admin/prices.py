@@ -92,8 +92,8 @@ def model_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes of the page and its forms."""
-    own = PricesPage(services, pages)
-    forms = EntryForms(services, auth, PATH, own.render)
+    page = PricesPage(services, pages)
+    forms = EntryForms(services, auth, PATH, page.render)
 
     async def save_token_price(request: Request, user: PageUser) -> Response:
         form, view = await auth.read_form(request, user), await services.configuration.view()
@@ -106,7 +106,7 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         return await forms.save(user, form, "price", lambda fields: model_price(fields, view), first)
 
     return (
-        RouteEntry(PATH, {"GET": auth.page(own.show)}, access=rights.OPERATE),
+        RouteEntry(PATH, {"GET": auth.page(page.show)}, access=rights.OPERATE),
         forms.route("tokens", save_token_price),
         forms.route("models", save_price),
         forms.removal("tokens", TOKEN_PRICES, "token"),

@@ -81,14 +81,14 @@ class ProvidersPage:
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes of the page and its forms."""
-    own = ProvidersPage(services, pages, auth)
-    forms = {"set": own.set, "check": own.check, "remove": own.remove}
+    page = ProvidersPage(services, pages, auth)
+    forms = {"set": page.set, "check": page.check, "remove": page.remove}
     return (
-        RouteEntry(PATH, {"GET": auth.page(own.show)}, access=rights.OPERATE),
+        RouteEntry(PATH, {"GET": auth.page(page.show)}, access=rights.OPERATE),
         *(
             RouteEntry(
                 f"{PATH}/{{provider}}/{name}",
-                {"POST": own.handler(work)},
+                {"POST": page.handler(work)},
                 _FORM_BYTES,
                 access=rights.OPERATE_CHANGES,
             )

@@ -80,8 +80,8 @@ async def _again(services: WebServices, model: Model, prediction: Prediction, ru
     base = services.settings.base_url
     inputs = await services.database.read(lineage.reusable_inputs(prediction, base))
     options = {"hardware": prediction.hardware, "variant": prediction.task.inputs.get("variant")}
-    known = {name: value for name, value in inputs.items() if model.takes(name)}
-    return InitialValues(known, {name: options[name] for name in _OPTIONS if options[name]}, run)
+    values = {name: value for name, value in inputs.items() if model.takes(name)}
+    return InitialValues(values, {name: options[name] for name in _OPTIONS if options[name]}, run)
 
 
 def _output_as(services: WebServices, model: Model, prediction: Prediction, name: str) -> dict[str, Any]:

@@ -88,8 +88,8 @@ class DocsSnapshot:
     def bytes_of(self, name: str) -> tuple[bytes, str] | None:
         """Return the bytes and content type of an image, or None for an unknown name."""
         path = self._folder / "pictures" / name
-        known = path.suffix in _IMAGE_TYPES and path.parent.name == "pictures" and path.is_file()
-        return (path.read_bytes(), _IMAGE_TYPES[path.suffix]) if known else None
+        is_picture = path.suffix in _IMAGE_TYPES and path.parent.name == "pictures" and path.is_file()
+        return (path.read_bytes(), _IMAGE_TYPES[path.suffix]) if is_picture else None
 
     def image(self, name: str) -> GuideImage | None:
         """Return an image's size and URL, which has its content hash so that it may be cached forever."""

@@ -60,18 +60,18 @@ class EditorCompletion:
 
 
 def _beginning(caller: Caller, text: str) -> Transaction[dict[str, str]]:
-    seen = {"account_id": caller.account_id, "scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
+    params = {"account_id": caller.account_id, "scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
     prefix = slugs.beginning(text.strip())
     if not prefix:
         rows = yield from queries.recent(caller, _MAX_ENTRIES)
         return {row["slug"]: row["title"] for row in rows}
-    parameters = {**seen, "prefix": prefix, "prefix_end": prefix + _LAST, "limit": _MAX_ENTRIES}
+    parameters = {**params, "prefix": prefix, "prefix_end": prefix + _LAST, "limit": _MAX_ENTRIES}
     rows = yield Query("pages_named", parameters)
     below = yield from pages.listed(caller, PageFilter(prefix=prefix), _MAX_ENTRIES)
     return {row["slug"]: row["title"] for row in (*rows, *below)}
 
 
 def _tags_beginning(caller: Caller, text: str) -> Transaction[Rows]:
-    seen = {"account_id": caller.account_id, "scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
-    parameters = {**seen, "prefix": text, "prefix_end": text + _LAST, "limit": _MAX_ENTRIES}
+    params = {"account_id": caller.account_id, "scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
+    parameters = {**params, "prefix": text, "prefix_end": text + _LAST, "limit": _MAX_ENTRIES}
     return (yield Query("tags_beginning", parameters))

@@ -53,9 +53,9 @@ class EditorState:
     @property
     def settled(self) -> tuple[int, int]:
         """Return how many conflicts are settled, and how many there were at first."""
-        left = len(self.merged.conflicts) if self.merged is not None else 0
-        total = max(left, min(self.conflicts, _MAX_CONFLICTS))
-        return total - left, total
+        conflicts = len(self.merged.conflicts) if self.merged is not None else 0
+        total = max(conflicts, min(self.conflicts, _MAX_CONFLICTS))
+        return total - conflicts, total
 
 
 class WritePages:

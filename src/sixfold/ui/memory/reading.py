@@ -59,8 +59,8 @@ def _load_page(caller: Caller, slug: str, as_of: int | None) -> Transaction[Page
     names = attachments.embedded(view.page.body, view.page.slug)
     files = yield from attachments.of_names(caller, names, view.page.slug)
     walk = (yield from links.walk(caller, view.page, graph.ROUTE)) if as_of is None else None
-    known = yield from mentions.of_page(caller, view.page, moment)
-    return PageData(view, known, files, (yield from now()), walk)
+    page_mentions = yield from mentions.of_page(caller, view.page, moment)
+    return PageData(view, page_mentions, files, (yield from now()), walk)
 
 
 def _of_version(
@@ -255,8 +255,8 @@ def _by_source(backlinks: Sequence[Backlink]) -> dict[str, tuple[str, str]]:
     grouped: dict[str, tuple[str, str]] = {}
     for link in backlinks:
         types = [] if link.type == LINK_TYPE else [link.type.replace("_", " ")]
-        known = grouped.get(link.source, ("", ""))[1]
-        grouped[link.source] = (link.title, ", ".join([*([known] if known else []), *types]))
+        title = grouped.get(link.source, ("", ""))[1]
+        grouped[link.source] = (link.title, ", ".join([*([title] if title else []), *types]))
     return grouped
 
 

@@ -144,13 +144,13 @@ class AnthropicBatchRoutes:
         rows = [self._document(batch) for batch in batches[:limit]]
         if before:
             rows.reverse()
-        listed: MessageBatchesSchema = {
+        page: MessageBatchesSchema = {
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
             "has_more": len(batches) > limit,
         }
-        return responses.json(listed)
+        return responses.json(page)
 
     async def show(self, request: Request) -> Response:
         _, batch = await self._find(request)
@@ -186,9 +186,9 @@ class AnthropicBatchRoutes:
         return principal, await self._services.batches.get(principal.tenant, "anthropic", batch_id)
 
     def _document(self, batch: Batch) -> MessageBatchSchema:
-        left = max(0, batch.total - batch.succeeded - batch.failed)
+        remaining = max(0, batch.total - batch.succeeded - batch.failed)
         has_ended = batch.ended_at is not None
-        expired = left if has_ended and batch.state == "expired" else 0
+        expired = remaining if has_ended and batch.state == "expired" else 0
         has_results = has_ended and batch.output_file_id is not None
         url = f"{self._services.settings.base_url}{ANTHROPIC_ENDPOINT}/batches/{batch.id}/results"
         return {
@@ -196,10 +196,10 @@ class AnthropicBatchRoutes:
             "type": "message_batch",
             "processing_status": _STATUSES.get(batch.state, "ended"),
             "request_counts": {
-                "processing": 0 if has_ended else left,
+                "processing": 0 if has_ended else remaining,
                 "succeeded": batch.succeeded,
                 "errored": batch.failed,
-                "canceled": left - expired if has_ended else 0,
+                "canceled": remaining - expired if has_ended else 0,
                 "expired": expired,
             },
             "created_at": rfc3339(batch.created_at),

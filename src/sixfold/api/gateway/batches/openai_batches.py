@@ -119,9 +119,9 @@ class OpenAIBatchRoutes:
     async def _create(self, principal: Principal, raw: bytes) -> Response:
         body = await bodies.parse(bodies.parse_object, raw)
         endpoint = body.get("endpoint")
-        known = [path for path in OPENAI_ENDPOINTS if path in self._services.batch_processor.endpoints]
-        if endpoint not in known:
-            raise InvalidRequest(f"endpoint must be one of {', '.join(known)}", param="endpoint")
+        endpoints = [path for path in OPENAI_ENDPOINTS if path in self._services.batch_processor.endpoints]
+        if endpoint not in endpoints:
+            raise InvalidRequest(f"endpoint must be one of {', '.join(endpoints)}", param="endpoint")
         if body.get("completion_window") != WINDOW:
             raise InvalidRequest(f"completion_window must be {WINDOW}", param="completion_window")
         file_id = body.get("input_file_id")
@@ -139,14 +139,14 @@ class OpenAIBatchRoutes:
         after = requests.query_text(request, "after", MAX_TEXT)
         batches = await self._services.batches.page(principal.tenant, "openai", limit + 1, after)
         rows = [document(batch) for batch in batches[:limit]]
-        listed: BatchesSchema = {
+        page: BatchesSchema = {
             "object": "list",
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
             "has_more": len(batches) > limit,
         }
-        return responses.json(listed)
+        return responses.json(page)
 
     async def show(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
@@ -167,7 +167,7 @@ class OpenAIBatchRoutes:
 def document(batch: Batch) -> BatchSchema:
     """Return a batch in OpenAI's format."""
     errors = batch.error_list
-    ended = {batch.state: _seconds(batch.ended_at)}
+    end_times = {batch.state: _seconds(batch.ended_at)}
     return {
         "id": batch.id,
         "object": "batch",
@@ -182,11 +182,11 @@ def document(batch: Batch) -> BatchSchema:
         "in_progress_at": _seconds(batch.in_progress_at),
         "expires_at": batch.expires_at // _SECOND_US,
         "finalizing_at": _seconds(batch.finalizing_at),
-        "completed_at": ended.get("completed"),
-        "failed_at": ended.get("failed"),
-        "expired_at": ended.get("expired"),
+        "completed_at": end_times.get("completed"),
+        "failed_at": end_times.get("failed"),
+        "expired_at": end_times.get("expired"),
         "cancelling_at": _seconds(batch.cancelling_at),
-        "cancelled_at": ended.get("cancelled"),
+        "cancelled_at": end_times.get("cancelled"),
         "request_counts": {
             "total": batch.total,
             "completed": batch.succeeded,

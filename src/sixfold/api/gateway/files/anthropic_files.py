@@ -90,14 +90,14 @@ class AnthropicFileRoutes(FileRoutes):
         if before:
             rows.reverse()
         has_more = len(records) > limit
-        listed: AnthropicFilesSchema = {
+        page: AnthropicFilesSchema = {
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
             "has_more": has_more,
             "next_page": _CURSOR + rows[-1]["id"] if has_more and not before else None,
         }
-        return responses.json(listed)
+        return responses.json(page)
 
     def _document(self, file: AccountFile) -> AnthropicFileSchema:
         return document(file)

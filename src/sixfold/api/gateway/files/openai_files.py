@@ -91,14 +91,14 @@ class OpenAIFileRoutes(FileRoutes):
         file_filter = FileFilter(purpose_filter, principal.has(Rights.MEMORY_READ), order == "asc")
         records = await self._services.files.page(principal.tenant, file_filter, size + 1, after)
         rows = [document(file) for file in records[:size]]
-        listed: OpenAIFilesSchema = {
+        page: OpenAIFilesSchema = {
             "object": "list",
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
             "has_more": len(records) > size,
         }
-        return responses.json(listed)
+        return responses.json(page)
 
     def _document(self, file: AccountFile) -> OpenAIFileSchema:
         return document(file)

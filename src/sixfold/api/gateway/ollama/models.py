@@ -88,8 +88,8 @@ class OllamaModels:
             targets = self._router.resolve(requested)
         except SixfoldError:
             targets = ()
-        listed = any(target.model in target.upstream.models() for target in targets)
-        return requested if listed else requested.removesuffix(LATEST)
+        is_listed = any(target.model in target.upstream.models() for target in targets)
+        return requested if is_listed else requested.removesuffix(LATEST)
 
     def thinks(self, name: str) -> bool:
         """Return whether the model's server states that it can think."""
@@ -118,11 +118,11 @@ class OllamaModels:
         """Yield the models; with `shortest`, without the names `SERVER/model` of models that have a name of
         their own.
         """
-        known = self._router.listing()
+        models_by_name = self._router.listing()
         rows = self._visible(principal)
         names = {name for name, _ in rows}
         for name, owner in rows:
-            model = _OWN if name == EMBEDDINGS and name not in known else known.get(name)
+            model = _OWN if name == EMBEDDINGS and name not in models_by_name else models_by_name.get(name)
             if model is None or model.capabilities.isdisjoint({CHAT, EMBEDDINGS}):
                 continue
             prefix = f"{owner}/"

@@ -149,10 +149,10 @@ class MediaJobRunner:
         seconds = self._services.settings.inline_seconds
         waits = (self._services.predictions.wait(each, seconds, patient=True) for each in submitted)
         try:
-            ended = await asyncio.gather(*waits)
+            predictions = await asyncio.gather(*waits)
         except errors.SixfoldError as error:
             return error
-        worst = min(ended, key=lambda each: (each.is_terminal, each.state is PredictionState.SUCCEEDED))
+        worst = min(predictions, key=lambda each: (each.is_terminal, each.state is PredictionState.SUCCEEDED))
         return self._reason(worst)
 
     async def _submit(self, job: MediaJobRequest) -> list[Prediction]:

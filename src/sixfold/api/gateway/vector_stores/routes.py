@@ -53,14 +53,14 @@ class VectorStoreRoutes:
         limit, ascending, bound = _paging(request)
         stores = await self._stores.page(principal.tenant, limit + 1, bound, ascending=ascending)
         rows = [schemas.store(each) for each in stores[:limit]]
-        listed: VectorStoresSchema = {
+        page: VectorStoresSchema = {
             "object": "list",
             "data": rows,
             "first_id": rows[0]["id"] if rows else None,
             "last_id": rows[-1]["id"] if rows else None,
             "has_more": len(stores) > limit,
         }
-        return responses.json(listed)
+        return responses.json(page)
 
     async def show(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
@@ -187,14 +187,14 @@ def _files_page(request: Request, files: Sequence[VectorStoreFile]) -> Response:
     ids = [each.file_id for each in rows]
     start = ids.index(bound) + 1 if bound in ids else 0
     documents = [schemas.file(each) for each in rows[start : start + limit]]
-    listed: VectorStoreFilesSchema = {
+    page: VectorStoreFilesSchema = {
         "object": "list",
         "data": documents,
         "first_id": documents[0]["id"] if documents else None,
         "last_id": documents[-1]["id"] if documents else None,
         "has_more": len(rows) > start + limit,
     }
-    return responses.json(listed)
+    return responses.json(page)
 
 
 def _paging(request: Request) -> tuple[int, bool, str]:

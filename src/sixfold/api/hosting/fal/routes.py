@@ -52,13 +52,13 @@ class FalRoutes:
 
         async def answer(prediction: Prediction, public: PublicModel | None) -> Response:
             seconds = self._services.settings.inline_seconds
-            ended = await self._services.predictions.wait(prediction, seconds, patient=True)
-            if not ended.is_terminal:
+            result = await self._services.predictions.wait(prediction, seconds, patient=True)
+            if not result.is_terminal:
                 raise errors.EngineFailed(
                     f"Not finished within {seconds:g} s (SIXFOLD_INLINE_SECONDS); the request goes on and is "
-                    f"at {schemas.QUEUE}/{requests.path_value(request, 'app')}/requests/{ended.id}"
+                    f"at {schemas.QUEUE}/{requests.path_value(request, 'app')}/requests/{result.id}"
                 )
-            return self._result(ended, public)
+            return self._result(result, public)
 
         return await self._submit(request, answer, webhook="")
 
@@ -155,11 +155,13 @@ class FalRoutes:
     async def cancel(self, request: Request) -> Response:
         """Cancel a request that has not ended."""
         prediction = await self._find(request)
-        done = prediction.is_terminal
-        if not done:
+        is_complete = prediction.is_terminal
+        if not is_complete:
             await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
-        body: schemas.FalCancelSchema = {"status": "ALREADY_COMPLETED" if done else "CANCELLATION_REQUESTED"}
-        return responses.json(body, 400 if done else 202)
+        body: schemas.FalCancelSchema = {
+            "status": "ALREADY_COMPLETED" if is_complete else "CANCELLATION_REQUESTED"
+        }
+        return responses.json(body, 400 if is_complete else 202)
 
     def tell(self, prediction: Prediction, _event: str, _moment: int) -> dict[str, Any]:
         """Return the payload of a webhook."""

@@ -62,12 +62,12 @@ class ReplicateFiles:
         more = (
             f"{self._base_url}{schemas.BASE}/files?{urlencode({'cursor': files[-1]['id']})}" if files else ""
         )
-        listed: schemas.ReplicateFilesSchema = {
+        page: schemas.ReplicateFilesSchema = {
             "next": more if len(rows) > _PAGE else None,
             "previous": None,
             "results": files,
         }
-        return responses.json(listed)
+        return responses.json(page)
 
     async def show(self, request: Request) -> Response:
         """Return a file's description."""

@@ -72,7 +72,7 @@ class ReplicateModels:
             self._services.predictions.custom_models, request, principal.account_id
         )
         built_in = () if requests.cursor(request) else self._built_in
-        models = (*built_in, *(NamedModel(own.model) for own in custom_models))
+        models = (*built_in, *(NamedModel(custom_model.model) for custom_model in custom_models))
         rows = await responses.encode_each(self._render(each) for each in models if _allowed(principal, each))
         more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': next_cursor})}"
         return _page(rows, more if next_cursor else None)
@@ -124,13 +124,13 @@ class ReplicateModels:
         slug = requests.path_value(request, "slug")
         for task, names in self._tasks.items():
             if _slug(task) == slug:
-                known = [
+                matches = [
                     named
                     for named in self._built_in
                     if named.model.name in names and _allowed(principal, named)
                 ]
                 return responses.json(
-                    {**self._collection(task), "models": [self._render(named) for named in known]}
+                    {**self._collection(task), "models": [self._render(named) for named in matches]}
                 )
         raise errors.NotFound(f"The collection {slug[:100]!r} was not found")
 
@@ -151,9 +151,9 @@ class ReplicateModels:
             published = () if named.public is None else named.public.versions
             if version in ("", schemas.public_version(named.model, named.public), *published):
                 return named
-        async for own in self._services.predictions.custom_models.each(principal.account_id):
-            if schemas.version_of(own.model) == identifier:
-                return NamedModel(own.model)
+        async for custom_model in self._services.predictions.custom_models.each(principal.account_id):
+            if schemas.version_of(custom_model.model) == identifier:
+                return NamedModel(custom_model.model)
         with contextlib.suppress(errors.NotFound):
             return NamedModel(await self._services.predictions.find(identifier, principal.account_id))
         message = "version is not found"
@@ -188,8 +188,8 @@ class ReplicateModels:
         ][:_MAX_FOUND]
 
     def _render(self, named: NamedModel) -> schemas.ReplicateModelSchema:
-        own = named.model.name not in self._services.catalog
-        return schemas.model(named.model, self._base_url, self._since, own=own, public=named.public)
+        is_custom = named.model.name not in self._services.catalog
+        return schemas.model(named.model, self._base_url, self._since, own=is_custom, public=named.public)
 
     def _collection(self, task: str) -> schemas.ReplicateCollectionSchema:
         return {"name": task, "slug": _slug(task), "description": f"Models for {task}"}

@@ -65,8 +65,8 @@ class SessionRoutes:
                 await self._services.predictions.find(model, principal.account_id)
                 raise errors.BadRequest(f"{model} does not support sessions: create a prediction instead")
             order = SessionRequest(principal, requests.request_id(request), model, body.inputs, body.fps)
-            opened = await self._live.create(order)
-            return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
+            session = await self._live.create(order)
+            return self._answer(schemas.opened(session, self._base_url), session.session, 201)
 
         return await self._services.idempotency.run(request, idempotent, work)
 

@@ -222,8 +222,8 @@ def _point(point: Any) -> tuple[float, float]:
     """Parse `[x, z]`, `[x, y, z]` or `{"x", "z"}`, in meters."""
     sides: list[Any] = cast("list[Any]", point) if isinstance(point, list) else []
     if isinstance(point, dict):
-        known = cast("dict[str, Any]", point)
-        sides = [known.get("x"), known.get("z")]
+        fields = cast("dict[str, Any]", point)
+        sides = [fields.get("x"), fields.get("z")]
     if len(sides) not in (2, 3) or not all(_is_meters(side) for side in sides):
         raise InvalidSessionMessage("a waypoint must be [x, z] in meters")
     return float(sides[0]), float(sides[-1])

@@ -108,19 +108,24 @@ def _checked(result: KeyCheck) -> Response:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own, root = ConfigurationRoutes(services), "/api/operator"
+    handlers, root = ConfigurationRoutes(services), "/api/operator"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
     provider = f"{root}/providers/{{provider}}"
     return (
-        RouteEntry(f"{root}/configuration", {"GET": own.show}, access=see),
+        RouteEntry(f"{root}/configuration", {"GET": handlers.show}, access=see),
         RouteEntry(
             f"{root}/configuration/{{section}}",
-            {"PUT": own.put, "DELETE": own.remove},
+            {"PUT": handlers.put, "DELETE": handlers.remove},
             _BODY_BYTES,
             access=change,
         ),
-        RouteEntry(f"{root}/model-servers/test", {"POST": own.probe}, _BODY_BYTES, access=change),
-        RouteEntry(f"{root}/providers", {"GET": own.list_providers}, access=see),
-        RouteEntry(provider, {"PUT": own.set_key, "DELETE": own.remove_key}, _BODY_BYTES, access=change),
-        RouteEntry(f"{provider}/test", {"POST": own.check_key}, access=change),
+        RouteEntry(f"{root}/model-servers/test", {"POST": handlers.probe}, _BODY_BYTES, access=change),
+        RouteEntry(f"{root}/providers", {"GET": handlers.list_providers}, access=see),
+        RouteEntry(
+            provider,
+            {"PUT": handlers.set_key, "DELETE": handlers.remove_key},
+            _BODY_BYTES,
+            access=change,
+        ),
+        RouteEntry(f"{provider}/test", {"POST": handlers.check_key}, access=change),
     )

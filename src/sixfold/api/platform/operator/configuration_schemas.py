@@ -155,8 +155,8 @@ def operations() -> dict[str, OperationSpec]:
     root = "/api/operator"
     section, one = f"{root}/configuration/{{section}}", f"{root}/providers/{{provider}}"
     shown = {200: openapi.response("The configuration in force", OperatorConfigurationSchema)}
-    listed = openapi.shape("Providers", providers=list[ProviderSchema])
-    providers = {200: openapi.response("Those with a key first", listed)}
+    page = openapi.shape("Providers", providers=list[ProviderSchema])
+    providers = {200: openapi.response("Those with a key first", page)}
     probe = openapi.shape("ServerTest", ok=bool, models=list[str], problem=str | None)
     checked = {200: openapi.response("The provider's answer", KeyCheckSchema)}
     name = openapi.query("name", {"type": "string"})

@@ -92,24 +92,27 @@ def _install(view: InstallView) -> InstallSchema:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own, see, change = InstallRoutes(services), rights.OPERATE_READ, rights.OPERATE_CHANGES
+    handlers, see, change = InstallRoutes(services), rights.OPERATE_READ, rights.OPERATE_CHANGES
     return (
         RouteEntry(
-            _ROOT, {"GET": own.show, "POST": own.start}, _BODY_BYTES, access={"GET": see, "POST": change}
+            _ROOT,
+            {"GET": handlers.show, "POST": handlers.start},
+            _BODY_BYTES,
+            access={"GET": see, "POST": change},
         ),
-        RouteEntry(_ONE, {"DELETE": own.remove}, access=change),
-        RouteEntry(f"{_ONE}/stop", {"POST": own.stop}, access=change),
+        RouteEntry(_ONE, {"DELETE": handlers.remove}, access=change),
+        RouteEntry(f"{_ONE}/stop", {"POST": handlers.stop}, access=change),
     )
 
 
 def operations() -> dict[str, OperationSpec]:
-    listed = openapi.shape("Installs", installs=list[InstallSchema])
-    shown = {200: openapi.response("All weights", listed)}
+    page = openapi.shape("Installs", installs=list[InstallSchema])
+    shown = {200: openapi.response("All weights", page)}
     body = msgspec.defstruct("InstallRequestSchema", [("family", str), ("name", str)])
     return {
         f"GET {_ROOT}": OperationSpec("Weights with their state", shown),
         f"POST {_ROOT}": OperationSpec(
-            "Begin to install weights", {202: openapi.response("All weights", listed)}, (400, 404, 409), body
+            "Begin to install weights", {202: openapi.response("All weights", page)}, (400, 404, 409), body
         ),
         f"DELETE {_ONE}": OperationSpec("Delete installed weights", shown, (404,)),
         f"POST {_ONE}/stop": OperationSpec("Stop an installation", shown, (404,)),

@@ -37,8 +37,8 @@ class OperatorRoutes:
         await self._services.authenticator.bearer(request)
         text, limit, cursor = _page(request, "q")
         result = await self._read(customers.page(text, limit, cursor))
-        listed = [schemas.account(row) for row in result.accounts]
-        return responses.json({"accounts": listed, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+        rows = [schemas.account(row) for row in result.accounts]
+        return responses.json({"accounts": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
     async def show(self, request: Request) -> Response:
         await self._services.authenticator.bearer(request)
@@ -86,8 +86,8 @@ class OperatorRoutes:
         await self._services.authenticator.bearer(request)
         target, limit, cursor = _page(request, "target")
         result = await self._read(actions.page(limit, cursor, target))
-        listed = [schemas.action(each) for each in result.actions]
-        return responses.json({"actions": listed, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+        rows = [schemas.action(each) for each in result.actions]
+        return responses.json({"actions": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
     async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
         principal = await self._services.authenticator.bearer(request)
@@ -117,23 +117,30 @@ def _micros(value: Any) -> int | None:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own, root = OperatorRoutes(services), "/api/operator"
+    handlers, root = OperatorRoutes(services), "/api/operator"
     one = f"{root}/accounts/{{account_id}}"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
-    posts = {"credit": own.credit, "suspend": own.suspend, "resume": own.resume}
+    posts = {
+        "credit": handlers.credit,
+        "suspend": handlers.suspend,
+        "resume": handlers.resume,
+    }
     return (
         RouteEntry(
             f"{root}/accounts",
-            {"GET": own.list_accounts, "POST": own.invite},
+            {"GET": handlers.list_accounts, "POST": handlers.invite},
             _BODY_BYTES,
             access={"GET": see, "POST": change},
         ),
         RouteEntry(
-            one, {"GET": own.show, "PATCH": own.budgets}, _BODY_BYTES, access={"GET": see, "PATCH": change}
+            one,
+            {"GET": handlers.show, "PATCH": handlers.budgets},
+            _BODY_BYTES,
+            access={"GET": see, "PATCH": change},
         ),
         *(
             RouteEntry(f"{one}/{name}", {"POST": post}, _BODY_BYTES, access=change)
             for name, post in posts.items()
         ),
-        RouteEntry(f"{root}/actions", {"GET": own.list_actions}, access=see),
+        RouteEntry(f"{root}/actions", {"GET": handlers.list_actions}, access=see),
     )

@@ -39,11 +39,11 @@ _KEY = _changes(
 
 def operations() -> dict[str, OperationSpec]:
     choice = openapi.response("The organization", schemas.OrganizationChoiceSchema)
-    whole = openapi.response("The organization", schemas.OrganizationSchema)
+    organization = openapi.response("The organization", schemas.OrganizationSchema)
     return {
-        "GET /api/organization": OperationSpec("The organization of the key", {200: whole}),
+        "GET /api/organization": OperationSpec("The organization of the key", {200: organization}),
         "PATCH /api/organization": OperationSpec(
-            "Set the budgets of the whole organization", {200: whole}, (400,), _BUDGET
+            "Set the budgets of the whole organization", {200: organization}, (400,), _BUDGET
         ),
         "GET /api/organizations": OperationSpec(
             "The organizations that a person may act for",

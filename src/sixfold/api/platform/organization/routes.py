@@ -257,41 +257,58 @@ def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    own, size, root = OrganizationRoutes(services), _BODY_BYTES, "/api/organization"
+    handlers, size, root = OrganizationRoutes(services), _BODY_BYTES, "/api/organization"
     both = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN}
     return (
         RouteEntry(
             root,
-            {"GET": own.show, "PATCH": own.change},
+            {"GET": handlers.show, "PATCH": handlers.change},
             size,
             access={"GET": rights.ACCOUNT_READ, "PATCH": rights.ADMIN},
         ),
         RouteEntry(
             "/api/organizations",
-            {"GET": own.list_own, "POST": own.create},
+            {"GET": handlers.list_own, "POST": handlers.create},
             size,
             access={"GET": rights.PERSON_READ, "POST": rights.PERSON},
         ),
-        RouteEntry(f"{root}/accept", {"POST": own.accept}, size, access=rights.PERSON),
-        RouteEntry(f"{root}/transfer", {"POST": own.transfer}, size, access=rights.OWNER),
-        RouteEntry(f"{root}/members", {"GET": own.list_members}, access=rights.ACCOUNT_READ),
+        RouteEntry(f"{root}/accept", {"POST": handlers.accept}, size, access=rights.PERSON),
+        RouteEntry(f"{root}/transfer", {"POST": handlers.transfer}, size, access=rights.OWNER),
+        RouteEntry(f"{root}/members", {"GET": handlers.list_members}, access=rights.ACCOUNT_READ),
         RouteEntry(
             f"{root}/members/{{member_id}}",
-            {"PATCH": own.change_member, "DELETE": own.remove_member},
+            {"PATCH": handlers.change_member, "DELETE": handlers.remove_member},
             size,
             access=rights.ADMIN,
         ),
         RouteEntry(
-            f"{root}/invitations", {"GET": own.list_invitations, "POST": own.invite}, size, access=both
+            f"{root}/invitations",
+            {"GET": handlers.list_invitations, "POST": handlers.invite},
+            size,
+            access=both,
         ),
-        RouteEntry(f"{root}/invitations/{{invitation_id}}", {"DELETE": own.withdraw}, access=rights.ADMIN),
-        RouteEntry(f"{root}/teams", {"GET": own.list_teams, "POST": own.create_team}, size, access=both),
+        RouteEntry(
+            f"{root}/invitations/{{invitation_id}}",
+            {"DELETE": handlers.withdraw},
+            access=rights.ADMIN,
+        ),
+        RouteEntry(
+            f"{root}/teams",
+            {"GET": handlers.list_teams, "POST": handlers.create_team},
+            size,
+            access=both,
+        ),
         RouteEntry(
             f"{root}/teams/{{team_id}}",
-            {"PATCH": own.change_team, "DELETE": own.remove_team},
+            {"PATCH": handlers.change_team, "DELETE": handlers.remove_team},
             size,
             access=rights.ADMIN,
         ),
-        RouteEntry(f"{root}/keys", {"GET": own.list_keys, "POST": own.create_key}, size, access=both),
-        RouteEntry(f"{root}/keys/{{key_id}}", {"DELETE": own.revoke_key}, access=rights.ADMIN),
+        RouteEntry(
+            f"{root}/keys",
+            {"GET": handlers.list_keys, "POST": handlers.create_key},
+            size,
+            access=both,
+        ),
+        RouteEntry(f"{root}/keys/{{key_id}}", {"DELETE": handlers.revoke_key}, access=rights.ADMIN),
     )

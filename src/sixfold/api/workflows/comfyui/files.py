@@ -116,8 +116,8 @@ class ComfyFileRoutes:
         """Return whether another file has this name: other bytes, or another credential's."""
         if await self._names.find(tenant.whole, name) is None:
             return False
-        own = await self._names.find(tenant, name)
-        return own is None or own.blob != blob
+        stored_file = await self._names.find(tenant, name)
+        return stored_file is None or stored_file.blob != blob
 
     async def view(self, request: Request) -> Response:
         """Return a file by its name; an image reduced according to `preview` or `channel`."""
@@ -187,10 +187,10 @@ def _original(text: str) -> StoredName:
 def _named(subfolder: str, filename: str, kind: str) -> StoredName:
     """Return a file name from its parts; raises `BadRequest` if it is not valid."""
     known: Kind | None = next((each for each in KINDS if each == kind), None)
-    whole = f"{subfolder}/{filename}" if subfolder else filename
+    path = f"{subfolder}/{filename}" if subfolder else filename
     name = (
-        StoredName.parse(whole, known)
-        if known is not None and "/" not in filename and "\\" not in whole
+        StoredName.parse(path, known)
+        if known is not None and "/" not in filename and "\\" not in path
         else None
     )
     if name is None:

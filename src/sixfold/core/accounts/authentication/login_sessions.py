@@ -132,9 +132,9 @@ def end_one(account_id: str, session_id: str) -> Transaction[None]:
 
 def end_others(account_id: str, token: str = "") -> Transaction[int]:
     """End all sessions and links of an account except the session of `token`; returns how many."""
-    ended = yield Query("login_sessions_end", {"account_id": account_id, "but": keys.hash_of(token)})
-    yield from audit_log.note(account_id, "session.end_all", str(len(ended)))
-    return len(ended)
+    rows = yield Query("login_sessions_end", {"account_id": account_id, "but": keys.hash_of(token)})
+    yield from audit_log.note(account_id, "session.end_all", str(len(rows)))
+    return len(rows)
 
 
 def end_by_way(account_id: str, way: str, token: str = "") -> Transaction[int]:
@@ -143,10 +143,10 @@ def end_by_way(account_id: str, way: str, token: str = "") -> Transaction[int]:
     For the end of a passkey or an identity: a session does not record which one opened it.
     """
     params = {"account_id": account_id, "way": way, "but": keys.hash_of(token)}
-    ended = yield Query("login_sessions_end_by_way", params)
-    if ended:
-        yield from audit_log.note(account_id, "session.end_all", f"{len(ended)}, {way}")
-    return len(ended)
+    rows = yield Query("login_sessions_end_by_way", params)
+    if rows:
+        yield from audit_log.note(account_id, "session.end_all", f"{len(rows)}, {way}")
+    return len(rows)
 
 
 def sweep() -> Transaction[int]:

@@ -259,9 +259,9 @@ def revoke(token: str) -> Transaction[None]:
 
 
 def _end(row: Row) -> Transaction[None]:
-    ended = yield Query("oauth_grant_end", {"id": row["id"]})
-    if ended and ended[0]["key_id"]:
-        yield Query("key_revoke", {"id": ended[0]["key_id"]})
+    rows = yield Query("oauth_grant_end", {"id": row["id"]})
+    if rows and rows[0]["key_id"]:
+        yield Query("key_revoke", {"id": rows[0]["key_id"]})
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
@@ -278,10 +278,10 @@ def end_one(account_id: str, grant_id: str) -> Transaction[None]:
 
 def end_all(account_id: str) -> Transaction[int]:
     """Revoke all grants of an account except those of its members; returns their number."""
-    ended = yield from _end_of(account_id, "")
-    if ended:
-        yield from audit_log.note(account_id, "oauth.end_all", str(ended))
-    return ended
+    count = yield from _end_of(account_id, "")
+    if count:
+        yield from audit_log.note(account_id, "oauth.end_all", str(count))
+    return count
 
 
 def _end_of(account_id: str, grant_id: str) -> Transaction[int]:

@@ -45,8 +45,8 @@ class GroupRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, rule in self.groups.items():
             if name not in groups:
                 continue
-            known = roles.get(rule.organization)
-            if known is None or (known.role == "member" and rule.role == "admin"):
+            best = roles.get(rule.organization)
+            if best is None or (best.role == "member" and rule.role == "admin"):
                 roles[rule.organization] = rule
         return roles
 

@@ -57,8 +57,8 @@ def _insert(name: str) -> Transaction[str]:
 
 def of_person(person_id: str) -> Transaction[tuple[Row, ...]]:
     """Return a person's accounts: `account_id`, `name`, `role`, `member_id`; their own account first."""
-    own = yield from accounts.by_id(person_id)
-    first: Row = {"account_id": own.id, "name": own.email, "role": "owner", "member_id": None}
+    person = yield from accounts.by_id(person_id)
+    first: Row = {"account_id": person.id, "name": person.email, "role": "owner", "member_id": None}
     return (first, *(yield from many("organizations_of", person_id=person_id)))
 
 
@@ -117,13 +117,13 @@ def _separate_sign_in(account: Account, handle: str) -> Transaction[None]:
         raise errors.Conflict(f"The name {handle} is taken: choose another one")
     person_id = yield from _insert(account.email)
     yield Query("account_set_password", {"id": person_id, "password_hash": account.password_hash})
-    moved = {"account_id": account.id, "person_id": person_id}
+    params = {"account_id": account.id, "person_id": person_id}
     # A passkey holds the id of its account, so that it cannot be moved.
     yield Query("passkeys_remove", {"account_id": account.id})
-    yield Query("identities_move", moved)
-    yield Query("memberships_move", moved)
+    yield Query("identities_move", params)
+    yield Query("memberships_move", params)
     member = yield from members.add(account.id, person_id, "admin", "founder")
-    yield Query("sessions_separate", moved)
+    yield Query("sessions_separate", params)
     yield Query("keys_take", {"account_id": account.id, "member_id": member.id})
     yield Query("grants_take", {"account_id": account.id, "member_id": member.id})
 

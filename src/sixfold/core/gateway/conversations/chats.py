@@ -134,8 +134,8 @@ class ChatStore:
     async def items(self, tenant: Tenant, chat_id: str, limit: int, before: int = _END) -> ChatItems:
         """Return the last items before a place: at most `limit`, and `PAGE_BYTES` of JSON."""
         bounds = {"before": before, "limit": limit + 1, "most_bytes": PAGE_BYTES, "item_bytes": ITEM_BYTES}
-        own = {"account_id": tenant.account_id, "id": chat_id}
-        rows = await self._database.read(many("chat_items", **own, **bounds))
+        params = {"account_id": tenant.account_id, "id": chat_id}
+        rows = await self._database.read(many("chat_items", **params, **bounds))
         shown = rows[:limit]
         has_earlier = bool(rows) and int(rows[0]["found"]) > len(shown)
         return ChatItems(tuple(map(_shown, reversed(shown))), has_earlier)
@@ -175,8 +175,8 @@ class ChatStore:
             added = () if question is None else (question,)
             yield from self._store.acquire(tenant, chat_id, lock.lock_id, added)
             yield from conversations.insert(tenant, chat_id, added)
-            own = {"account_id": tenant.account_id, "id": chat_id}
-            yield Query("chat_begin", {**own, "model": model, "draft": "{}"})
+            params = {"account_id": tenant.account_id, "id": chat_id}
+            yield Query("chat_begin", {**params, "model": model, "draft": "{}"})
             return (yield from conversations.history(tenant, chat_id, _END, max_bytes))
 
         return ChatTurn(lock, question, await self._database.write(transaction()))
@@ -192,11 +192,11 @@ class ChatStore:
         """Add the answer, or keep the draft of one that failed, and unlock the chat."""
 
         def transaction() -> Transaction[None]:
-            own = {"account_id": lock.tenant.account_id, "id": lock.conversation_id}
+            params = {"account_id": lock.tenant.account_id, "id": lock.conversation_id}
             place = yield from conversations.finish(lock, () if answer is None else (answer,))
             if answer is not None and place:
-                yield Query("chat_item_detail", {**own, "place": place, "detail": detail})
-            yield Query("chat_end", {**own, "draft": draft, "cost": cost})
+                yield Query("chat_item_detail", {**params, "place": place, "detail": detail})
+            yield Query("chat_end", {**params, "draft": draft, "cost": cost})
 
         await self._database.write(transaction())
 
@@ -223,7 +223,7 @@ class ChatStore:
             chat = yield from self._get(tenant, chat_id)
             place = int((yield from _item(tenant, chat_id, item_id))["place"])
             yield from self._store.check_quota(tenant, chat.size, new=True)
-            own = {"account_id": tenant.account_id, "copy_id": copy_id}
+            params = {"account_id": tenant.account_id, "copy_id": copy_id}
             last = place - 1 if version else place
             parent = (yield from self._owner(tenant, chat, last)) if version else ""
             values: dict[str, Value] = {
@@ -231,9 +231,9 @@ class ChatStore:
                 "root": chat.family if version else "",
                 "parent": parent,
             }
-            yield Query("chat_copy", {**tenant.row, **own, "id": chat_id, "last": last, **values})
-            yield Query("chat_copy_items", {**own, "id": chat_id, "last": last})
-            yield Query("chat_count_items", {**own, "last": last})
+            yield Query("chat_copy", {**tenant.row, **params, "id": chat_id, "last": last, **values})
+            yield Query("chat_copy_items", {**params, "id": chat_id, "last": last})
+            yield Query("chat_count_items", {**params, "last": last})
 
         await self._database.write(transaction())
         return copy_id
@@ -254,8 +254,8 @@ class ChatStore:
         return tuple(ChatVersion(**row) for row in rows)
 
     def _family(self, tenant: Tenant, root: str) -> Transaction[Sequence[Row]]:
-        own = {"account_id": tenant.account_id, "root": root}
-        return (yield Query("chat_versions", {**own, "limit": MAX_VERSIONS}))
+        params = {"account_id": tenant.account_id, "root": root}
+        return (yield Query("chat_versions", {**params, "limit": MAX_VERSIONS}))
 
     async def rename(self, tenant: Tenant, chat_id: str, title: str) -> None:
         """Rename a chat; raises `ConversationNotFound`."""
@@ -275,8 +275,8 @@ class ChatStore:
 
 
 def _item(tenant: Tenant, chat_id: str, item_id: str) -> Transaction[Row]:
-    own = {"account_id": tenant.account_id, "id": chat_id}
-    row = yield from one("chat_item", **own, item_id=item_id, item_bytes=ITEM_BYTES)
+    params = {"account_id": tenant.account_id, "id": chat_id}
+    row = yield from one("chat_item", **params, item_id=item_id, item_bytes=ITEM_BYTES)
     if row is None:
         raise ItemNotFound(item_id)
     return row

@@ -116,9 +116,11 @@ def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> 
 
 def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationItem]) -> Transaction[int]:
     """Append items, replacing ids that the conversation has already; return the place of the last item."""
-    own: dict[str, Value] = {"account_id": tenant.account_id, "conversation_id": conversation_id}
+    params: dict[str, Value] = {"account_id": tenant.account_id, "conversation_id": conversation_id}
     encoded_ids = _encode([item.id for item in items]).decode()
-    known = {str(row["id"]) for row in (yield Query("conversation_items_known", {**own, "ids": encoded_ids}))}
+    known = {
+        str(row["id"]) for row in (yield Query("conversation_items_known", {**params, "ids": encoded_ids}))
+    }
     inserted: list[ConversationItem] = []
     for item in items:
         inserted.append(item.renamed() if item.id in known else item)
@@ -130,7 +132,8 @@ def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationIte
     last = int(rows[0]["last_place"])
     places = enumerate(inserted, last - len(items) + 1)
     each = [
-        {**own, "place": place, "id": item.id, "size": item.size, "item": item.item} for place, item in places
+        {**params, "place": place, "id": item.id, "size": item.size, "item": item.item}
+        for place, item in places
     ]
     if each:
         yield Query("conversation_item_insert", {}, each)
@@ -185,8 +188,8 @@ class ConversationStore:
 
         def transaction() -> Transaction[ConversationRecord]:
             record = yield from self._get(tenant, conversation_id)
-            own = {"account_id": tenant.account_id, "id": conversation_id}
-            yield Query("conversation_describe", {**own, "metadata": metadata})
+            params = {"account_id": tenant.account_id, "id": conversation_id}
+            yield Query("conversation_describe", {**params, "metadata": metadata})
             return msgspec.structs.replace(record, metadata=metadata)
 
         return await self._database.write(transaction())
@@ -211,9 +214,9 @@ class ConversationStore:
             yield from self.acquire(tenant, conversation_id, "items", items)
             lock = ConversationLock(tenant, conversation_id, "items")
             last = yield from finish(lock, items)
-            own = {"account_id": tenant.account_id, "conversation_id": conversation_id}
+            params = {"account_id": tenant.account_id, "conversation_id": conversation_id}
             between: dict[str, Value] = {"first": last - len(items) + 1, "last": last}
-            rows = yield Query("conversation_items_between", {**own, **between})
+            rows = yield Query("conversation_items_between", {**params, **between})
             return tuple(ConversationItem(str(row["id"]), str(row["item"])) for row in rows)
 
         return await self._database.write(transaction())
@@ -232,8 +235,8 @@ class ConversationStore:
 
         def transaction() -> Transaction[ConversationRecord]:
             yield from self._get(tenant, conversation_id)
-            own = {"account_id": tenant.account_id, "conversation_id": conversation_id}
-            rows = yield from many("conversation_item_delete", **own, id=item_id)
+            params = {"account_id": tenant.account_id, "conversation_id": conversation_id}
+            rows = yield from many("conversation_item_delete", **params, id=item_id)
             if not rows:
                 raise ItemNotFound(item_id)
             growth: dict[str, Value] = {"items": -1, "size": -int(rows[0]["size"])}
@@ -257,9 +260,9 @@ class ConversationStore:
             place = _LAST_PLACE if newest_first else 0
             if after:
                 place = int((yield from _item(tenant, conversation_id, after))["place"])
-            own = {"account_id": tenant.account_id, "conversation_id": conversation_id}
+            params = {"account_id": tenant.account_id, "conversation_id": conversation_id}
             name = "conversation_places_down" if newest_first else "conversation_places_up"
-            rows = yield Query(name, {**own, "after": place, "limit": limit + 1})
+            rows = yield Query(name, {**params, "after": place, "limit": limit + 1})
             places: list[int] = []
             size = 0
             for row in rows[:limit]:
@@ -271,7 +274,7 @@ class ConversationStore:
                 return (), False
             between: dict[str, Value] = {"first": min(places), "last": max(places)}
             items = [
-                str(row["item"]) for row in (yield Query("conversation_items_between", {**own, **between}))
+                str(row["item"]) for row in (yield Query("conversation_items_between", {**params, **between}))
             ]
             return tuple(reversed(items) if newest_first else items), len(rows) > len(places)
 
@@ -311,8 +314,8 @@ class ConversationStore:
                 f"A conversation may have at most {self._policy.conversation_items} items: "
                 "delete some or start a new one"
             )
-        own = ConversationLock(tenant, conversation_id, lock_id).row
-        if not (yield Query("conversation_lock", {**own, **self.life})):
+        params = ConversationLock(tenant, conversation_id, lock_id).row
+        if not (yield Query("conversation_lock", {**params, **self.life})):
             raise ConversationLocked
 
     async def unlock(self, lock: ConversationLock) -> None:
@@ -340,8 +343,8 @@ def check_quota(policy: GatewayPolicy, tenant: Tenant, size: int, *, new: bool =
 
 
 def _item(tenant: Tenant, conversation_id: str, item_id: str) -> Transaction[Row]:
-    own = {"account_id": tenant.account_id, "conversation_id": conversation_id}
-    row = yield from one("conversation_item_get", **own, id=item_id)
+    params = {"account_id": tenant.account_id, "conversation_id": conversation_id}
+    row = yield from one("conversation_item_get", **params, id=item_id)
     if row is None:
         raise ItemNotFound(item_id)
     return row

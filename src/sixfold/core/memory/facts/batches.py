@@ -64,14 +64,14 @@ def begin(
     account_id = caller.account_id
     yield Query("memory_answers_forget", {"account_id": account_id, "before": moment - _ANSWERS_US})
     row = yield from one("memory_batches_spent", account_id=account_id, since=moment - moment % DAY_US)
-    left = limits.day - int(row["spent"] if row is not None else 0)
+    remaining = limits.day - int(row["spent"] if row is not None else 0)
     budget = min(max_cost, limits.call)
-    if budget > 0 and left <= 0:
+    if budget > 0 and remaining <= 0:
         raise errors.BudgetExceeded(
             f"The account's requests to the memory's model have reached {money.format_usd(limits.day)} USD "
             "today: try again after 00:00 UTC, or ask the operator to raise SIXFOLD_MEMORY_DAY_USD"
         )
-    start = BatchStart(ids.new("batch"), moment, max(0, min(budget, left)))
+    start = BatchStart(ids.new("batch"), moment, max(0, min(budget, remaining)))
     yield Query(
         "memory_batch_put",
         {

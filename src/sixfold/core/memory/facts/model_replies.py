@@ -161,8 +161,8 @@ def _decoded(reply: str, kind: type[T]) -> T:
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         raise UnreadableReply
-    whole = text[start : end + 1]
-    for candidate in (whole, f"{whole}]}}"):
+    document = text[start : end + 1]
+    for candidate in (document, f"{document}]}}"):
         try:
             return msgspec.json.decode(candidate.encode("utf-8", "replace"), type=kind)
         except (msgspec.DecodeError, RecursionError):

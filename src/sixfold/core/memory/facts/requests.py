@@ -168,10 +168,10 @@ async def answer(
     """Run `answer` with validated arguments."""
     request: ContextRequest = context.parse({**arguments, "query": arguments["question"]})
     answer: MemoryAnswer = await service.answer(principal, request)
-    known = bool(answer.sentences)
+    is_known = bool(answer.sentences)
     return {
-        "known": known,
-        "text": " ".join(sentence.text for sentence in answer.sentences) if known else context.NOTHING,
+        "known": is_known,
+        "text": " ".join(sentence.text for sentence in answer.sentences) if is_known else context.NOTHING,
         "sentences": [{"text": each.text, "sources": each.sources} for each in answer.sentences],
         "sources": answer.context.to_json(base_url)["sources"],
         "dropped": _dropped(answer.dropped),

@@ -164,16 +164,16 @@ class FactService:
     ) -> list[NewFact]:
         """Return the facts that known ones do not say in other words, with those that they contradict."""
         subjects = [fact.subject for fact in facts_found]
-        known = await self._database.read(writing.known_facts(writer, request.target, subjects))
+        existing = await self._database.read(writing.known_facts(writer, request.target, subjects))
         name = request.source.name
         new = [(each, PageFact(each.date, name, each.statement, each.quote)) for each in facts_found]
         same: set[int] = set()
         contradicted: dict[int, tuple[PageFact, ...]] = {}
-        rows = await run.compare(facts_found, known) if _asks(new, known) else ()
+        rows = await run.compare(facts_found, existing) if _asks(new, existing) else ()
         if rows is None:
             report.uncompared += len(facts_found)
         for row in rows or ():
-            olds = known.get(facts_found[row.fact - 1].subject, ())
+            olds = existing.get(facts_found[row.fact - 1].subject, ())
             numbers = [number for number in row.contradicts if 1 <= number <= len(olds)]
             contradicted[row.fact] = tuple(olds[number - 1] for number in numbers)
             if not numbers and any(1 <= number <= len(olds) for number in row.same):

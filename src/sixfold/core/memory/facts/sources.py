@@ -31,13 +31,13 @@ def of(text: str | None, messages: Sequence[Mapping[str, Any]] | None, name: str
     """Return the source of a request; raise `InvalidInput` or `BadRequest`."""
     if (text is None) == (messages is None):
         raise errors.InvalidInput.of("text", "send either text or messages")
-    whole = text if text is not None else "\n".join(_lines(messages or ()))
-    whole = limits.long_text("text", whole, MAX_CHARS)
-    if not whole.strip():
+    content = text if text is not None else "\n".join(_lines(messages or ()))
+    content = limits.long_text("text", content, MAX_CHARS)
+    if not content.strip():
         raise errors.InvalidInput.of("text", "text must not be empty")
     # A dash with spaces would end the name on the page.
     cleaned = model_replies.line(name.replace("—", "-").replace("–", "-").replace("|", " "), NAME_CHARS)
-    return FactSource(whole, cleaned or "remember", limits.date(date))
+    return FactSource(content, cleaned or "remember", limits.date(date))
 
 
 def _lines(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -84,9 +84,9 @@ def known_facts(
     by_page: dict[str, tuple[PageFact, ...]] = {}
     for subject in dict.fromkeys(subjects):
         slug = target.slug(subject)
-        there = None if slug is None else (yield from pages.locate(writer.caller.account_id, slug))
-        if there is not None and not there.deleted and _is_in(target, there.page, writer):
-            facts = sorted(fact_pages.facts_of(there.page.body), key=lambda fact: fact.date)[-MAX_KNOWN:]
+        located = None if slug is None else (yield from pages.locate(writer.caller.account_id, slug))
+        if located is not None and not located.deleted and _is_in(target, located.page, writer):
+            facts = sorted(fact_pages.facts_of(located.page.body), key=lambda fact: fact.date)[-MAX_KNOWN:]
             by_page |= {subject: tuple(facts)} if facts else {}
     return by_page
 
@@ -127,13 +127,13 @@ def _write_page(
     writer: PageWriter, target: FactTarget, slug: str, group: Sequence[NewFact]
 ) -> Transaction[WrittenFacts | None]:
     """Return the written facts, or None if the page has all of them; errors are raised before any change."""
-    there = yield from pages.locate(writer.caller.account_id, slug)
-    if there is not None and not there.page.slug.startswith(f"{target.folder}/"):
-        raise errors.Forbidden(f"{slug} was renamed to {there.page.slug}, outside of the folder")
-    is_new = there is None or there.deleted
-    slug = slug if there is None else there.page.slug
+    located = yield from pages.locate(writer.caller.account_id, slug)
+    if located is not None and not located.page.slug.startswith(f"{target.folder}/"):
+        raise errors.Forbidden(f"{slug} was renamed to {located.page.slug}, outside of the folder")
+    is_new = located is None or located.deleted
+    slug = slug if located is None else located.page.slug
     title = group[0].subject
-    body = f"# {title}\n" if there is None or there.deleted else there.page.body
+    body = f"# {title}\n" if located is None or located.deleted else located.page.body
     extended = fact_pages.extend(body, [(new.fact, new.contradicts) for new in group])
     if not extended.added:
         return None

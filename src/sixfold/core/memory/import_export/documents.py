@@ -154,10 +154,10 @@ class DocumentImports:
             return
         path, slug = _named(member), _slug(member)
         digest = await asyncio.to_thread(_digest, path)
-        known = await self._database.read(_known(writer.caller, slug))
-        if known is not None and frontmatter.value(known[0], "source_sha256") == digest:
+        existing = await self._database.read(_known(writer.caller, slug))
+        if existing is not None and frontmatter.value(existing[0], "source_sha256") == digest:
             report.skipped += 1
-            _list(report, DocumentResult(member.path, slug, known[1], 0, changed=False))
+            _list(report, DocumentResult(member.path, slug, existing[1], 0, changed=False))
             return
         document = await self._reader.read(path, member.path, writer.caller.account_id)
         name = PurePosixPath(member.path).name
@@ -182,8 +182,8 @@ class DocumentImports:
         if self._stored is None or not attachments.is_stored(media_type):
             report.leave_out(member.path)
             return
-        known = await self._database.read(_known(writer.caller, slug))
-        if known is not None and frontmatter.value(known[0], "source_sha256") == digest:
+        existing = await self._database.read(_known(writer.caller, slug))
+        if existing is not None and frontmatter.value(existing[0], "source_sha256") == digest:
             report.skipped += 1
             return
         fields: dict[str, frontmatter.Value] = {
@@ -274,8 +274,10 @@ def _complete(
     if report.errors:
         return report
     rows = yield from pages.listed(writer.caller, PageFilter(type=PAGE_TYPE, prefix=f"{slug}/"), _PARTS)
-    listed = pages.encode([row["slug"] for row in rows])
-    rows_of_slugs = yield Query("pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": listed})
+    slugs_json = pages.encode([row["slug"] for row in rows])
+    rows_of_slugs = yield Query(
+        "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": slugs_json}
+    )
     for row in rows_of_slugs:
         page = pages.of(row)
         if frontmatter.value(page.head, "part_of") == slug and (
@@ -319,12 +321,12 @@ def compose(
     for number, blocks in enumerate(groups, 1):
         chapter = next((block.chapter for block in blocks if block.chapter), "") or f"Part {number}"
         ending = (slugs.loosely(chapter.replace("/", "-")) or "part")[:_SLUG_CHARS].strip("-.") or "part"
-        own = f"{slug}/{number:03}-{ending}"
+        part_slug = f"{slug}/{number:03}-{ending}"
         head = {**fields, "title": f"{title}: {chapter}", "part_of": slug, "chapter": chapter}
         body = f"# {chapter}\n\n{_byline(name, blocks)}\n\n{documents.joined(blocks)}"
-        written.append(_file(own, {**head, "pages": _range(blocks)}, body))
+        written.append(_file(part_slug, {**head, "pages": _range(blocks)}, body))
         span = f" (p. {_range(blocks)})" if _range(blocks) else ""
-        entries.append(f"- [[{own}]] {_plain(chapter)}{span}")
+        entries.append(f"- [[{part_slug}]] {_plain(chapter)}{span}")
     intro = f"# {title}\n\n{_byline(name, document.blocks)}\n\n"
     return [*written, _file(slug, {**fields, "pages": _range(document.blocks)}, intro + "\n".join(entries))]
 

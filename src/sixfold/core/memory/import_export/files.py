@@ -79,10 +79,10 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
     rows = yield Query(
         "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": pages.encode(list(writes))}
     )
-    there = {row["slug"]: row for row in rows}
+    rows_by_slug = {row["slug"]: row for row in rows}
     plans: list[PageWritePlan] = []
     for slug, (file, sent) in writes.items():
-        row = there.get(slug)
+        row = rows_by_slug.get(slug)
         current = pages.of(row) if row is not None else None
         deleted = row is not None and row["deleted_at"] is not None
         home = writer.caller.home(current.collections if current is not None and not deleted else ())
@@ -255,20 +255,22 @@ class ImportPaths:
 
     def of(self, page: MemoryPage) -> str:
         """Return the file of a page: the one that it was imported from, or one named by its slug."""
-        own = paths.file(page.slug, "" if self.logseq else None)
-        name = page.path if page.path and (not self.logseq or paths.slug(page.path, "") == page.slug) else own
+        path = paths.file(page.slug, "" if self.logseq else None)
+        name = (
+            page.path if page.path and (not self.logseq or paths.slug(page.path, "") == page.slug) else path
+        )
         if self.logseq and not name.startswith(("pages/", "journals/")):
-            name = own
+            name = path
         number = 1
         while name in self._used:
-            name = own if number == 1 else f"{own[:-3]}-{number}.md"
+            name = path if number == 1 else f"{path[:-3]}-{number}.md"
             number += 1
         self._used.add(name)
         return name
 
     def of_file(self, page: MemoryPage) -> str:
         """Return the path of the file that a page has."""
-        own = page.path.removesuffix(".md") if page.path else page.slug
-        name = own if own not in self._used else page.slug
+        path = page.path.removesuffix(".md") if page.path else page.slug
+        name = path if path not in self._used else page.slug
         self._used.add(name)
         return name

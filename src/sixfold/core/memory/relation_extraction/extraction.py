@@ -322,8 +322,8 @@ def _values(reader: _SentenceReader, text: str, masked: MaskedText) -> Iterator[
 def _nearer(reader: _SentenceReader) -> dict[str, str]:
     """Return, for each single word, the only fuller name on the page that begins with it."""
     fuller: dict[str, set[str]] = {}
-    own = entities.key(reader.page.title)
-    for name in (*(reader.names or ()), own if reader.kind == "person" else ""):
+    title_key = entities.key(reader.page.title)
+    for name in (*(reader.names or ()), title_key if reader.kind == "person" else ""):
         words = name.split()
         if 2 <= len(words) <= 3 and words[-1] not in _FALSE_ENDS and not name.startswith("/"):
             fuller.setdefault(words[0], set()).add(name)

@@ -72,10 +72,10 @@ def refresh_many(pages: Sequence[MemoryPage]) -> Transaction[None]:
     if not pages:
         return
     account_id = pages[0].account_id
-    changed_names, moved = yield from _put_names(account_id, pages)
+    changed_names, renamed = yield from _put_names(account_id, pages)
     affected = yield from _take_back([page.id for page in pages if page.version > 1])
     affected |= yield from _put_statements(account_id, pages)
-    affected |= yield from _settle_others(account_id, pages, changed_names, moved)
+    affected |= yield from _settle_others(account_id, pages, changed_names, renamed)
     affected |= yield from _resting_on(pages)
     moment = max(page.updated_at for page in pages)
     yield from _draw(account_id, affected, moment, {page.id for page in pages})
@@ -94,16 +94,16 @@ def forget(page: MemoryPage) -> Transaction[None]:
 
 def _put_names(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[tuple[set[str], list[str]]]:
     """Write the names of pages; return the names that were added or removed, and the pages that lost one."""
-    known = [page.id for page in pages if page.version > 1]
+    page_ids = [page.id for page in pages if page.version > 1]
     before: dict[str, dict[str, int]] = {}
-    if known:
-        rows = yield Query("names_of", {"ids": _encode(known)})
+    if page_ids:
+        rows = yield Query("names_of", {"ids": _encode(page_ids)})
         for row in rows:
             before.setdefault(row["page_id"], {})[row["name"]] = row["rank"]
     stale: list[str] = []
     fresh: list[tuple[str, str, int]] = []
     changed: set[str] = set()
-    moved: list[str] = []
+    renamed: list[str] = []
     for page in pages:
         names = extraction.names_of(page, extraction.aliases(page), table())
         old = before.get(page.id, {})
@@ -112,14 +112,14 @@ def _put_names(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[tupl
         if old:
             stale.append(page.id)
         if old.keys() - names.keys():
-            moved.append(page.id)
+            renamed.append(page.id)
         fresh += [(name, page.id, rank) for name, rank in names.items()]
         changed |= names.keys() ^ old.keys()
     if stale:
         yield Query("names_clear", {"ids": _encode(stale)})
     if fresh:
         yield Query("names_put", {"account_id": account_id, "rows": _encode(fresh)})
-    return changed, moved
+    return changed, renamed
 
 
 def _take_back(ids: Sequence[str]) -> Transaction[set[Triple]]:
@@ -138,21 +138,23 @@ def _triple(row: Row) -> Triple | None:
 def _put_statements(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[set[Triple]]:
     """Read the pages, resolve names, and store their statements; return the resulting links."""
     marked = {page.id: entities.identifiers(page.body) for page in pages}
-    known = yield from _known(account_id, {entities.key(name) for names in marked.values() for name in names})
+    entities_by_name = yield from _known(
+        account_id, {entities.key(name) for names in marked.values() for name in names}
+    )
     read: dict[str, list[ExtractedRelation]] = {}
     for page in pages:
-        own = sorted(name for name in marked[page.id] if entities.key(name) in known)
+        own = sorted(name for name in marked[page.id] if entities.key(name) in entities_by_name)
         read[page.id] = extraction.read(page, table(), own[: extraction.MAX_KNOWN])
     keys = {
         key for statements in read.values() for statement in statements for key in _keys(statement)
-    } - known.keys()
-    known |= yield from _known(account_id, keys)
+    } - entities_by_name.keys()
+    entities_by_name |= yield from _known(account_id, keys)
     rows: list[tuple[object, ...]] = []
     affected: set[Triple] = set()
     for page in pages:
         where = MentionContext(page.slug, page.collections)
         for number, statement in enumerate(read[page.id]):
-            settled = resolve(statement, where, known, table())
+            settled = resolve(statement, where, entities_by_name, table())
             if settled is None:
                 continue
             rows.append(_row(page.id, number, statement, settled))
@@ -184,7 +186,7 @@ def _row(
 def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[KnownEntity]]]:
     """Return the pages that each of some names may refer to, best first."""
     keys = sorted(names)
-    known: dict[str, list[KnownEntity]] = {}
+    by_name: dict[str, list[KnownEntity]] = {}
     if keys:
         rows = yield Query(
             "names_find", {"account_id": account_id, "names": _encode(keys), "limit": _MAX_NAMES}
@@ -192,15 +194,15 @@ def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[
         for row in rows:
             kind = table().kind(row["type"], row["slug"])
             page = KnownEntity(row["id"], row["rank"], row["slug"], kind, _texts(row["collections"]))
-            known.setdefault(row["name"], []).append(page)
-    return known
+            by_name.setdefault(row["name"], []).append(page)
+    return by_name
 
 
 def _settle_others(
     account_id: str, pages: Sequence[MemoryPage], names: set[str], moved: Sequence[str]
 ) -> Transaction[set[Triple]]:
     """Resolve statements of other pages again that contain an added name or a removed page."""
-    own = {page.id for page in pages}
+    page_ids = {page.id for page in pages}
     rows: dict[tuple[str, int], Row] = {}
     for query, params in (
         ("statements_naming", {"account_id": account_id, "names": _encode(sorted(names))} if names else None),
@@ -208,7 +210,9 @@ def _settle_others(
     ):
         if params is not None:
             matching = yield Query(query, {**params, "limit": _MAX_WAITING})
-            rows |= {(row["page_id"], row["number"]): row for row in matching if row["page_id"] not in own}
+            rows |= {
+                (row["page_id"], row["number"]): row for row in matching if row["page_id"] not in page_ids
+            }
     if not rows:
         return set()
     known = yield from _known(
@@ -266,12 +270,12 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
     # There may be more statements than were read, so no link ends.
     if len(rows) == _MAX_SUPPORT:
         affected = affected & support.keys()
-    ended, put = _differences(affected, support, live)
-    if ended:
-        yield Query("links_end", {"maker": "inference", "rows": _encode(ended), "ended_at": moment})
+    removed, put = _differences(affected, support, live)
+    if removed:
+        yield Query("links_end", {"maker": "inference", "rows": _encode(removed), "ended_at": moment})
     if put:
         yield Query("links_put", {"account_id": account_id, "rows": _encode(put), "at": moment})
-    changed = {str(row["id"]) for row in (*ended, *put)} - own
+    changed = {str(row["id"]) for row in (*removed, *put)} - own
     # Search must read the links of a changed page again.
     if changed:
         change = yield from index.next_change(account_id)
@@ -282,17 +286,17 @@ def _differences(
     affected: set[Triple], support: Mapping[Triple, Sequence[Row]], live: Mapping[Triple, Row]
 ) -> tuple[list[dict[str, str]], list[dict[str, object]]]:
     """Return the links that end and those that begin; a link stays while its sentence does."""
-    ended: list[dict[str, str]] = []
+    removed: list[dict[str, str]] = []
     put: list[dict[str, object]] = []
     for triple in sorted(affected):
         reasons, row = support.get(triple, ()), live.get(triple)
         if row is not None:
             if row["origin"] == "confirmed" or any(why["sentence"] == row["context"] for why in reasons):
                 continue
-            ended.append({"id": row["page_id"], "type": row["type"], "target": row["target"]})
+            removed.append({"id": row["page_id"], "type": row["type"], "target": row["target"]})
         if reasons:
             put.append(_link(triple, reasons[0]))
-    return ended, put
+    return removed, put
 
 
 def _may_tell(row: Row) -> bool:
@@ -398,8 +402,8 @@ def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transactio
             for answer in candidates:
                 if answer.page_id not in best or best[answer.page_id].score < answer.score:
                     best[answer.page_id] = answer
-    seen = yield from _visible(account_id, list(best), _scope(scope))
-    return tuple(sorted((best[page_id] for page_id in seen), key=lambda answer: -answer.score))
+    visible = yield from _visible(account_id, list(best), _scope(scope))
+    return tuple(sorted((best[page_id] for page_id in visible), key=lambda answer: -answer.score))
 
 
 @cache

@@ -71,10 +71,10 @@ def move(account_id: str, folder: str) -> Transaction[int]:
         params = {"account_id": account_id, "collection": params["collection"]}
     rows = yield Query(query, {**params, "limit": BATCH})
     name = collection_of(folder)
-    moved = [_at(pages.of(row), folders, name) for row in rows]
-    if moved:
-        yield from _write(account_id, moved)
-    return len(moved)
+    moved_drafts = [_at(pages.of(row), folders, name) for row in rows]
+    if moved_drafts:
+        yield from _write(account_id, moved_drafts)
+    return len(moved_drafts)
 
 
 async def move_all(database: Database, account_id: str, folder: str) -> None:

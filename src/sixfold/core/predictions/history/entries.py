@@ -138,12 +138,12 @@ class RunHistory:
         before = _before(filters, cursor)
         scan = _Scan() if filters.kind == LIVE else await self._scan(tenant, filters, limit, before)
         sessions, reached = await self._sessions(tenant, filters, before, scan.reached)
-        listed = [*await self.by_ids(tenant, scan.ids), *sessions]
-        listed.sort(key=lambda entry: _digits(entry.id), reverse=True)
+        page_entries = [*await self.by_ids(tenant, scan.ids), *sessions]
+        page_entries.sort(key=lambda entry: _digits(entry.id), reverse=True)
         # A session below the last id that was read comes on the next page.
-        listed = [entry for entry in listed if _digits(entry.id) >= reached]
-        entries = tuple(listed[:limit])
-        if len(listed) > limit:
+        page_entries = [entry for entry in page_entries if _digits(entry.id) >= reached]
+        entries = tuple(page_entries[:limit])
+        if len(page_entries) > limit:
             return HistoryPage(entries, _digits(entries[-1].id))
         is_short = bool(reached) and len(entries) < limit
         return HistoryPage(entries, reached or None, scan.reached_at if is_short else None)
@@ -184,8 +184,8 @@ class RunHistory:
             many("history_entries", ids=_json(prediction_ids)), snapshot=False
         )
         rows = [row for row in records if tenant.sees(row["account_id"], row["credential_id"] or "")]
-        listed = many("history_parts", ids=_json([row["id"] for row in rows]), limit=_MAX_PARTS)
-        parts = await self._database.read(listed, snapshot=False)
+        part_rows = many("history_parts", ids=_json([row["id"] for row in rows]), limit=_MAX_PARTS)
+        parts = await self._database.read(part_rows, snapshot=False)
         owners = [row["id"] for row in (*rows, *parts)]
         files = await self._files(owners)
         below: dict[str, list[HistoryPart]] = {}

@@ -96,12 +96,12 @@ def _colours(flags: int) -> int:
 
 def _chain_end(budget: InputBudget, data: bytes, at: int) -> int:
     """Return the end of a chain of sub-blocks including its terminator; raises `IndexError` if truncated."""
-    left = _MAX_SUB_BLOCKS - budget.spent("parts")
+    remaining = _MAX_SUB_BLOCKS - budget.spent("parts")
     count = 0
     while size := data[at]:
         at += 1 + size
         count += 1
-        if count > left:
+        if count > remaining:
             break
     budget.spend(parts=count)
     return at + 1

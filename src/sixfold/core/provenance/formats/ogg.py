@@ -93,10 +93,10 @@ def _headers(data: bytes) -> _Headers | None:
     if first is None or not first.flags & _FIRST:
         return None
     head = data[first.body : first.end]
-    known = next((value for magic, value in _HEADS.items() if head.startswith(magic)), None)
-    if known is None:
+    codec = next((value for magic, value in _HEADS.items() if head.startswith(magic)), None)
+    if codec is None:
         return None
-    magic, packet_count = known
+    magic, packet_count = codec
     packets: list[bytes] = []
     open_packet: list[bytes] = []
     for count, page in enumerate(pages, 1):
@@ -110,8 +110,8 @@ def _headers(data: bytes) -> _Headers | None:
                 packets.append(b"".join(open_packet))
                 open_packet = []
         if len(packets) >= packet_count:
-            whole = len(packets) == packet_count and not open_packet and packets[0].startswith(magic)
-            return _Headers(magic, packets, count, first.end, page.end, first.serial) if whole else None
+            is_complete = len(packets) == packet_count and not open_packet and packets[0].startswith(magic)
+            return _Headers(magic, packets, count, first.end, page.end, first.serial) if is_complete else None
     return None
 
 

@@ -79,12 +79,12 @@ def walk(
     Raises `MalformedFile` if the budget is exceeded.
     """
     budget = budget or part_budget()
-    left = 0
+    remaining = 0
     while at < end:
-        if left == 0:
+        if remaining == 0:
             budget.spend(parts=_STRIDE)
-            left = _STRIDE
-        left -= 1
+            remaining = _STRIDE
+        remaining -= 1
         try:
             part = read(data, at)
         except (struct.error, IndexError):

@@ -48,8 +48,8 @@ def named(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
 
 def forget(tenant: Tenant, prompt_ids: Iterable[str], *, everything: bool) -> Transaction[None]:
     """Remove ended prompts from the history."""
-    listed = msgspec.json.encode(list(prompt_ids)).decode()
-    row = {**_of(tenant), "everything": int(everything), "prompt_ids": listed}
+    ids = msgspec.json.encode(list(prompt_ids)).decode()
+    row = {**_of(tenant), "everything": int(everything), "prompt_ids": ids}
     yield Query("prompts_forget", row)
 
 

@@ -58,8 +58,8 @@ class EditorNode:
 
 def is_editor(document: object) -> bool:
     """Return whether a document is in the editor's format."""
-    known = mapping(document)
-    return isinstance(known.get("nodes"), list) and "links" in known
+    fields = mapping(document)
+    return isinstance(fields.get("nodes"), list) and "links" in fields
 
 
 class InvalidSubgraph(BadRequest):

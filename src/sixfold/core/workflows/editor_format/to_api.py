@@ -52,14 +52,14 @@ def conversion(
     document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS
 ) -> Steps[ConvertedGraph]:
     """Compute `convert`, yielding after each slice so that the event loop stays responsive."""
-    known = mapping(document)
-    known = mapping(known.get("prompt")) or known
-    if flatten.is_editor(known):
-        return (yield from _of_editor(known, registry, limits))
-    yield from limits.checking(known)
-    if not known or not all(_is_node(node) for node in known.values()):
+    fields = mapping(document)
+    fields = mapping(fields.get("prompt")) or fields
+    if flatten.is_editor(fields):
+        return (yield from _of_editor(fields, registry, limits))
+    yield from limits.checking(fields)
+    if not fields or not all(_is_node(node) for node in fields.values()):
         raise NotAWorkflow
-    graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in known.items()}
+    graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in fields.items()}
     return ConvertedGraph(graph, _unknown(graph, registry))
 
 

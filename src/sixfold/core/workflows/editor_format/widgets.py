@@ -26,14 +26,14 @@ def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
 
 def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
     """Return the widgets in the editor's order: the node's own list if complete, else the schema's."""
-    own = [slot for slot in node.slots if slot.widget]
+    widget_slots = [slot for slot in node.slots if slot.widget]
     if spec is None:
-        return [widget_of(slot) for slot in own]
-    listed = [each for each in spec.inputs if each.section != "hidden" and each.is_widget]
-    names = {slot.widget for slot in own}
-    if own and all(each.name in names for each in listed if each.section == "required"):
-        return [spec.by_name.get(slot.widget) or widget_of(slot) for slot in own]
-    return listed
+        return [widget_of(slot) for slot in widget_slots]
+    widgets = [each for each in spec.inputs if each.section != "hidden" and each.is_widget]
+    names = {slot.widget for slot in widget_slots}
+    if widget_slots and all(each.name in names for each in widgets if each.section == "required"):
+        return [spec.by_name.get(slot.widget) or widget_of(slot) for slot in widget_slots]
+    return widgets
 
 
 def _in_order(order: Sequence[NodeInput], items: Sequence[Any]) -> dict[str, Any]:

@@ -175,14 +175,14 @@ class _GraphRun:
         self._opening = asyncio.Lock()
 
     async def run(self) -> GraphEnded:
-        ended = None
+        result = None
         try:
-            ended = await self._run()
-            return ended
+            result = await self._run()
+            return result
         finally:
             self._memory_share.close()
             if self._session is not None:
-                await self._session.close(ended=ended is not None)
+                await self._session.close(ended=result is not None)
 
     async def _run(self) -> GraphEnded:
         self._send_event("execution_start", timestamp=_now_ms())

@@ -57,8 +57,8 @@ class RemoteGraphRunner(Protocol):
 def merge_specs(remote: Iterable[NodeSpec], local: Registry) -> Iterator[NodeSpec]:
     """Yield the remote classes with their own schemas; local functions and estimates are kept."""
     for spec in remote:
-        known = local.get(spec.class_type)
-        if known is None or known.run is None:
+        existing = local.get(spec.class_type)
+        if existing is None or existing.run is None:
             yield spec
         else:
-            yield replace(spec, run=known.run, where=known.where, estimate=known.estimate)
+            yield replace(spec, run=existing.run, where=existing.where, estimate=existing.estimate)

@@ -124,8 +124,8 @@ def _split(text: str) -> tuple[dict[str, str], str]:
 
 
 def _meter(text: str) -> Fraction:
-    named = {"C": Fraction(1), "C|": Fraction(1), "none": Fraction(1)}
-    return named.get(text.strip()) or _fraction(text)
+    meters = {"C": Fraction(1), "C|": Fraction(1), "none": Fraction(1)}
+    return meters.get(text.strip()) or _fraction(text)
 
 
 def _fraction(text: str) -> Fraction:

@@ -110,7 +110,7 @@ def arrange(request: SongRequest, parts: Sequence[SongSection]) -> ArrangedSong:
     notes: list[Note] = []
     melodies: dict[str, list[Note]] = {}
     for section in parts:
-        own = list(chords[section.bar : section.bar + section.bars])
+        section_chords = list(chords[section.bar : section.bar + section.bars])
         layers = {
             part: loudness
             for part, loudness in LAYERS[section.name].items()
@@ -119,7 +119,7 @@ def arrange(request: SongRequest, parts: Sequence[SongSection]) -> ArrangedSong:
         if request.band.energy < _DRUMS_FROM.get(section.name, 0):
             layers.pop("drums", None)
         context = _SectionContext(
-            request, section, own, layers, noise.stream(request.seed, "section", section.bar)
+            request, section, section_chords, layers, noise.stream(request.seed, "section", section.bar)
         )
         notes += _accompaniment(context)
         if "lead" in layers and not request.tune:

@@ -47,8 +47,8 @@ class SongEngine:
         signal = engine.render_song(plan.request, plan.sections, plan.seconds, context)
         kind = str(inputs["format"])
         style = str(inputs["style"])
-        own = prompt_words.of_patterns(style, (_BPM, _KEY, _DARK))
-        words = prompt_words.of_parts(style, (genres.words(style), own))
+        style_words = prompt_words.of_patterns(style, (_BPM, _KEY, _DARK))
+        words = prompt_words.of_parts(style, (genres.words(style), style_words))
         return Result((files.write(signal, kind, context.scratch / f"song.{kind}"),), words=words)
 
 

@@ -125,8 +125,8 @@ def _palette(rgb: Array) -> tuple[NamedColor, ...]:
 
 
 def _name(lab: Array) -> str:
-    known = np.array([[color for _, color in _NAMES]], np.uint8)
-    table = cv2.cvtColor(known, cv2.COLOR_RGB2LAB)[0].astype(np.float32)
+    palette = np.array([[color for _, color in _NAMES]], np.uint8)
+    table = cv2.cvtColor(palette, cv2.COLOR_RGB2LAB)[0].astype(np.float32)
     difference = (table - lab) * np.array([0.7, 1.2, 1.2], np.float32)
     return _NAMES[int(np.argmin((difference**2).sum(1)))][0]
 

@@ -19,12 +19,12 @@ def pipeline_files(paths: Iterable[str], index: Mapping[str, Any], variant: str 
     """Return the files of a pipeline, given its `model_index.json`; raise `EngineError` if only pickles
     exist.
     """
-    known = sorted(paths)
-    chosen = [path for path in known if path == sources.INDEX or _is_document(path)]
+    names = sorted(paths)
+    chosen = [path for path in names if path == sources.INDEX or _is_document(path)]
     needed = set(sources.weighted_components(index))
     for name, value in index.items():
         if not name.startswith("_") and isinstance(value, list) and len(value) == 2 and value[1] is not None:
-            inside = [path for path in known if path.startswith(f"{name}/") and path.count("/") == 1]
+            inside = [path for path in names if path.startswith(f"{name}/") and path.count("/") == 1]
             chosen += _component(inside, variant, must=name in needed, title=name)
     return chosen
 
@@ -38,10 +38,10 @@ def model_files(paths: Iterable[str], variant: str = "") -> list[str]:
 
 def onnx_files(paths: Iterable[str], file: str) -> list[str]:
     """Return one ONNX model with its external data, configuration, license and README."""
-    known = sorted(paths)
-    if file not in known:
+    names = sorted(paths)
+    if file not in names:
         raise EngineError(f"{file} was not found in the repository.")
-    return [path for path in known if path in {file, f"{file}_data", f"{file}.json"} or _is_document(path)]
+    return [path for path in names if path in {file, f"{file}_data", f"{file}.json"} or _is_document(path)]
 
 
 def _component(paths: list[str], variant: str, *, must: bool, title: str) -> list[str]:

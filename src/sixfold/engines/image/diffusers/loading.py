@@ -134,12 +134,12 @@ class PipelineCache:
         """Return the source of a name; it is reread only if its folder changed, as that reads every
         header.
         """
-        known = self._sources.get(name)
-        if known is not None and _mark(known[0].folder) == known[1]:
-            return known[0]
-        if known is not None:
+        cached = self._sources.get(name)
+        if cached is not None and _mark(cached[0].folder) == cached[1]:
+            return cached[0]
+        if cached is not None:
             # The folder was replaced or removed since it was loaded.
-            self._loaded.pop(known[0].key, None)
+            self._loaded.pop(cached[0].key, None)
             placement.release(self.where.kind)
         source = sources.find(name, self.options.weights, self.options.hub_cache)
         self._sources[name] = (source, _mark(source.folder))

@@ -71,11 +71,11 @@ class DiffusersOptions:
 
 def parse(settings: Mapping[str, Any]) -> DiffusersOptions:
     """Parse options from a configuration table; raise `InvalidDiffusersOption`."""
-    known = {spec.name for spec in fields(DiffusersOptions)}
+    names = {spec.name for spec in fields(DiffusersOptions)}
     for name in settings:
-        if name not in known:
+        if name not in names:
             raise InvalidDiffusersOption(
-                f"the image engine has no option {name!r}; the options are {', '.join(sorted(known))}"
+                f"the image engine has no option {name!r}; the options are {', '.join(sorted(names))}"
             )
     values = dict(settings)
     for name in ("weights", "hub_cache"):

@@ -124,8 +124,8 @@ def _file(name: str, path: Path, hub_cache: Path | None) -> WeightSource:
         return WeightSource(name, beside, path)
     from diffusers.loaders.single_file_utils import fetch_diffusers_config, load_single_file_checkpoint
 
-    known = fetch_diffusers_config(load_single_file_checkpoint(str(path)))
-    repository = str(known["pretrained_model_name_or_path"])
+    config = fetch_diffusers_config(load_single_file_checkpoint(str(path)))
+    repository = str(config["pretrained_model_name_or_path"])
     try:
         return WeightSource(name, _cached(repository, hub_cache), path)
     except EngineError:
@@ -209,8 +209,8 @@ def weight_files(folder: Path) -> list[Path]:
     for kind in (None, *VARIANTS):
         files = [path for path in sorted(folder.glob("*.safetensors")) if _is_of(path.name, kind)]
         index = folder / f"*.safetensors.index{f'.{kind}' if kind else ''}.json"
-        for listed in sorted(folder.glob(index.name)):
-            names = sorted(set(read_json(listed).get("weight_map", {}).values()))
+        for index_path in sorted(folder.glob(index.name)):
+            names = sorted(set(read_json(index_path).get("weight_map", {}).values()))
             return [folder / name for name in names if _is_plain(str(name))]
         if files:
             return files

@@ -103,11 +103,11 @@ def _misfits(small: Array, hidden: Array, ring: Array) -> Array:
     """Return the mean square difference of the ring and the pixels at each offset (zero offset in the
     middle).
     """
-    known = ~hidden
-    values = (small - small[ring].mean(0)) * known[..., None]
+    visible = ~hidden
+    values = (small - small[ring].mean(0)) * visible[..., None]
     square = (values**2).sum(2)
-    count = _correlate(ring, known)
-    total = _correlate(square * ring, known) + _correlate(ring, square)
+    count = _correlate(ring, visible)
+    total = _correlate(square * ring, visible) + _correlate(ring, square)
     for channel in range(3):
         total -= 2 * _correlate(values[..., channel] * ring, values[..., channel])
     misfit = np.maximum(total, 0) / np.maximum(count, 1) / 3

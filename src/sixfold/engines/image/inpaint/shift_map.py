@@ -43,9 +43,9 @@ def offsets(part: Pixels, gone: Array) -> Array | None:
     targets = np.argwhere(_near(hidden))
     moves = np.zeros((*hidden.shape, 2), np.intp)
     moves[tuple(targets.T)] = _matches(described, targets, sources) - targets
-    known = np.zeros(hidden.shape, bool)
-    known[tuple(sources.T)] = True
-    _join(moves, targets, described, known)
+    visible = np.zeros(hidden.shape, bool)
+    visible[tuple(sources.T)] = True
+    _join(moves, targets, described, visible)
     planes = [
         cv2.resize(plane, gone.shape[::-1], interpolation=cv2.INTER_NEAREST_EXACT)
         for plane in cv2.split(moves.astype(np.float32))
@@ -93,14 +93,14 @@ def _described(image: Pixels) -> Array:
 
 def _matches(described: Array, targets: Array, sources: Array) -> Array:
     """Return the source of the most similar patch for each target."""
-    target, known = described[tuple(targets.T)], described[tuple(sources.T)]
+    target, candidates = described[tuple(targets.T)], described[tuple(sources.T)]
     # One product gives the distance less what is the same for all: the square of the target descriptor.
     target = np.hstack([-2 * target, np.ones((len(target), 1), np.float32)])
-    known = np.hstack([known, (known**2).sum(1, keepdims=True)])
+    candidates = np.hstack([candidates, (candidates**2).sum(1, keepdims=True)])
     least, best = np.full(len(targets), np.inf, np.float32), np.zeros(len(targets), np.intp)
     every = np.arange(len(targets))
-    for start in range(0, len(known), _CHUNK):
-        distances = target @ known[start : start + _CHUNK].T
+    for start in range(0, len(candidates), _CHUNK):
+        distances = target @ candidates[start : start + _CHUNK].T
         at = distances.argmin(1)
         distance = distances[every, at]
         better = distance < least

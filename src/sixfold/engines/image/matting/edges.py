@@ -169,9 +169,9 @@ def _clean(rgb: Pixels, alpha: Array, radius: int) -> Pixels:
     near = max(2, round(radius * scale))
     front, has_front = extend_colors(small, (cover > 0.97).astype(np.uint8), near)
     back, has_back = extend_colors(small, (cover < 0.03).astype(np.uint8), near)
-    known = (has_front > 0) & (has_back > 0)
+    both = (has_front > 0) & (has_back > 0)
     front = np.where((has_front > 0)[..., None], front, small)
-    back = np.where(known[..., None], back, front)
+    back = np.where(both[..., None], back, front)
     own = (rgb.shape[1], rgb.shape[0])
     front, back = (
         cv2.resize(np.rint(part * 255).astype(np.uint8), own, interpolation=cv2.INTER_LINEAR)[band].astype(

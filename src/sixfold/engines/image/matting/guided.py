@@ -93,15 +93,19 @@ def _mask(rgb: Pixels, size: tuple[int, int]) -> NDArray[np.bool_]:
     return mask
 
 
-def alpha(rgb: Pixels, marks: SubjectMarks, known: NDArray[np.bool_] | None = None) -> tuple[Array, float]:
+def alpha(
+    rgb: Pixels, marks: SubjectMarks, salient_mask: NDArray[np.bool_] | None = None
+) -> tuple[Array, float]:
     """Return the marked subject's soft mask (HxW, 0 to 1) and the confidence that it is right (0 to 1).
 
-    `known` is a mask of subjects by other means, HxW, from which a subject with points starts.
+    `salient_mask` is a mask of subjects by other means, HxW, from which a subject with points starts.
     """
-    if marks.box is None and marks.mask is None and known is None:
+    if marks.box is None and marks.mask is None and salient_mask is None:
         salient = segmentation.cut(rgb).mask.astype(np.float32)
-        known = cv2.resize(salient, (rgb.shape[1], rgb.shape[0]), interpolation=cv2.INTER_LINEAR) > _HALF
-    result, mask = _cut(rgb, marks, known)
+        salient_mask = (
+            cv2.resize(salient, (rgb.shape[1], rgb.shape[0]), interpolation=cv2.INTER_LINEAR) > _HALF
+        )
+    result, mask = _cut(rgb, marks, salient_mask)
     return edges.soft_alpha(rgb, mask), confidence.estimate(result)
 
 

@@ -68,9 +68,9 @@ class OnnxMattingEngine:
     ) -> None:
         self.session = onnx_session.OnnxSession(source or weights)
         self.version = f"1/{self.session.stem}"
-        known = convention(like or str(self.session.record.get("like", "")) or self.session.stem)
-        self._convention = replace(known, logits=known.logits if logits is None else logits)
-        height, width = (fixed or side or known.side for fixed in self.session.shapes[0])
+        normalization = convention(like or str(self.session.record.get("like", "")) or self.session.stem)
+        self._convention = replace(normalization, logits=normalization.logits if logits is None else logits)
+        height, width = (fixed or side or normalization.side for fixed in self.session.shapes[0])
         self._size = min(_MAX_SIDE, width), min(_MAX_SIDE, height)
 
     def run(self, task: Task, context: Context) -> Result:

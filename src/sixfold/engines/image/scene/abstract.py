@@ -25,10 +25,10 @@ _SCHEMES = (
 
 def scheme(stage: SceneStage) -> list[Color]:
     """Return background, ink and three accent colors, from the colors in the prompt if there are any."""
-    named = [rgb(PAPERS[c]) for c in stage.scene.colors if c in PAPERS]
-    if named:
-        pale, deep = mix(named[0], rgb("#fffaf0"), 0.86), mix(named[0], rgb("#10142a"), 0.62)
-        return [pale, deep, named[0], named[1 % len(named)], mix(named[-1], rgb("#fffaf0"), 0.5)]
+    papers = [rgb(PAPERS[c]) for c in stage.scene.colors if c in PAPERS]
+    if papers:
+        pale, deep = mix(papers[0], rgb("#fffaf0"), 0.86), mix(papers[0], rgb("#10142a"), 0.62)
+        return [pale, deep, papers[0], papers[1 % len(papers)], mix(papers[-1], rgb("#fffaf0"), 0.5)]
     return [rgb(text) for text in _SCHEMES[int(stage.rng("scheme").integers(len(_SCHEMES)))]]
 
 

@@ -274,8 +274,8 @@ def interior(stage: SceneStage) -> None:
     rng = stage.rng("room")
     height, width = stage.shape
     walls = ("#5f7468", "#8a6f5c", "#56677a", "#97826a", "#6a5a70")
-    own = walls[int(rng.integers(len(walls)))]
-    tone = next((_PAINTS[c] for c in stage.scene.colors if c in _PAINTS), own)
+    wall_color = walls[int(rng.integers(len(walls)))]
+    tone = next((_PAINTS[c] for c in stage.scene.colors if c in _PAINTS), wall_color)
     wall = stage.palette.lit(rgb(tone), 0.55)
     if stage.palette.dark:
         wall = mix(wall, rgb("#6b4428"), 0.35)

@@ -62,18 +62,18 @@ def furnish(stage: SceneStage) -> None:
     """Add furniture to a room without other subjects, or one piece behind a person."""
     library = shapes.library()
     text = stage.scene.prompt.casefold()
-    named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
-    others = [s for s in named if s.name not in FURNITURE]
+    visible_subjects = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
+    others = [s for s in visible_subjects if s.name not in FURNITURE]
     busy = any(library[s.name].stand in shapes.INDOORS for s in others)
-    if busy or (len(named) == 1 and not stage.scene.places):
+    if busy or (len(visible_subjects) == 1 and not stage.scene.places):
         return
     across = 0.30 if stage.layout.light[0] > 0.5 else 0.70
     _draw(stage, "painting", across, 0.47, 0.24)
     if others:
         name, foot, tall = next(row for words, row in _BEHIND if any(word in text for word in words))
         _draw(stage, name, 0.07 if across < 0.5 else 0.93, foot, tall)
-    elif named:
-        _arrange(stage, [(s.name, s.color) for s in named for _ in range(s.count)])
+    elif visible_subjects:
+        _arrange(stage, [(s.name, s.color) for s in visible_subjects for _ in range(s.count)])
     elif stage.scene.places and not stage.scene.letters and not stage.scene.avoid and "empty" not in text:
         for name, x, foot, tall in next(row for words, row in _ROOMS if any(word in text for word in words)):
             _draw(stage, name, x, foot, tall)

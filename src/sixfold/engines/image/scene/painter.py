@@ -219,7 +219,7 @@ _OFF_ROAD = (
 
 def _road(stage: SceneStage) -> None:
     """Add asphalt under vehicles."""
-    named = {subject.name for subject in stage.scene.subjects} & {
+    names = {subject.name for subject in stage.scene.subjects} & {
         "car",
         "truck",
         "bus",
@@ -227,7 +227,7 @@ def _road(stage: SceneStage) -> None:
         "motorcycle",
         "bicycle",
     }
-    if not named or stage.place not in _OFF_ROAD:
+    if not names or stage.place not in _OFF_ROAD:
         return
     height, width = stage.shape
     rng = stage.rng("asphalt")

@@ -164,7 +164,7 @@ def _tokenize(folded: str) -> PromptTokens:
     matches = list(_TOKEN.finditer(folded))
     tokens = [match[0] for match in matches]
     gaps = [folded[a.end() : b.start()] for a, b in itertools.pairwise(matches)]
-    joined = [False, *(not gap.strip(" -") for gap in gaps)]
+    adjacent = [False, *(not gap.strip(" -") for gap in gaps)]
     result = PromptTokens(folded, [], [], [])
     at = 0
     while at < len(tokens):
@@ -173,7 +173,7 @@ def _tokenize(folded: str) -> PromptTokens:
         for index, word in enumerate(meaning):
             result.words.append(word)
             result.spans.append(span)
-            result.joined.append(index == 0 and joined[at])
+            result.joined.append(index == 0 and adjacent[at])
         at += length
     return result
 
@@ -336,12 +336,12 @@ def _image_colors(hits: list[WordMatch], tokens: list[str]) -> list[WordMatch]:
     """Return the colors of the image as a whole; an unknown noun keeps the color before it."""
     starts = {hit.start: hit for hit in hits}
     # White clouds, for example, do not make the image white.
-    own = {"weather", "subject", "backdrop"}
+    kinds = {"weather", "subject", "backdrop"}
 
     def free(hit: WordMatch) -> bool:
         following = tokens[hit.end] if hit.end < len(tokens) else None
         after = starts.get(hit.end)
-        if after is not None and after.kind in own:
+        if after is not None and after.kind in kinds:
             return False
         return prompt_relations.whole(following, after is not None)
 
@@ -368,9 +368,9 @@ def _subjects(
 
 def _has_unknown(hits: list[WordMatch], tokens: list[str]) -> bool:
     """Return whether a word of the prompt may name something unknown."""
-    known = {at for hit in hits for at in range(hit.start, hit.end)}
+    covered = {at for hit in hits for at in range(hit.start, hit.end)}
     return any(
-        at not in known and len(token) > 2 and token not in prompt_relations.IGNORED_WORDS
+        at not in covered and len(token) > 2 and token not in prompt_relations.IGNORED_WORDS
         for at, token in enumerate(tokens)
     )
 

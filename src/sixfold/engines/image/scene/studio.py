@@ -26,9 +26,9 @@ _DARK = ("dark background", "dark backdrop", "low key", "moody", "dramatic light
 
 def backdrop(stage: SceneStage) -> Color:
     """Return the requested background color, or a neutral one."""
-    named = stage.scene.backdrop
-    if named in PAPERS:
-        return rgb(PAPERS[named])
+    backdrop_name = stage.scene.backdrop
+    if backdrop_name in PAPERS:
+        return rgb(PAPERS[backdrop_name])
     text = stage.scene.prompt.casefold()
     if stage.time == "night" or any(word in text for word in _DARK):
         return rgb("#2b2d33")
@@ -207,9 +207,9 @@ def lay_wall(stage: SceneStage, wall: TextureLayout, tone: Color | None = None) 
         lines = noise.fbm(rng, stage.shape, (height / float(high) * 9, width / float(high) * 0.8), 3, 0.6)
         shade = shade + np.float32(wall.grain) * lines
     edge = 1 + 0.10 * (np.exp(-down * 14) - np.exp(-(1 - down) * 14))
-    own = rgb(wall.tone) if tone is None else tone
+    wall_tone = rgb(wall.tone) if tone is None else tone
     stage.image[:] = rgb(wall.mortar)
-    over(stage.image, np.clip(own * (shade * edge)[..., None].astype(np.float32), 0, 1), piece)
+    over(stage.image, np.clip(wall_tone * (shade * edge)[..., None].astype(np.float32), 0, 1), piece)
 
 
 def paint_wall(stage: SceneStage, kind: str, tone: Color | None) -> None:

@@ -90,10 +90,10 @@ def _tints(stage: SceneStage, shape: shapes.SceneShape, color: str | None, dress
     if color in _COLORS and (color, shape.name) not in _USUAL_COLORS:
         tint = rgb(_COLORS[color])
         main = next((p.role for p in shape.parts if p.role in ("body", "coat", "fur")), shape.parts[0].role)
-        own = rgb(shape.tones.get(main, "#9fb6c8"))
+        base_color = rgb(shape.tones.get(main, "#9fb6c8"))
         for role, tone in shape.tones.items():
             shade = role in ("dark", "shade", "light") or role.endswith("2")
-            if role == main or role in _BODY or (shade and _kin(rgb(tone), own)):
+            if role == main or role in _BODY or (shade and _kin(rgb(tone), base_color)):
                 tints[role] = tint
     if dressed:
         for role, name in stage.scene.worn:

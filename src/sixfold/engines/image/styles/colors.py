@@ -62,11 +62,11 @@ def nearest_color(rgb: Array, codes: str) -> Array:
     """Replace each pixel with the palette's nearest color by Lab distance."""
     colors = parse_ramp(codes)
     stops = rgb_to_lab(colors[None])[0]
-    own = rgb_to_lab(rgb)
+    lab = rgb_to_lab(rgb)
     best = np.zeros(rgb.shape[:2], np.int32)
     smallest = np.full(rgb.shape[:2], np.inf, np.float32)
     for index, stop in enumerate(stops):
-        gap = own - stop
+        gap = lab - stop
         distance = np.einsum("ijk,ijk->ij", gap, gap)
         best[distance < smallest] = index
         smallest = np.minimum(smallest, distance)
@@ -119,8 +119,8 @@ def split_tone(rgb: Array, shadows: str, lights: str, amount: float) -> Array:
 
 def raise_local_contrast(rgb: Array, sigma: float, amount: float) -> Array:
     """Raise detail against its surroundings; edges are preserved, so there are no halos."""
-    own = rgb_to_lab(rgb)
-    light = own[..., 0] / 100
+    lab = rgb_to_lab(rgb)
+    light = lab[..., 0] / 100
     base = cv2.ximgproc.guidedFilter(light, light, max(2, int(sigma)), 0.02)
-    own[..., 0] = np.clip(base + (light - base) * np.float32(1 + amount), 0, 1) * 100
-    return lab_to_rgb(own)
+    lab[..., 0] = np.clip(base + (light - base) * np.float32(1 + amount), 0, 1) * 100
+    return lab_to_rgb(lab)

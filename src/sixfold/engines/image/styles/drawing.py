@@ -119,11 +119,11 @@ def engraving(canvas: Canvas) -> Array:
 
 def _flat(canvas: Canvas, bands: int, lift: float) -> Array:
     """Quantize luminance into bands (cel shading); hue is kept and chroma raised."""
-    own = colors.rgb_to_lab(colors.boost_vibrance(canvas.abstract, lift))
-    light = own[..., 0] / 100
+    lab = colors.rgb_to_lab(colors.boost_vibrance(canvas.abstract, lift))
+    light = lab[..., 0] / 100
     flat = textures.quantize(light, bands, 0.07)
-    own[..., 0] = np.clip(0.82 * flat + 0.18 * light + 0.02, 0, 1) * 100
-    return colors.lab_to_rgb(own)
+    lab[..., 0] = np.clip(0.82 * flat + 0.18 * light + 0.02, 0, 1) * 100
+    return colors.lab_to_rgb(lab)
 
 
 def comic(canvas: Canvas) -> Array:
@@ -162,10 +162,10 @@ def anime(canvas: Canvas) -> Array:
     unit = canvas.unit
     smooth = textures.kuwahara(canvas.abstract, round(canvas.px(3)))
     light = colors.gamma(colors.boost_vibrance(smooth, 0.75), 0.86)
-    own = colors.rgb_to_lab(light)
-    level = own[..., 0] / 100
-    own[..., 0] = np.clip(0.70 * textures.quantize(level, 6, 0.10) + 0.30 * level + 0.015, 0, 1) * 100
-    cel = colors.split_tone(colors.lab_to_rgb(own), "38469c", "fff0cf", 0.16)
+    lab = colors.rgb_to_lab(light)
+    level = lab[..., 0] / 100
+    lab[..., 0] = np.clip(0.70 * textures.quantize(level, 6, 0.10) + 0.30 * level + 0.015, 0, 1) * 100
+    cel = colors.split_tone(colors.lab_to_rgb(lab), "38469c", "fff0cf", 0.16)
     line = textures.contours(textures.blur(smooth.mean(axis=2), 0.5 * unit), canvas.px(1.15), 70, 0.007)
     drawn = cel * textures.mix(cel * np.float32(0.35), np.ones_like(cel), line)
     return np.clip(colors.bloom(drawn, 16 * unit, 0.32, 0.72), 0, 1)

@@ -90,8 +90,8 @@ def vaporwave(canvas: Canvas) -> Array:
     tone = textures.stretch(textures.mix(canvas.abstract, canvas.rgb, 0.5).mean(axis=2))
     dusk = colors.map_tones(tone, "1b1464 5b2a9d b84fc0 ff71ce ffa8c5 ffd3b8 c9fbff")
     sea = colors.map_tones(tone, "12205c 1f5fa8 01cdfe 6ff2e0 b9ffe9 fdf6ff")
-    own = colors.rgb_to_lab(canvas.abstract)
-    cool = textures.step(6, -8, textures.blur(own[..., 2], 6 * unit))
+    lab = colors.rgb_to_lab(canvas.abstract)
+    cool = textures.step(6, -8, textures.blur(lab[..., 2], 6 * unit))
     tinted = textures.mix(textures.mix(dusk, sea, cool * 0.75), colors.boost_vibrance(canvas.rgb, 0.5), 0.16)
     offset = 3.2 * unit
     fringed = cv2.merge(

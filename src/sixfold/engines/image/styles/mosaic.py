@@ -43,12 +43,12 @@ def _regions(canvas: Canvas, gap: float) -> Labels:
     height, width = canvas.size
     half = (max(8, width // 2), max(8, height // 2))
     small = cv2.resize(textures.blur(canvas.abstract, 2 * canvas.unit), half, interpolation=cv2.INTER_AREA)
-    own = colors.rgb_to_lab(small)
+    lab = colors.rgb_to_lab(small)
     # Noise keeps a plain sky from being divided into a regular grid.
-    own += textures.noise((half[1], half[0]), gap * 0.7, canvas.rng("regions"), 2)[..., None] * np.float32(
+    lab += textures.noise((half[1], half[0]), gap * 0.7, canvas.rng("regions"), 2)[..., None] * np.float32(
         3.5
     )
-    guide = np.clip(np.rint(own + np.array([0, 128, 128], np.float32)), 0, 255).astype(np.uint8)
+    guide = np.clip(np.rint(lab + np.array([0, 128, 128], np.float32)), 0, 255).astype(np.uint8)
     slic = cv2.ximgproc.createSuperpixelSLIC(guide, cv2.ximgproc.SLIC, max(4, round(gap / 2)), 9.0)
     slic.iterate(6)
     slic.enforceLabelConnectivity(30)

@@ -13,8 +13,8 @@ def pop_art(canvas: Canvas) -> Array:
     """Render as silkscreen: flat saturated colors by tone, coarse dots, and a misregistered black plate."""
     unit = canvas.unit
     tone = textures.stretch(textures.blur(canvas.abstract.mean(axis=2), 1.5 * unit))
-    own = colors.rgb_to_lab(canvas.abstract)
-    warm = textures.blur(own[..., 1] + own[..., 2], 10 * unit)
+    lab = colors.rgb_to_lab(canvas.abstract)
+    warm = textures.blur(lab[..., 1] + lab[..., 2], 10 * unit)
     warm = textures.step(-6, 6, warm - np.float32(np.median(warm[::4, ::4])))
     flat = textures.quantize(np.clip(tone, 0, 0.999), 5, 0.03)
     hot = colors.map_tones(flat, "2b1055 e4007c ff3b30 ffb400 fff04d fff8c9")
@@ -64,11 +64,11 @@ def ukiyo_e(canvas: Canvas) -> Array:
     unit = canvas.unit
     rng = canvas.rng("ukiyo-e")
     smooth = textures.kuwahara(canvas.abstract, round(canvas.px(5)))
-    own = colors.rgb_to_lab(colors.boost_vibrance(smooth, 0.55))
-    light = textures.stretch(own[..., 0] / 100)
-    own[..., 0] = (0.12 + 0.83 * textures.quantize(light, 6, 0.25)) * 100
-    flat = colors.nearest_color(colors.lab_to_rgb(own), _WOODBLOCK)
-    flat = textures.mix(textures.blur(flat, 1.2 * unit), colors.lab_to_rgb(own), 0.30)
+    lab = colors.rgb_to_lab(colors.boost_vibrance(smooth, 0.55))
+    light = textures.stretch(lab[..., 0] / 100)
+    lab[..., 0] = (0.12 + 0.83 * textures.quantize(light, 6, 0.25)) * 100
+    flat = colors.nearest_color(colors.lab_to_rgb(lab), _WOODBLOCK)
+    flat = textures.mix(textures.blur(flat, 1.2 * unit), colors.lab_to_rgb(lab), 0.30)
     rows = np.linspace(0, 1, canvas.size[0], dtype=np.float32)[:, None]
     wipe = textures.step(0.22, 0.0, rows + np.zeros(canvas.size, np.float32)) * np.float32(0.55)
     flat = textures.mix(flat, flat * (colors.parse_hex("3d5f96") + np.float32(0.12)), wipe)

@@ -77,7 +77,7 @@ def enlarge_tiles(rgb: Pixels, scale: int, enlarge: Enlarge, context: Context, s
     """Return the enlarged image; tiles overlap by `OVERLAP` pixels so that no seam shows."""
     height, width = rgb.shape[:2]
     padded = cv2.copyMakeBorder(rgb, OVERLAP, OVERLAP, OVERLAP, OVERLAP, cv2.BORDER_REFLECT)
-    whole = np.empty((height * scale, width * scale, 3), np.uint8)
+    output = np.empty((height * scale, width * scale, 3), np.uint8)
     corners = [(top, left) for top in range(0, height, side) for left in range(0, width, side)]
     for done, (top, left) in enumerate(corners):
         bottom, right = min(height, top + side), min(width, left + side)
@@ -85,6 +85,6 @@ def enlarge_tiles(rgb: Pixels, scale: int, enlarge: Enlarge, context: Context, s
         large = enlarge(tile, scale)
         cut = OVERLAP * scale
         inner = large[cut : cut + (bottom - top) * scale, cut : cut + (right - left) * scale]
-        whole[top * scale : bottom * scale, left * scale : right * scale] = np.rint(inner * 255)
+        output[top * scale : bottom * scale, left * scale : right * scale] = np.rint(inner * 255)
         context.progress(0.02 + 0.9 * (done + 1) / len(corners))
-    return whole
+    return output

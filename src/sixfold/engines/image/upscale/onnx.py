@@ -61,8 +61,10 @@ def _enlarge(model: onnx_session.OnnxSession, tile: Array, scale: int) -> Array:
     if output.ndim != 4 or output.shape[1] != 3 or output.shape[2] * sides[1] != output.shape[3] * sides[0]:
         raise EngineError(f"{model.stem} is not an upscaling model: its output must keep the aspect ratio")
     large = np.ascontiguousarray(output[0].transpose(1, 2, 0))
-    own = large.shape[0] / sides[0]
+    model_scale = large.shape[0] / sides[0]
     size = (round(sides[1] * scale), round(sides[0] * scale))
-    if own != scale:
-        large = cv2.resize(large, size, interpolation=cv2.INTER_AREA if own > scale else cv2.INTER_CUBIC)
+    if model_scale != scale:
+        large = cv2.resize(
+            large, size, interpolation=cv2.INTER_AREA if model_scale > scale else cv2.INTER_CUBIC
+        )
     return np.clip(np.nan_to_num(large), 0, 1)

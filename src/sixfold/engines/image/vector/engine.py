@@ -70,8 +70,8 @@ class VectorEngine:
         svg = trace(rgba, preset, _integer(task, "speckle", _SPECKLE))
         context.progress(0.9)
         info = {"width": image.width, "height": image.height}
-        whole = set_size(svg, rgba.shape[1::-1], (image.width, image.height)).encode()
-        return Result((Artifact("image/svg+xml", whole, info),), {"paths": svg.count("<path")}, "full")
+        document = set_size(svg, rgba.shape[1::-1], (image.width, image.height)).encode()
+        return Result((Artifact("image/svg+xml", document, info),), {"paths": svg.count("<path")}, "full")
 
 
 def trace(rgba: Pixels, preset: Preset, speckle: int) -> str:

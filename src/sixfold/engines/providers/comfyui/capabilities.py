@@ -207,8 +207,8 @@ async def read(server: ComfyServer) -> InstalledModels:
         checkpoints = options(schemas, "CheckpointLoaderSimple", "ckpt_name")
     architectures = await _architectures(server, checkpoints)
     with comfyui_errors.parse_errors():
-        known = {file: family_of(file, architectures.get(file, "")) for file in checkpoints}
-        return _installed(stats, schemas, known)
+        families_by_file = {file: family_of(file, architectures.get(file, "")) for file in checkpoints}
+        return _installed(stats, schemas, families_by_file)
 
 
 def _installed(
@@ -294,8 +294,8 @@ def _split_models(schemas: Schemas) -> tuple[list[CapabilityChoice], str]:
 
 def _text_encoders(schemas: Schemas, parts: ModelParts) -> Iterator[str]:
     loader, name = ("DualCLIPLoader", "clip_name1") if len(parts.clips) > 1 else ("CLIPLoader", "clip_name")
-    known = parts.type in options(schemas, loader, "type")
-    files = options(schemas, loader, name) if known else ()
+    is_supported = parts.type in options(schemas, loader, "type")
+    files = options(schemas, loader, name) if is_supported else ()
     return (first(files, pattern) for pattern in parts.clips)
 
 

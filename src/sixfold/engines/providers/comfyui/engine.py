@@ -243,8 +243,8 @@ class _ImageProgress:
                 pass
 
     def _report(self, fraction: float) -> None:
-        whole = (self._part + min(1.0, fraction)) / self._parts
-        self._reported = max(self._reported, whole)
+        total = (self._part + min(1.0, fraction)) / self._parts
+        self._reported = max(self._reported, total)
         self._context.progress(self._reported)
 
 

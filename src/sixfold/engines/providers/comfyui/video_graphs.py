@@ -80,8 +80,8 @@ class VideoFamily:
         """Return the frames of each run for at least `frames` in all; later runs repeat one frame."""
         counts: list[int] = []
         while (done := sum(counts) - max(0, len(counts) - 1)) < frames:
-            left = min(self.frames, frames - done + (1 if counts else 0))
-            counts.append(max(1, math.ceil((left - 1) / self.group)) * self.group + 1)
+            remaining = min(self.frames, frames - done + (1 if counts else 0))
+            counts.append(max(1, math.ceil((remaining - 1) / self.group)) * self.group + 1)
         return counts
 
 

@@ -91,8 +91,8 @@ class ComfyWorkflows:
 
     def _outputs(self, graph: Graph) -> list[str]:
         """Return the output nodes; an older server reports cached ones in its history only."""
-        known = self._known or Registry()
-        specs = ((node_id, known.get(str(node["class_type"]))) for node_id, node in graph.items())
+        registry = self._known or Registry()
+        specs = ((node_id, registry.get(str(node["class_type"]))) for node_id, node in graph.items())
         return [node_id for node_id, spec in specs if spec is not None and spec.output_node]
 
     def _server(self, limits: comfyui.ComfyLimits = comfyui.DEFAULT_LIMITS) -> comfyui.ComfyServer:

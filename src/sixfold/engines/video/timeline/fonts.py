@@ -139,14 +139,14 @@ def for_text(text: str, size: float) -> TextFont:
 
     The font that has the most characters comes first; each further one has the most of those that are left.
     """
-    candidates, left, chosen = (_default(), *_fallbacks()), _letters(text), list[Font]()
-    while left:
-        best = max(candidates, key=lambda font: font.count(left))
-        remaining = tuple(letter for letter in left if not best.has(letter))
-        if remaining == left:
+    candidates, previous, chosen = (_default(), *_fallbacks()), _letters(text), list[Font]()
+    while previous:
+        best = max(candidates, key=lambda font: font.count(previous))
+        remaining = tuple(letter for letter in previous if not best.has(letter))
+        if remaining == previous:
             break
         chosen.append(best)
-        left = remaining
+        previous = remaining
     return TextFont(tuple(chosen) or (_default(),), size)
 
 

@@ -87,8 +87,8 @@ class ImageRoutes:
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = self._model(body.get("model"))
             size = sizes.inputs(self._services.catalog, model, body.get("size"))
-            own = sizes.own_inputs(self._services.catalog, model, body)
-            inputs = {"prompt": media_jobs.text(body, "prompt"), **own, **size}
+            own_inputs = sizes.own_inputs(self._services.catalog, model, body)
+            inputs = {"prompt": media_jobs.text(body, "prompt"), **own_inputs, **size}
             job = media_jobs.job_request(request, principal, model, inputs, idempotency_id=idempotency_id)
             return await self._respond(body, job, "image_generation")
 
@@ -211,8 +211,8 @@ def _forwarded_call(
 
 def _uploads(fields: bodies.BodyFields) -> int:
     """Return the number of images to edit: files of a form, or those that JSON names."""
-    named = fields.values.get("images")
-    return len(fields.files) or (len(cast("list[Any]", named)) if isinstance(named, list) else 1)
+    images = fields.values.get("images")
+    return len(fields.files) or (len(cast("list[Any]", images)) if isinstance(images, list) else 1)
 
 
 def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> None:

@@ -48,8 +48,8 @@ def own_inputs(catalog: Catalog, name: str, values: Mapping[str, Any]) -> dict[s
     """Return further inputs of a model that was found on this machine, such as its sampler."""
     if name not in catalog.discovered:
         return {}
-    known = {each.name for each in catalog[name].inputs} - {"prompt", "size"}
-    return {key: value for key, value in values.items() if key in known}
+    input_names = {each.name for each in catalog[name].inputs} - {"prompt", "size"}
+    return {key: value for key, value in values.items() if key in input_names}
 
 
 def inputs(catalog: Catalog, name: str, size: Any) -> dict[str, Any]:

@@ -34,9 +34,9 @@ def resolve(catalog: Catalog, name: Any, *, has_image: bool) -> Model:
         return catalog[IMAGE if has_image else TEXT]
     if not isinstance(name, str):
         raise InvalidRequest("model must be a string", param="model")
-    known = names(catalog)
-    if name not in known:
-        raise UnknownModel(f"The model {name[:100]!r} was not found for videos; use {', '.join(known)}")
+    model_names = names(catalog)
+    if name not in model_names:
+        raise UnknownModel(f"The model {name[:100]!r} was not found for videos; use {', '.join(model_names)}")
     model, inputs = catalog[name], _inputs(catalog[name])
     if has_image and REFERENCE not in inputs:
         raise InvalidRequest(f"{name} takes no image; omit input_reference", param="input_reference")
@@ -117,8 +117,10 @@ def _inputs(model: Model) -> dict[str, Descriptor]:
 
 
 def _rate(model: Model) -> float:
-    own = _inputs(model).get("frames_per_second")
-    return float(model.fixed.get("frames_per_second") or (own.default if own is not None else 0) or 24)
+    descriptor = _inputs(model).get("frames_per_second")
+    return float(
+        model.fixed.get("frames_per_second") or (descriptor.default if descriptor is not None else 0) or 24
+    )
 
 
 def _number(seconds: Any) -> float:

@@ -319,8 +319,8 @@ def prediction_id(video: str) -> str:
 
 def _delete(prediction: Prediction) -> Transaction[None]:
     if (yield from many("video_delete", id=prediction.id, account_id=prediction.account_id)):
-        own = {"prediction_id": prediction.id, "account_id": prediction.account_id}
-        yield Query("media_withdraw", own)
+        params = {"prediction_id": prediction.id, "account_id": prediction.account_id}
+        yield Query("media_withdraw", params)
 
 
 def _append(path: Path, piece: bytes) -> None:

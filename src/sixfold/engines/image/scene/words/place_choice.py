@@ -33,8 +33,8 @@ _SNOWY = frozenset({"mountains", "village", "forest", "city", "street", "lake", 
 
 def choose(places: Sequence[str]) -> str:
     """Return the place to paint; `places` are in the prompt's order and not empty."""
-    joined = next((place for pair, place in _JOINED if pair <= set(places)), None)
-    return joined or sorted(places, key=lambda place: place in _YIELD)[0]
+    combined = next((place for pair, place in _JOINED if pair <= set(places)), None)
+    return combined or sorted(places, key=lambda place: place in _YIELD)[0]
 
 
 def drawn(places: Sequence[str]) -> frozenset[str]:
