@@ -15,14 +15,14 @@ import resvg_py
 import trimesh
 from PIL import Image
 
-MOST_BYTES, MOST_LARGE_BYTES = 15_000, 80_000
+MAX_BYTES, MAX_LARGE_BYTES = 15_000, 80_000
 _WIDE, _TALL = 400, 225
 _LARGE = 1024
 _CLIP = (256, 144)
 _CLIP_RATE, _CLIP_FRAMES = 12, 24
 _AUDIO_SECONDS, _AUDIO_RATE = 3.4, 22_050
 _PEAKS, _LOUDEST = 72, 99
-_MOST_CHARS = 180
+_MAX_CHARS = 180
 _LIGHT = np.array([0.4, 0.75, 0.55])
 _LIMBS = (
     ("pelvis", "chest", "neck", "head"),
@@ -45,10 +45,10 @@ def image(data: bytes) -> bytes:
 def large_image(data: bytes) -> bytes | None:
     """Return an image as WebP in the size of a model's page; None if the card's is as large."""
     image = Image.open(io.BytesIO(data))
-    return _webp(image, MOST_LARGE_BYTES, (_LARGE, 800, 640)) if max(image.size) > 1.5 * _WIDE else None
+    return _webp(image, MAX_LARGE_BYTES, (_LARGE, 800, 640)) if max(image.size) > 1.5 * _WIDE else None
 
 
-def _webp(image: Image.Image, most: int = MOST_BYTES, sides: Sequence[int] = (_WIDE, 320, 240)) -> bytes:
+def _webp(image: Image.Image, most: int = MAX_BYTES, sides: Sequence[int] = (_WIDE, 320, 240)) -> bytes:
     clear = image.mode in ("RGBA", "LA", "P") and "A" in image.convert("RGBA").getbands()
     for side in sides:
         small = image.convert("RGBA" if clear else "RGB")
@@ -73,7 +73,7 @@ def video(data: bytes) -> tuple[bytes, bytes]:
     frames = _frames(data)
     for crf in range(34, 63, 4):
         clip = _clip(frames, crf)
-        if len(clip) <= MOST_BYTES:
+        if len(clip) <= MAX_BYTES:
             return _webp(Image.fromarray(frames[len(frames) // 2])), clip
     return _webp(Image.fromarray(frames[len(frames) // 2])), _clip(frames[: len(frames) // 2], 62)
 
@@ -221,7 +221,7 @@ def words(data: Mapping[str, Any]) -> str:
     """Return data as a short text for a card."""
     plain = data["value"] if data.keys() == {"value"} else data.get("text", data)
     text = plain if isinstance(plain, str) else json.dumps(_rounded(plain), ensure_ascii=False)
-    return text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1].rstrip() + "…"
+    return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1].rstrip() + "…"
 
 
 def _rounded(value: Any) -> Any:

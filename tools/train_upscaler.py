@@ -179,7 +179,7 @@ class Trainee(nn.Module):
 
     @staticmethod
     def _steps(values: torch.Tensor) -> torch.Tensor:
-        values = values.clamp(0, network.MOST / network.STEPS)
+        values = values.clamp(0, network.MAX_LEVEL / network.STEPS)
         return values + (torch.round(values * network.STEPS) / network.STEPS - values).detach()
 
 
@@ -230,7 +230,7 @@ def write(trainee: Trainee, path: Path) -> None:
     for name, layer in trainee.layers().items():
         weights, exponents = (values.detach().numpy() for values in layer.integers())
         bias = np.rint(layer.bias.detach().numpy() * np.exp2(exponents) * _steps_before(name))
-        most = 128 if name == "first" else network.MOST
+        most = 128 if name == "first" else network.MAX_LEVEL
         sums = np.abs(weights).sum((1, 2, 3)) * most + np.abs(bias)
         if not sums.max() < 2**24:
             raise SystemExit(f"{name}: a sum of {sums.max():.0f} exceeds 2^24; train with smaller weights")

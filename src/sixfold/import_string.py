@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def named(target: str) -> Any:
+def load(target: str) -> Any:
     """Import and return an object named `module:attribute`; raises `ImportError` or `AttributeError`."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
@@ -17,6 +17,6 @@ def deferred(target: str) -> Callable[..., Any]:
     """Return a function that imports the function `module:attribute` at its first call and calls it."""
 
     def call(*arguments: Any) -> Any:
-        return named(target)(*arguments)
+        return load(target)(*arguments)
 
     return call

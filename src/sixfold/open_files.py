@@ -13,7 +13,7 @@ import resource
 from contextlib import suppress
 
 # The default maximum of Linux; "unlimited" in a container would be a billion.
-MOST = 1 << 20
+_MAX_FILES = 1 << 20
 # Number of descriptors that select() supports.
 SELECTABLE = 1_024
 # With less than this, a server logs a warning at startup.
@@ -25,7 +25,7 @@ _started_with: list[int] = []
 def raise_limit() -> int:
     """Raise this process's limit to its hard limit and return it; logs a warning if that is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    target = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    target = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft == resource.RLIM_INFINITY or soft > target:
         target = soft
     elif soft < target:

@@ -235,7 +235,7 @@ class Settings(_ProviderSettings):
     oidc_name: str = "single sign-on"
     oidc_signup: Literal["", "allow"] = ""
 
-    # Certificates and key for C2PA manifests; account deletion and telemetry.
+    # C2PA manifests, account deletion and telemetry.
     c2pa_certificate: Path | None = None
     c2pa_key: Path | None = None
     deletion_days: float = 7

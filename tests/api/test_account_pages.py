@@ -128,7 +128,7 @@ async def test_a_name_that_is_too_long_and_a_past_day_are_refused(app: AppFixtur
     for day in ("2020-01-01", "soon"):
         answer = await app.client.post("/account/keys", data={"csrf": csrf, "expires": day})
         assert answer.status_code == 422
-        assert "is no date in the future" in answer.text
+        assert "must be a date in the future" in answer.text
 
 
 async def test_amounts_are_rounded_with_the_exact_one_in_the_title(app: AppFixture) -> None:

@@ -15,7 +15,7 @@ from tests.api.app_fixture import running_app
 from tests.api.test_comfyui_face import node
 from tests.api.test_graph_limits import BODIES, flat
 
-MOST_SECONDS = 0.06
+MAX_SECONDS = 0.06
 SAMPLER = {"steps": 12, "cfg": 5.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
 Document = dict[str, Any]
 
@@ -105,7 +105,7 @@ async def test_a_large_graph_holds_the_loop_for_a_short_time(
         async with loop_time.watched() as seen:
             answer = await app.client.post(path, content=body, headers=app.bearer | headers)
         assert answer.status_code in (200, 201, 400, 402, 503), answer.text[:300]
-        assert seen.longest < MOST_SECONDS
+        assert seen.longest < MAX_SECONDS
         if path == "/api/graph/spaces" and answer.status_code == 201:
             own = f"{path}/{answer.json()['slug']}"
             async with loop_time.watched() as seen:
@@ -113,4 +113,4 @@ async def test_a_large_graph_holds_the_loop_for_a_short_time(
                 run = await app.client.post(f"{own}/run", json={"input": {}}, headers=app.bearer)
             assert picture.status_code == 200
             assert run.status_code in (200, 202, 400, 402, 422, 503), run.text[:300]
-            assert seen.longest < MOST_SECONDS
+            assert seen.longest < MAX_SECONDS

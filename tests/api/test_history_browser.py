@@ -17,7 +17,7 @@ from tests.api.test_page_details_browser import SHIFT
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 DONE = ".prediction[data-status=succeeded]"
-MOST_BYTES = 350_000
+MAX_BYTES = 350_000
 WEIGHT = """() => performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
   .reduce((total, entry) => total + entry.transferSize, 0)"""
 
@@ -52,7 +52,7 @@ async def test_the_history_fits_and_is_light_and_accessible(
                 await tab.open(path)
                 await tab.page.wait_for_load_state("load")
                 assert await tab.page.evaluate("document.documentElement.scrollWidth") <= look.width, path
-                assert await tab.page.evaluate(WEIGHT) < MOST_BYTES, path
+                assert await tab.page.evaluate(WEIGHT) < MAX_BYTES, path
                 assert await tab.page.evaluate(SHIFT) < 0.05, path
                 result = await axe.Axe().run(tab.page, options=RULES)
                 messages = [

@@ -179,7 +179,7 @@ async def test_failed_video_says_why_and_costs_nothing(tmp_path: Path) -> None:
         ({"prompt": "x", "size": "big"}, "size", "WIDTHxHEIGHT"),
         ({"prompt": "x", "model": "video-a"}, "input_reference", "needs an image"),
         ({"prompt": "x", "model": "video-text", "input_reference": {"image_url": "https://x/y.png"}},
-         "input_reference", "takes no image"),
+         "input_reference", "does not accept an image"),
         ({"prompt": "x", "input_reference": {"image_url": "ftp://x"}}, "input_reference", "image file"),
         ({"prompt": "x", "input_reference": {"image_url": "data:image/png,x"}}, "input_reference", "base64"),
         ({"prompt": "x", "input_reference": 7}, "input_reference", "object"),

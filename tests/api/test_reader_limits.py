@@ -21,7 +21,7 @@ from tests.loops.server import Cost, MeteredServer
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 LOOP_MS = 100.0  # the longest callback of the event loop
 AIM_MS = 20.0
-MOST_BYTES = 32 * MIB  # also of uploads, which go to disk as they come in
+MAX_BYTES = 32 * MIB  # also of uploads, which go to disk as they come in
 QUICK_BYTES = 8 * MIB  # in `make test`, of the classes whose reader takes the same time for each byte
 UNREAD_BYTES = 64 * 1024
 TRIES = 3
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 def places() -> list[Place]:
     """Every method of every route, but those that end the caller's account or session."""
     results = [
-        Place(method, route.path, min(route.body_bytes or UNREAD_BYTES, MOST_BYTES))
+        Place(method, route.path, min(route.body_bytes or UNREAD_BYTES, MAX_BYTES))
         for route in table(built())
         for method in sorted(route.handlers)
         if route.path not in LAST
@@ -83,7 +83,7 @@ def sent(metered: MeteredServer, place: Place, body: bytes | None, headers: Mapp
 
 
 def failures(
-    metered: MeteredServer, document: Document, chosen: list[Place], most: int = MOST_BYTES
+    metered: MeteredServer, document: Document, chosen: list[Place], most: int = MAX_BYTES
 ) -> Iterator[str]:
     """What is wrong where a document is sent to places, with credentials and without."""
     bodies: dict[int, bytes] = {}
@@ -120,7 +120,7 @@ def rotated() -> dict[str, list[Place]]:
 
 def most(document: Document) -> int:
     """How long a document of `make test` may be."""
-    return MOST_BYTES if document.content_type in (documents.JSON, documents.FORM) else QUICK_BYTES
+    return MAX_BYTES if document.content_type in (documents.JSON, documents.FORM) else QUICK_BYTES
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ import pytest
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import Look
-from tests.api.test_history_browser import MOST_BYTES, WEIGHT, painted
+from tests.api.test_history_browser import MAX_BYTES, WEIGHT, painted
 from tests.api.test_memory_browser import RULES
 from tests.api.test_memory_pages import put
 from tests.api.test_shares import share
@@ -26,7 +26,7 @@ async def check(tab: Any, look: Look, name: str) -> None:
     page = tab.page
     await page.wait_for_load_state("load")
     assert await page.evaluate("document.documentElement.scrollWidth") <= look.width, name
-    assert await page.evaluate(WEIGHT) < MOST_BYTES, name
+    assert await page.evaluate(WEIGHT) < MAX_BYTES, name
     result = await axe.Axe().run(page, options=RULES)
     messages = [
         (rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in result.response["violations"]

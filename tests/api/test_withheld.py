@@ -367,7 +367,7 @@ async def test_free_graphs_tell_as_they_run(dots: AppFixture) -> None:
 async def test_more_images_than_can_be_withheld_fail_the_run(
     dots: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket_hub, "MOST_WITHHELD_BYTES", 10)
+    monkeypatch.setattr(websocket_hub, "MAX_WITHHELD_BYTES", 10)
     parent = await prompted(dots, FOX)
     ended = await dots.product.predictions.wait(parent, 60)
     assert ended.state is PredictionState.FAILED

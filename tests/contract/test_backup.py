@@ -296,12 +296,12 @@ def restored_otherwise(path: Path, target: Path) -> bool:
         restore.restore(path, at(target), verify=False)
     except CommandError:
         return False
-    with archive.opened(path) as result:
+    with archive.open_archive(path) as result:
         cosmetic = (result.manifest.created_at, result.manifest.sixfold)
     for item in sorted(target.rglob("*"), reverse=True):
         item.rmdir() if item.is_dir() else item.unlink()
     target.rmdir()
-    with archive.opened(path.with_name("whole.tar")) as whole:
+    with archive.open_archive(path.with_name("whole.tar")) as whole:
         return cosmetic == (whole.manifest.created_at, whole.manifest.sixfold)
 
 

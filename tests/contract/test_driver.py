@@ -241,7 +241,7 @@ async def test_a_stop_lets_a_short_run_end(driver: Driver, scratch: Path) -> Non
 
 
 async def test_an_engine_that_cannot_be_built_is_told(driver: Driver, scratch: Path) -> None:
-    with pytest.raises(WorkerStartFailed, match="the weights are not there"):
+    with pytest.raises(WorkerStartFailed, match="the weights are missing"):
         await driver.start(spec("Broken", scratch))
     with pytest.raises(WorkerStartFailed, match="no_such_module"):
         await driver.start(WorkerSpec("none", "sixfold.no_such_module:Engine", 0, scratch))

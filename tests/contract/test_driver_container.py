@@ -80,7 +80,7 @@ class Berth:
         self.address = address
         self.gone = asyncio.Event()
 
-    async def ended(self) -> str:
+    async def wait(self) -> str:
         await self.gone.wait()
         return "exited with status 137"
 
@@ -229,7 +229,7 @@ async def test_closing_removes_every_container(yard: Yard, driver: ContainerDriv
 async def test_an_image_says_what_model_it_is(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
     document = await driver.inspect("host.example:5000/ann/Sharpen_It:2", tmp_path)
     assert yard.boxes[0].gone.is_set()
-    model = catalogs.own(document, Catalog({}, PriceTable({})), "sharpen-it")
+    model = catalogs.parse_custom(document, Catalog({}, PriceTable({})), "sharpen-it")
     results = [(one.name, one.type, one.required, one.default) for one in model.inputs]
     assert results == [
         ("prompt", "string", True, None),

@@ -120,7 +120,7 @@ def test_cluster_runs_finish_and_a_dead_node_loses_its_own(
     assert response["crashed"] == ["WorkerLost", False]
     assert response["canceled"] == ["RunStopped", True]
     assert response["killed"] == ["WorkerLost", False]
-    assert "the weights are not there" in response["broken"]
+    assert "the weights are missing" in response["broken"]
     assert response["machine"] == ["WorkerLost", False]
     assert response["idle"] == [False, False, True], "who idled on the dead machine gets no run any more"
     assert response["again"] == "RunCompleted"

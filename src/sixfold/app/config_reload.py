@@ -148,7 +148,7 @@ class ConfigReloader:
     async def _reload(self, *, quiet: bool, by_entries: bool) -> bool:
         path = "the configuration of the operator's pages" if by_entries else self._source.loaded.config_file
         try:
-            # A change of an entry does not wait for an error in the file to be mended.
+            # An entry can be changed although the file has an error.
             settings = self.file_settings if by_entries else await asyncio.to_thread(self._source.load)
             parsed = await asyncio.to_thread(self._parse, settings)
         except FILE_ERRORS as error:

@@ -99,7 +99,7 @@ class OperatorConfiguration:
         rows = await self._database.read(entries.all_entries(), snapshot=False)
         old = next((row for row in rows if (row.section, row.name) == (SERVERS, name)), None)
         new = entries.entry(SERVERS, name, self._values.sealed(SERVERS, name, value, old))
-        document = self._values.opened(new)
+        document = self._values.decrypt(new)
         try:
             policy = policies.parse({policies.SERVERS: {name: document}})
         except ValueError as error:

@@ -50,7 +50,7 @@ class EntryValues:
         keeps = key is None and SEALED in before and _place(before) == _place(stored)
         return {**stored, SEALED: before[SEALED]} if keeps else stored
 
-    def opened(self, row: ConfigEntry) -> Any:
+    def decrypt(self, row: ConfigEntry) -> Any:
         """Return the value of an entry as in `sixfold.toml`; raises `ValueError` for an unreadable key."""
         value = row.document
         if row.section != SERVERS or SEALED not in value:
@@ -70,7 +70,7 @@ class EntryValues:
                 for part in row.section.split("."):
                     place = place.setdefault(part, {})
                 if row.name not in place:
-                    place[row.name] = self.opened(row)
+                    place[row.name] = self.decrypt(row)
         return settings.replace(tables=tables)
 
 

@@ -62,7 +62,7 @@ class ServerSource(Protocol):
 
 @dataclass(slots=True)
 class _SharedGpu:
-    """A group with its arbiter and the programs that were found. `note` says why they take no turns."""
+    """A group with its arbiter and its programs. `note` is the reason why they do not take turns, or ""."""
 
     group: GpuGroup
     file: GpuStateFile
@@ -167,7 +167,7 @@ class GpuSharing:
     async def _refresh(self) -> None:
         attached: dict[str, Callable[[GpuAccess | None], None]] = {}
         for gpu in self._gpus:
-            # A program that is alone on its GPU is not asked for its loaded models.
+            # The loaded models matter only if several programs share the GPU.
             is_shared = not gpu.group.is_default or self._candidates(gpu.group) > 1
             programs = await self._programs(gpu.group) if is_shared else []
             gpu.holders = {program.holder.name: program.holder for program in programs}

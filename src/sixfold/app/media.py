@@ -41,7 +41,7 @@ def open_fetcher(settings: Settings) -> Fetcher:
 
 
 _thumbnail = import_string.deferred("sixfold.engines.thumbnails.image:make")
-_missing_glyphs = import_string.deferred("sixfold.engines.video.timeline.fonts:missing")
+_missing_glyphs = import_string.deferred("sixfold.engines.video.timeline.fonts:missing_characters")
 _still = import_string.deferred("sixfold.engines.thumbnails.video:render")
 
 
@@ -67,7 +67,7 @@ def open_credentials(settings: Settings, engines: Mapping[str, EngineSpec]) -> C
     chain = _pem("c2pa_certificate", settings.c2pa_certificate)
     key = _pem("c2pa_key", settings.c2pa_key)
     try:
-        signer = import_string.named("sixfold.app.c2pa_signer:C2paSigner")(chain, key)
+        signer = import_string.load("sixfold.app.c2pa_signer:C2paSigner")(chain, key)
     except ImportError as error:
         raise InvalidSetting(
             "c2pa_certificate requires c2pa-python: run pip install 'sixfold[c2pa]'"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The SQLite file in the data folder.
 DATABASE = "sixfold.db"
 _SECRET_BYTES = 32
-# A file is cached a little before its run begins.
+# A file is cached shortly before its run begins.
 _CACHE_MARGIN_SECONDS = 60
 
 

@@ -86,7 +86,7 @@ def _check_c2pa(path: Path, data: bytes) -> C2paVerdict:
     if kind is None or kind.media_type not in c2pa_definition.MEDIA_TYPES:
         return "none"
     try:
-        check = import_string.named("sixfold.app.c2pa_signer:check")
+        check = import_string.load("sixfold.app.c2pa_signer:check")
     except ImportError:
         return "none" if c2pa_removal.remove(data) == data else "unchecked"
     with path.open("rb") as file:

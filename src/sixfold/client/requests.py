@@ -70,7 +70,7 @@ def path(template: str, **parts: str) -> str:
         if not value:
             raise ClientError(f"{name} is empty; pass the name or the id of an object")
         if {".", ".."} & set(value.split("/")):
-            raise ClientError(f"{name} {value!r} has a part . or .., which would name another path")
+            raise ClientError(f"{name} {value!r} must not have a segment . or ..")
     return template.format(**{name: quote(value, safe="/:@") for name, value in parts.items()})
 
 

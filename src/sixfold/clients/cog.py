@@ -78,7 +78,7 @@ class CogClient:
             response = await self._client.get(f"{self._address}/health-check", timeout=_CALL_SECONDS)
             return provider_client.mapping(response.json())
         except (httpx.TransportError, ValueError):
-            # It does not listen yet, or another program does.
+            # The container does not listen yet, or another program uses the port.
             return {}
 
     async def document(self) -> Mapping[str, Any]:

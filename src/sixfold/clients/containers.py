@@ -228,7 +228,7 @@ class RunningContainer:
         self.address = address
         return self
 
-    async def ended(self) -> str:
+    async def wait(self) -> str:
         return await self._containers.wait(self.name)
 
     async def log(self) -> str:

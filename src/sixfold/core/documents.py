@@ -66,7 +66,7 @@ class Document(msgspec.Struct):
 
     def text(self) -> str:
         """Return the whole text with the marks of its pages."""
-        return joined(self.blocks)
+        return join(self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def kind_of(name: str) -> str:
     return KINDS.get(PurePosixPath(name).suffix.lower(), "")
 
 
-def joined(blocks: list[DocumentBlock]) -> str:
+def join(blocks: list[DocumentBlock]) -> str:
     """Return blocks as one text, with a mark where a page begins."""
     parts: list[str] = []
     page = 0

@@ -34,7 +34,7 @@ def id_before(cursor: str | None) -> str:
     return cursor or _LAST_ID
 
 
-def fitting(query: str, params: dict[str, Value], limit: int) -> Transaction[tuple[int, int]]:
+def count_rows(query: str, params: dict[str, Value], limit: int) -> Transaction[tuple[int, int]]:
     """Return how many rows of a list fit into `PAGE_BYTES`, at least one, and how many exist up to `limit`.
 
     `query` returns the `size` of each row in the list's order.

@@ -46,7 +46,7 @@ class ContainerLimits(Protocol):
 
     address: str
 
-    async def ended(self) -> str:
+    async def wait(self) -> str:
         """Wait for its end and return how it ended."""
         ...
 
@@ -205,7 +205,7 @@ class ContainerDriver:
             await leave()
         for worker in tuple(self.workers):
             await worker.kill()
-        await settled(self._watches)
+        await finish_watches(self._watches)
         if self._client is not None:
             await self._client.aclose()
         if self._engine is not None:
@@ -272,7 +272,7 @@ async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> Non
     Raises `StartFailed` and `CogUnreachable`.
     """
     loading = asyncio.create_task(server.ready())
-    exit_task = asyncio.create_task(box.ended())
+    exit_task = asyncio.create_task(box.wait())
     try:
         done, _ = await asyncio.wait(
             {loading, exit_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -289,7 +289,7 @@ async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> Non
         await asyncio.gather(loading, exit_task, return_exceptions=True)
 
 
-async def settled(watches: set[asyncio.Task[None]]) -> None:
+async def finish_watches(watches: set[asyncio.Task[None]]) -> None:
     """Wait for the tasks that clean up after ended workers, then cancel the rest."""
     for late in (await asyncio.wait(watches, timeout=_END_SECONDS))[1] if watches else ():
         late.cancel()
@@ -298,7 +298,7 @@ async def settled(watches: set[asyncio.Task[None]]) -> None:
 
 async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
     """End the worker when its container ends."""
-    why = await box.ended()
+    why = await box.wait()
     with contextlib.suppress(ContainersFailed):
         await worker.end(f"went away: its container {why}")
 

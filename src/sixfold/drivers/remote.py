@@ -280,7 +280,7 @@ class RemoteDriver:
 
 def _build(spec: WorkerSpec, outside: HostServices) -> RemoteEngine:
     try:
-        engine: RemoteEngine = import_string.named(spec.factory)(outside, **spec.options)
+        engine: RemoteEngine = import_string.load(spec.factory)(outside, **spec.options)
     except (ImportError, AttributeError, TypeError, ValueError, EngineError) as error:
         raise StartFailed(f"{spec.factory}: {type(error).__name__}: {error}") from error
     return engine

@@ -31,7 +31,7 @@ from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.core.workers.remote_engines import RemoteLost
 from sixfold.drivers import forkserver
-from sixfold.drivers.container import ContainerDriver, ContainerLimits, settled
+from sixfold.drivers.container import ContainerDriver, ContainerLimits, finish_watches
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.drivers.temp_dirs import OwnedTempDir
 from sixfold.engines.providers.gradio import GradioEngine
@@ -111,7 +111,7 @@ class _SpaceEngine:
         """Return how the space ended, if it did; this is known shortly after its connections break."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GONE_SECONDS):
-                return await self._started.box.ended()
+                return await self._started.box.wait()
         return ""
 
     async def close(self) -> None:
@@ -163,7 +163,7 @@ class SpaceDriver:
         """Stop every space. Idempotent."""
         for worker in tuple(self.workers):
             await worker.kill()
-        await settled(self._watches)
+        await finish_watches(self._watches)
 
     async def _started(self, target: SpaceTarget, memory_bytes: int, seconds: float) -> _StartedSpace:
         box, client = await self._start_box(target, memory_bytes)
@@ -195,7 +195,7 @@ class SpaceDriver:
 
 async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> None:
     """Wait until the application responds or has ended; raises `StartFailed`."""
-    exit_task = asyncio.ensure_future(box.ended())
+    exit_task = asyncio.ensure_future(box.wait())
     try:
         async with asyncio.timeout(seconds):
             while not exit_task.done():
@@ -213,7 +213,7 @@ async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> 
 
 async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
     """End the worker when its space ends."""
-    await worker.end(f"went away: the space {await box.ended()}")
+    await worker.end(f"went away: the space {await box.wait()}")
 
 
 class SandboxBox:
@@ -245,7 +245,7 @@ class SandboxBox:
             folder.leave()
             raise
 
-    async def ended(self) -> str:
+    async def wait(self) -> str:
         return f"exited with status {await self._process.wait()}"
 
     async def log(self) -> str:

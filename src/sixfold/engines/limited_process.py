@@ -49,7 +49,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:
-        result = import_string.named(sys.argv[1])(*msgspec.msgpack.decode(sys.stdin.buffer.read()))
+        result = import_string.load(sys.argv[1])(*msgspec.msgpack.decode(sys.stdin.buffer.read()))
     except UnusableInput as error:
         sys.stderr.write(str(error))
         return _UNUSABLE

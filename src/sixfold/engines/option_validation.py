@@ -26,7 +26,7 @@ def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
         except ValueError as error:
             raise InvalidOption(f"[engines.{name}]: {error}") from error
         return
-    build = import_string.named(factory)
+    build = import_string.load(factory)
     parameters = inspect.signature(build).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     parameter_names = [parameter for parameter in parameters if parameter != "outside"]

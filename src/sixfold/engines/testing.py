@@ -139,7 +139,7 @@ class BrokenEngine:
     """Raises an error when it is built."""
 
     def __init__(self) -> None:
-        raise RuntimeError("the weights are not there")
+        raise RuntimeError("the weights are missing")
 
 
 class DiceEngine:

@@ -218,7 +218,7 @@ class ModelTools:
         return await self._outcome(await self._wait(call, prediction, arguments["wait_seconds"]))
 
     async def _wait(self, call: ToolInvocation, prediction: Prediction, seconds: int) -> Prediction:
-        """Wait until the prediction has ended or the time is over, reporting progress."""
+        """Wait until the prediction has ended or the time limit has passed, reporting progress."""
         if not seconds or prediction.is_terminal:
             return prediction
         if call.channel is None or call.progress_token is None:

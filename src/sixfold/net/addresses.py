@@ -69,11 +69,11 @@ def is_public(address: Address) -> bool:
         return False
     if any(address in network for network in _DENIED_V6):
         return False
-    inner = embedded(address)
+    inner = embedded_ipv4(address)
     return inner is None or is_public(inner)
 
 
-def embedded(address: Address) -> ipaddress.IPv4Address | None:
+def embedded_ipv4(address: Address) -> ipaddress.IPv4Address | None:
     """Return the IPv4 address that a gateway would extract from an IPv6 address, or None."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
@@ -112,7 +112,7 @@ class AllowList:
             return False
         if not any(address.version == net.version and address in net for net in self.networks):
             return False
-        inner = embedded(address)
+        inner = embedded_ipv4(address)
         return inner is None or is_public(inner) or self.permits(inner)
 
     def admits(self, addresses: Iterable[Address], port: int) -> bool:

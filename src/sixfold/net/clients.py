@@ -1,8 +1,8 @@
 """The HTTP clients of a server, opened and closed with it.
 
 `fetcher` is for every URL that a request can set. `guarded` is the same guard under httpx, for a library that
-takes an httpx client. `upstream` is unguarded, for the URLs that the operator has configured, which no
-request can set; `configured` is for those of servers that may send too much or too slowly.
+takes an httpx client. `upstream` is unguarded and only for URLs that the operator has configured.
+`configured` is for such URLs too, and limits the size and the duration of responses.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class _RequestHead(msgspec.Struct):
     n: Any = None
 
 
-# The attributes of a request's parameters; a later name of the same attribute wins.
+# The attributes of a request's parameters; the last name of an attribute takes precedence.
 _PARAMETERS = {
     "max_tokens": "gen_ai.request.max_tokens",
     "max_completion_tokens": "gen_ai.request.max_tokens",
@@ -203,7 +203,7 @@ class Tracing:
         self._carrier.inject(trace_headers, trace.set_span_in_context(span))
         return attempt, trace_headers
 
-    def ended(self, attempt: _Attempt) -> None:
+    def end_attempt(self, attempt: _Attempt) -> None:
         """End the span of an attempt whose connection was released, unless its usage is pending."""
         attempt.ended = attempt.ended or time.time_ns()
         if all(other is not attempt for other in self._attempts.values()):
@@ -291,7 +291,7 @@ class _TracedRequest:
             attempt.span.set_status(
                 Status(StatusCode.ERROR, str(error) if isinstance(error, UpstreamFailure) else None)
             )
-            self._tracing.ended(attempt)
+            self._tracing.end_attempt(attempt)
             raise
         attempt.span.set_attribute("http.response.status_code", response.status)
         if response.status >= 400:
@@ -334,7 +334,7 @@ class _TracedResponse:
     async def aclose(self) -> None:
         """Release the connection and end the span."""
         await self._response.aclose()
-        self._tracing.ended(self._attempt)
+        self._tracing.end_attempt(self._attempt)
 
 
 def _head(body: bytes) -> _RequestHead:

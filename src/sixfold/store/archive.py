@@ -309,7 +309,7 @@ class _Member:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Generator[Archive]:
+def open_archive(path: Path) -> Generator[Archive]:
     """Open a backup for reading; raises `ArchiveDamaged` and `OSError`."""
     with path.open("rb") as file:
         try:

@@ -128,7 +128,7 @@ class PublishForms:
         return prediction, visible_files[0]
 
     def _model(self, prediction: Prediction) -> Model | None:
-        """Return the built-in model of a run; nobody else has a model of the account's own."""
+        """Return the built-in model of a run; a custom model is not available to other accounts."""
         is_public = prediction.model in self._services.catalog
         return self._services.catalog[prediction.model] if is_public else None
 

@@ -111,7 +111,7 @@ def build_apis(
 
 
 def build_not_found(services: WebServices) -> ApiGroup:
-    """Return a group whose only route answers paths that belong to no API, as the user who asks."""
+    """Return a group whose only route responds to paths outside all APIs, with the user's session."""
     templates = PageTemplates(frozenset(services.settings.enabled_apis))
 
     async def not_found(request: Request) -> Response:

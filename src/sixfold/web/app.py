@@ -180,11 +180,15 @@ class WebApp:
             and (match.route is None or match.route.path not in PROBES)
         ):
             self._admission.keyless(HTTPConnection(scope))
-        most = match.route.body_bytes if match.route is not None else 0
+        max_bytes = match.route.body_bytes if match.route is not None else 0
         if b"content-encoding" in headers:
-            receive = encoded_bodies.decode(scope, receive, most or _UNREAD_BYTES)
+            receive = encoded_bodies.decode(scope, receive, max_bytes or _UNREAD_BYTES)
             headers = dict(reversed(scope["headers"]))
-        if self._admission is None or most > self._admission.held_bytes or not bodies.may_be_large(headers):
+        if (
+            self._admission is None
+            or max_bytes > self._admission.held_bytes
+            or not bodies.may_be_large(headers)
+        ):
             return await _dispatch(scope, receive, match, headers)
         with self._admission.body(scope, receive) as counted:
             return await _dispatch(scope, counted, match, headers)

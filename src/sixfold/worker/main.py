@@ -44,7 +44,7 @@ def work(link: int, order: protocol.SpawnWorker) -> NoReturn:
     """Run the worker in a process that is already isolated; `link` is the socket's descriptor."""
     if order.serves:
         _prepare(order)
-        import_string.named(order.factory)(socket.socket(fileno=link))
+        import_string.load(order.factory)(socket.socket(fileno=link))
         os._exit(0)
     worker = _Worker(socket.socket(fileno=link), order)
     worker.start()
@@ -169,7 +169,7 @@ class _Worker:
         _prepare(self._order)
 
     def work(self) -> None:
-        """Build the engine, then run tasks until asked to leave."""
+        """Build the engine, then run tasks until the server requests the end."""
         try:
             engine = runner.load(self._order.factory, self._order.options)
         except (runner.EngineLoadFailed, MemoryError) as error:

@@ -48,6 +48,6 @@ def places(name: str) -> Transaction[set[str]]:
         "tag": tagged,
         "avatar": [row for row in characters if row["name"] == name and row["avatar"]],
         "share": shared.shares,
-        "reply": (yield from idempotency.stored(name)),
+        "reply": (yield from idempotency.find(name)),
     }
     return {place for place, result in found.items() if result}

@@ -15,7 +15,7 @@ EMBEDDED = {
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_catalog_states_the_version_of_the_engine(name: str) -> None:
     try:
-        engine = import_string.named(EMBEDDED[name]["factory"])
+        engine = import_string.load(EMBEDDED[name]["factory"])
     except ImportError as error:
         pytest.skip(f"needs an optional package: {error}")
     version = getattr(engine, "version", None)

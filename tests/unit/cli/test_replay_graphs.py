@@ -60,7 +60,7 @@ def _picture(graph: Mapping[str, Any] | None, model: str, quality: str = "full")
         prediction_id="pred_1",
     )
     return embed.embed(
-        image_metadata.written(plain, graph), "image/png", signing.Signer(bytes(32)).sign(manifest)
+        image_metadata.embed(plain, graph), "image/png", signing.Signer(bytes(32)).sign(manifest)
     )
 
 

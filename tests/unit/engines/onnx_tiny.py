@@ -78,6 +78,8 @@ def upscaler(path: Path, scale: int) -> Path:
         graph += _node("Add", (f"{name}.whole", before if added else "low"), f"{name}.added")
         graph += _node("Clip", (f"{name}.added", "low", "high"), name)
         last, before = name, before if name.startswith("body") and not added else name
-    graph += _field(5, _tensor("low", (), (0.0,))) + _field(5, _tensor("high", (), (float(network.MOST),)))
+    graph += _field(5, _tensor("low", (), (0.0,))) + _field(
+        5, _tensor("high", (), (float(network.MAX_LEVEL),))
+    )
     graph += _field(11, _value("x", (1, 3, "h", "w"))) + _field(12, _value("y", (1, 3, "a", "b")))
     return _saved(path, graph)

@@ -101,7 +101,7 @@ from sixfold.engines.providers import image_io
 
 for name, engine in catalog.models_document()["engines"].items():
     if engine["kind"] == "provider" and "cv2" not in engine.get("packages", ()):
-        import_string.named(engine["factory"])
+        import_string.load(engine["factory"])
         print(name)
 Image.new("RGBA", (40, 30), (1, 2, 3, 99)).save("image.png")
 assert image_io.prepare_upload(Path("image.png")).content_type == "image/png"

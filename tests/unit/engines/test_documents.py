@@ -12,7 +12,7 @@ import pypdf.generic
 import pytest
 
 from sixfold import errors
-from sixfold.core.documents import Document, DocumentLimits, joined, page_at
+from sixfold.core.documents import Document, DocumentLimits, join, page_at
 from sixfold.engines.documents.reader import ProcessReader
 from tests.fakes import documents as fakes
 
@@ -104,7 +104,7 @@ def test_long_block_is_split_at_paragraphs(tmp_path: Path) -> None:
     document = read(tmp_path, "a.txt", ("word " * 30 + "\n\n").encode() * 1000)
     assert len(document.blocks) > 2
     assert max(len(block.text) for block in document.blocks) <= 50_000
-    assert joined(document.blocks).count("word") == 30_000
+    assert join(document.blocks).count("word") == 30_000
 
 
 def pdf_bomb() -> bytes:

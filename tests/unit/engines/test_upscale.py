@@ -75,7 +75,7 @@ def test_network_gives_the_same_bytes_on_any_number_of_threads() -> None:
     assert len(set(results)) == 1
     # float32 holds each sum of integers exactly, so that the order of additions is of no account.
     for name, layer in network.layers().items():
-        most = 128 if name == "first" else network.MOST
+        most = 128 if name == "first" else network.MAX_LEVEL
         assert (np.abs(layer.matrix).sum(0) * most + np.abs(layer.bias)).max() < 2**24
 
 
@@ -88,7 +88,7 @@ def test_network_as_onnx_gives_the_same_bytes(tmp_path: Path, scale: int) -> Non
     padded = np.pad(levels - 128, [(network.REACH,) * 2] * 2 + [(0, 0)], mode="symmetric")
     added = model.run(onnx_session.planes(padded))[0].transpose(1, 2, 0)
     rim = network.REACH * scale
-    assert np.array_equal(network.added(levels, scale), added[rim:-rim, rim:-rim])
+    assert np.array_equal(network.correction(levels, scale), added[rim:-rim, rim:-rim])
     assert np.abs(added).max() > 5
 
 

@@ -150,5 +150,5 @@ def test_doctor_names_holders_and_waiting_uses() -> None:
             "24.0 GB, shared by Ollama, ComfyUI; Ollama qwen3 8.0 GB (idle); other programs 1.0 GB; "
             "waiting: ComfyUI sdxl for 3 s",
         ),
-        ("gpu", "Ollama, ComfyUI take no turns: nothing states its memory"),
+        ("gpu", "Ollama, ComfyUI do not take turns: nothing states its memory"),
     ]

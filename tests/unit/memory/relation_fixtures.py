@@ -51,7 +51,7 @@ class RelationFixture:
         draft = pages.PageDraft(slug, title or name(slug), head, body, kind, collections=collections)
 
         def work() -> Transaction[tuple[MemoryPage, ...]]:
-            result = yield from pages.at(self.writes.account_id, slug)
+            result = yield from pages.find_exact(self.writes.account_id, slug)
             plan = pages.PageWritePlan(result and result.page, draft, deleted=bool(result and result.deleted))
             return (yield from pages.save(self.writes, "write", (plan,)))
 
@@ -64,7 +64,7 @@ class RelationFixture:
 
     async def page(self, slug: str) -> MemoryPage:
         """The page at a slug."""
-        row = await self.database.read(pages.at(self.writes.account_id, slug))
+        row = await self.database.read(pages.find_exact(self.writes.account_id, slug))
         assert row is not None, slug
         return row.page
 

@@ -167,4 +167,4 @@ def test_long_texts_are_compared_in_bounded_steps(
 
 def test_hunks_build_only_the_lines_shown() -> None:
     hunks = diff.hunks("\n" * 200_000, "x\n" * 100_000)
-    assert diff.MOST_LINES < sum(len(hunk.lines) for hunk in hunks) <= 2 * (diff.MOST_LINES + 1)
+    assert diff.MAX_LINES < sum(len(hunk.lines) for hunk in hunks) <= 2 * (diff.MAX_LINES + 1)

@@ -15,7 +15,7 @@ from sixfold.core.memory.ports import SearchRequest
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
-MOST_LINKS = 10_000
+MAX_LINKS = 10_000
 
 
 @pytest.fixture(params=databases.BACKS)
@@ -34,7 +34,7 @@ async def test_ten_thousand_links_to_a_page_are_read(place: MemoryFixture) -> No
     hub, source = await put(place, "hub", "x"), await put(place, "source", "y")
     link = {"id": source, "target": "hub", "maker": "api", "target_id": hub, "by_name": 0}
     rows = [
-        {**link, "type": f"kind{at}", "origin": "explicit", "context": ""} for at in range(MOST_LINKS + 50)
+        {**link, "type": f"kind{at}", "origin": "explicit", "context": ""} for at in range(MAX_LINKS + 50)
     ]
 
     def insert() -> Transaction[Rows]:
@@ -42,8 +42,8 @@ async def test_ten_thousand_links_to_a_page_are_read(place: MemoryFixture) -> No
         return (yield Query("links_put", {"account_id": account_id, "rows": json.dumps(rows), "at": 1}))
 
     await place.memory.database.write(insert())
-    found, _ = await place.memory.backlinks(place.ann, "hub", limit=2 * MOST_LINKS)
-    assert len(found) == MOST_LINKS
+    found, _ = await place.memory.backlinks(place.ann, "hub", limit=2 * MAX_LINKS)
+    assert len(found) == MAX_LINKS
     walk = await place.memory.traverse(place.ann, "hub", LinkPath(depth=1, direction="in", nodes=40))
     assert [node[0] for node in walk.nodes] == ["hub", "source"]
 

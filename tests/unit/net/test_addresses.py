@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sixfold.net.addresses import AllowList, embedded, is_public
+from sixfold.net.addresses import AllowList, embedded_ipv4, is_public
 
 V4 = st.ip_addresses(v=4)
 V6 = st.ip_addresses(v=6)
@@ -70,7 +70,7 @@ def test_embedded_address_is_public_only_if_both_are(inner: ipaddress.IPv4Addres
     )
     assert not any(is_public(ipaddress.IPv6Address(number)) for number in tunnelled)
     isatap = ipaddress.IPv6Address(0x2606_4700 << 96 | 0x5EFE << 32 | value)
-    assert embedded(isatap) == inner
+    assert embedded_ipv4(isatap) == inner
     assert is_public(isatap) == is_public(inner)
 
 

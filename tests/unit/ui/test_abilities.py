@@ -11,7 +11,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.models import Catalog
 from sixfold.settings import Settings
 from sixfold.ui.catalog import abilities
-from sixfold.ui.catalog.cards import CatalogCard, by_ability, has_card, matching, section_of
+from sixfold.ui.catalog.cards import CatalogCard, by_ability, filter_cards, has_card, section_of
 
 SEARCHES = {
     "cutout": {"bg-remover", "remove-background", "remove-background-video"},
@@ -48,7 +48,7 @@ def cards_of(catalog: Catalog, qualities: dict[str, str] | None = None) -> list[
 
 @pytest.mark.parametrize("query", SEARCHES)
 def test_a_search_finds_the_models_for_a_task_by_its_synonyms(catalog: Catalog, query: str) -> None:
-    cards = matching(by_ability(cards_of(catalog)), query, "")
+    cards = filter_cards(by_ability(cards_of(catalog)), query, "")
     names = {variant.model.name for card in cards for variant in card.variants}
     assert SEARCHES[query] <= names
     assert len(names) < len(catalog.models())
@@ -56,9 +56,9 @@ def test_a_search_finds_the_models_for_a_task_by_its_synonyms(catalog: Catalog, 
 
 def test_nonsense_matches_nothing_and_no_words_match_all(catalog: Catalog) -> None:
     cards = by_ability(cards_of(catalog))
-    assert matching(cards, "xyzzy", "") == []
-    assert matching(cards, "  ", "") == cards
-    assert matching(cards, "to", "") != []
+    assert filter_cards(cards, "xyzzy", "") == []
+    assert filter_cards(cards, "  ", "") == cards
+    assert filter_cards(cards, "to", "") != []
 
 
 def test_the_table_names_models_that_exist_each_on_one_card(catalog: Catalog) -> None:

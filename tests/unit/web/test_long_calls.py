@@ -15,7 +15,7 @@ from tests import gil_time
 from tests.loops import documents
 from tests.loops.documents import DOCUMENTS, FORM, JSON, MIB, MULTIPART, Document
 
-MOST_BYTES = 32 * MIB
+MAX_BYTES = 32 * MIB
 # Each number is a call, and what a file holds does not matter here.
 UNREAD = {"json numbers", "json numbers in fields", "json file"} | {
     f"multipart {document.name}" for document in documents.FILES
@@ -67,7 +67,7 @@ READ = [
 
 @pytest.mark.parametrize("document", READ)
 def test_reading_32_mib_holds_the_gil_shortly_per_call(document: Document) -> None:
-    raw = document.build(MOST_BYTES)[:MOST_BYTES]
+    raw = document.build(MAX_BYTES)[:MAX_BYTES]
     for reader in READERS[document.content_type]:
 
         def read(reader: Callable[[bytes], Any] = reader) -> None:

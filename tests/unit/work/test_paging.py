@@ -45,10 +45,10 @@ async def test_prompts_are_listed_as_far_as_they_fit(tmp_path: Path) -> None:
         tenant = Tenant(built.payer.id)
         first = await built.database.read(prompt_queue.first(tenant))
         assert [each.id for each in first] == result[:2]
-        assert await built.database.read(prompt_queue.remaining(tenant)) == 4
+        assert await built.database.read(prompt_queue.count_unfinished(tenant)) == 4
         for prediction_id in result:
             await built.service.cancel(prediction_id, Tenant(built.payer.id))
-        ended = await built.database.read(prompt_queue.ended(tenant, 64))
+        ended = await built.database.read(prompt_queue.list_ended(tenant, 64))
         assert [each.id for each in ended] == result[2:]
-        assert await built.database.read(prompt_queue.ended(tenant, 0)) == ()
+        assert await built.database.read(prompt_queue.list_ended(tenant, 0)) == ()
         assert await built.database.read(prompt_queue.first(tenant)) == ()

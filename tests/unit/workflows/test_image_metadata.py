@@ -62,7 +62,7 @@ def test_the_first_chunk_of_a_name_is_read_and_no_other(kind: bytes, inflated: l
 @pytest.mark.parametrize("kind", [b"tEXt", b"zTXt", b"iTXt"])
 def test_a_text_above_the_limit_is_never_inflated_whole(kind: bytes, inflated: list[int]) -> None:
     data = png(*(chunk(kind, name, BOMB) for name in (b"workflow", b"prompt") for _ in range(3)))
-    for read in (image_metadata.read, image_metadata.embedded):
+    for read in (image_metadata.read, image_metadata.extract):
         with pytest.raises(GraphTooLarge):
             read(data)
     assert sum(inflated) <= 4 * 2**20 + 4
@@ -71,9 +71,9 @@ def test_a_text_above_the_limit_is_never_inflated_whole(kind: bytes, inflated: l
 def test_both_names_share_one_budget() -> None:
     text = json.dumps({"x": "a" * 900}).encode()
     data = png(chunk(b"zTXt", b"workflow", text), chunk(b"iTXt", b"prompt", text))
-    assert set(image_metadata.embedded(data, GraphLimits(json_bytes=1000))) == {"workflow", "prompt"}
+    assert set(image_metadata.extract(data, GraphLimits(json_bytes=1000))) == {"workflow", "prompt"}
     with pytest.raises(GraphTooLarge, match="900 bytes of JSON; got 909"):
-        image_metadata.embedded(data, GraphLimits(json_bytes=900))
+        image_metadata.extract(data, GraphLimits(json_bytes=900))
 
 
 @pytest.mark.parametrize("head", [b"\xff\xd8\xff\xe1", b"RIFF\0\0\0\0WEBP"])

@@ -97,7 +97,7 @@ def test_model_files_are_named_once_with_kind_and_source() -> None:
         "9": node("Odd", weights="odd.pth"),
     }
     messages = [{"name": "thin.safetensors", "url": "https://example.org/thin", "directory": "loras"}]
-    result = {each.file: each for each in model_files.named(graph, REGISTRY, messages)}
+    result = {each.file: each for each in model_files.find(graph, REGISTRY, messages)}
     assert {file: each.kind for file, each in result.items()} == {
         "base.safetensors": "checkpoint",
         "thin.safetensors": "lora",
@@ -210,5 +210,5 @@ def test_every_graph_of_other_people_is_read_and_drawn() -> None:
         graph = convert(corpus.load(path), REGISTRY).graph
         names = [each.name for each in input_inference.infer(graph, REGISTRY)]
         assert len(names) == len(set(names)), path.name
-        assert model_files.named(graph, REGISTRY) is not None
+        assert model_files.find(graph, REGISTRY) is not None
         ElementTree.fromstring(layout.draw(graph, REGISTRY))  # noqa: S314  # it is our own

@@ -196,7 +196,7 @@ def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
     plain = (tmp_path / "b.png").read_bytes()
     with pytest.raises(NotAWorkflow, match="not contain a workflow"):
         image_metadata.read(plain)
-    marked = image_metadata.written(plain, graph)
+    marked = image_metadata.embed(plain, graph)
     (tmp_path / "c.png").write_bytes(marked)
     with Image.open(tmp_path / "c.png") as again:
         again.load()

@@ -227,7 +227,7 @@ def _parse_block(part: dict[str, Any]) -> DocumentPart:
             return document
         case kind:
             raise errors.BadRequest(
-                f"document.source: the type {kind!r} is not one of base64, text, content, url, file"
+                f"document.source.type must be base64, text, content, url or file (got {kind!r})"
             )
 
 

@@ -59,7 +59,7 @@ class ResponseRecorder(Protocol):
 
 
 class SearchOutput(Protocol):
-    """A search that this server has run for a model before it answers."""
+    """A web search that this server ran before the model's answer."""
 
     @property
     def kind(self) -> str:

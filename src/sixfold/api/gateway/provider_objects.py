@@ -116,7 +116,7 @@ def _marks(wire: str, raw: bytes) -> tuple[bool, bool]:
     return byte_search.has_match(_NAMES, raw), byte_search.has_match(_MAKES[wire], raw)
 
 
-def named(value: Any, wire: str) -> Iterator[str]:
+def object_ids(value: Any, wire: str) -> Iterator[str]:
     """Yield the ids of objects in a part of a request, except within fields of the caller's own."""
     opaque: Container[str] = _OPAQUE_FIELDS.get(wire, ())
     stack = [value]
@@ -251,10 +251,10 @@ def _find(raw: bytes, wire: str) -> Mapping[str, str]:
     for name, value in cast("dict[str, Any]", body if isinstance(body, dict) else {}).items():
         rows = cast("list[Any]", value) if name == "messages" and isinstance(value, list) else None
         if rows is None:
-            references |= dict.fromkeys(named({name: value}, wire), name)
+            references |= dict.fromkeys(object_ids({name: value}, wire), name)
         else:
             for index, row in enumerate(rows):
-                references |= dict.fromkeys(named(row, wire), f"messages[{index}]")
+                references |= dict.fromkeys(object_ids(row, wire), f"messages[{index}]")
     return references
 
 

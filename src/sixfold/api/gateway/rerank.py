@@ -36,11 +36,11 @@ from sixfold.web.services import WebServices
 # The model of this server that can rank, by the distance of its vectors.
 OWN_MODEL = "embeddings"
 MAX_DOCUMENTS = 1000
-# Cohere's unit of price: a query with so many documents of so many tokens.
+# Cohere's unit of price: one query with at most this many documents and tokens per document.
 _SEARCH_DOCUMENTS, _SEARCH_TOKENS = 100, 500
 # The tokens by which models separate a query and a document, rather too many than too few.
 _PAIR_TOKENS = 8
-# Jina returns the documents unless the request says otherwise.
+# Jina returns the documents unless the request disables it.
 _JINA = "jina-"
 _UNLOCK = (
     "No model server here reranks: name one with /rerank (llama.cpp --reranking, vLLM, "
@@ -103,7 +103,7 @@ class RerankRequest:
     query: str
     texts: tuple[str, ...]
     model: str
-    most: int
+    max_results: int
     with_documents: bool
     body: bytes
     expected_usage: TokenUsage
@@ -211,7 +211,7 @@ def parse(raw: bytes) -> RerankRequest:
         query=body.query,
         texts=texts,
         model=body.model or "",
-        most=body.top_n or len(texts),
+        max_results=body.top_n or len(texts),
         with_documents=with_documents,
         body=_encode(fields),
         expected_usage=TokenUsage(sum(tokens), units=Units(searches=searches)),
@@ -242,7 +242,7 @@ def _render(
     results: list[RerankResultSchema] = []
     # An index beyond the documents of the request is ignored.
     for ranked in [each for each in ranking if 0 <= each.index < len(rerank_request.texts)][
-        : rerank_request.most
+        : rerank_request.max_results
     ]:
         row: RerankResultSchema = {"index": ranked.index, "relevance_score": ranked.score}
         if rerank_request.with_documents:

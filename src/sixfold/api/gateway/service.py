@@ -142,7 +142,7 @@ class ServiceRoutes:
         if not is_async:
             prediction = await service.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
-            return responses.json(accepted(name, prediction), 202)
+            return responses.json(accepted_response(name, prediction), 202)
         if prediction.state is PredictionState.CANCELED:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == work.UNUSABLE:
@@ -289,7 +289,7 @@ def _flag(body: dict[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def accepted(name: str, prediction: Prediction) -> AcceptedServiceSchema:
+def accepted_response(name: str, prediction: Prediction) -> AcceptedServiceSchema:
     """Return the response to a request that does not wait for the result."""
     return {
         "id": prediction.id,

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.service import accepted
+from sixfold.api.gateway.service import accepted_response
 from sixfold.core.accounts import rights
 from sixfold.core.catalog import trained_models
 from sixfold.core.predictions.requests import PredictionRequest
@@ -42,7 +42,7 @@ class TrainingRoutes:
             except errors.EngineUnavailable:
                 await self._check_images(job)
                 raise
-            return responses.json(accepted(trained_models.MODEL, prediction), 202)
+            return responses.json(accepted_response(trained_models.MODEL, prediction), 202)
 
         return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.error_response), make

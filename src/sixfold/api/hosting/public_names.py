@@ -17,7 +17,7 @@ Service = Literal["fal", "replicate"]
 # Separates the API and the public name in the `face` of a prediction.
 _SEPARATOR = ":"
 _RATIO = re.compile(r"([1-9]\d?):([1-9]\d?)", re.ASCII)
-# The usual number of pixels, what widths and heights are multiples of, and the widest ratio.
+# The default number of pixels, the step of widths and heights, and the widest ratio.
 _PIXELS, _STEP, _WIDEST = 1024 * 1024, 16, 4
 _PRESETS: Mapping[str, tuple[int, int]] = {
     "square_hd": (1024, 1024),

@@ -74,7 +74,7 @@ class PredictionRoutes:
 
     async def _join(self, prediction: Prediction, _run_request: schemas.RunRequest) -> Response:
         position = await self._serializer.position(prediction)
-        return responses.json(schemas.joined(prediction, position or 0), 202)
+        return responses.json(schemas.queue_entry(prediction, position or 0), 202)
 
     async def quote(self, request: Request) -> Response:
         """Return the price and the expected time of a run, without side effects."""

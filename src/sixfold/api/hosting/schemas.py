@@ -130,7 +130,7 @@ def webhook(url: str | None, events: tuple[str, ...] = ("started", "completed"))
         ) from error
 
 
-def joined(record: Prediction, position: int) -> JoinedSchema:
+def queue_entry(record: Prediction, position: int) -> JoinedSchema:
     """Return the response to joining a queue."""
     path = f"{predictions.PATH}/{record.id}"
     return {

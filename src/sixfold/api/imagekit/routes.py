@@ -210,7 +210,7 @@ class ImageKitRoutes:
             return
         uploads = self._services.uploads
         file, marker = await asyncio.gather(uploads.stat(key), uploads.stat(save_paths.keyless_marker(key)))
-        # A marker with content is a file of an earlier version, and says nothing of the one at the top level.
+        # A marker with content is a file of an earlier version, not the file at the top level.
         if file is not None and (marker is None or marker.size):
             raise errors.Conflict(
                 "save_path is a file of the operator's account. Choose another path, or send its key"

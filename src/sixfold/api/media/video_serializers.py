@@ -77,14 +77,14 @@ def wrapped(prediction: Prediction, urls: tuple[str, ...]) -> AnimationResultSch
     return {"result": inner(prediction, urls), **serializers.charged(prediction)}
 
 
-def whole(prediction: Prediction, urls: tuple[str, ...]) -> VideoResultSchema:
+def video_result(prediction: Prediction, urls: tuple[str, ...]) -> VideoResultSchema:
     return {"video": video(prediction, urls[0]), **serializers.charged(prediction)}
 
 
 def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> VideoCutOutResultSchema:
     """Return a video cutout with the engine's confidence."""
     data = prediction.output.data if prediction.output is not None else {}
-    return {**whole(prediction, urls), "confidence": data.get("confidence")}
+    return {**video_result(prediction, urls), "confidence": data.get("confidence")}
 
 
 def address(prediction: Prediction, urls: tuple[str, ...]) -> VideoUrlResultSchema:

@@ -52,7 +52,9 @@ class FactRoutes:
         """List batches, newest first."""
         caller = await schemas.caller_of(self._services, request)
         arguments = schemas.from_query(BATCHES, request)
-        return responses.json(await fact_requests.listed(self._facts, caller, arguments), headers=_NO_STORE)
+        return responses.json(
+            await fact_requests.list_batches(self._facts, caller, arguments), headers=_NO_STORE
+        )
 
     async def answer(self, request: Request) -> Response:
         """Answer a question from pages."""

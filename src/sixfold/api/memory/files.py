@@ -38,7 +38,7 @@ class MemoryFileRoutes:
 
         async def work(received: ReceivedUpload) -> Response:
             report = await self._services.memory.take_in(caller, received.path)
-            return responses.json(memory_serializers.imported(report))
+            return responses.json(memory_serializers.import_result(report))
 
         return await self._received(request, caller, b"", work)
 

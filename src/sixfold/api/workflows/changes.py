@@ -43,7 +43,7 @@ class WorkflowChangeRoutes:
         return responses.json(record, headers={"ETag": f'"{space.version}"'})
 
     async def duplicate_route(self, request: Request) -> Response:
-        """Copy a workflow, built in or own, to a new one of the account."""
+        """Copy a built-in workflow, or one of the account, to a new workflow of the account."""
         principal = await self._enter(request)
         raw = await request.body()
 

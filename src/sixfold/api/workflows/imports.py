@@ -147,7 +147,7 @@ class WorkflowImportRoutes:
         verdict = await self._workshop.validate(graph)
         inputs = await self._workshop.slices.run(input_inference.inference(graph, registry))
         await asyncio.sleep(0)
-        models = model_files.named(graph, registry, converted.models)
+        models = model_files.find(graph, registry, converted.models)
         await asyncio.sleep(0)
         kind = self._kind(graph)
         return Workflow(

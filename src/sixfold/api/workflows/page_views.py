@@ -30,7 +30,7 @@ class WorkflowView:
 
     async def list_page(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """Return the requested page, built-in workflows first, and the cursor of the next page."""
-        return await self._workflow_list.listed(request, account_id)
+        return await self._workflow_list.list_page(request, account_id)
 
     async def find(self, slug: str, account_id: str | None) -> Workflow:
         return await self._workflow_list.find(slug, account_id)

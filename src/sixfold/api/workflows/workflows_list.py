@@ -34,7 +34,7 @@ class WorkflowList:
     async def page(self, request: Request) -> Response:
         """Return a page of workflows; with a key those that it may use, also the account's own."""
         principal = await self._principal(request)
-        workflows, next_cursor = await self.listed(
+        workflows, next_cursor = await self.list_page(
             request, principal.account_id if principal is not None else None
         )
         permitted = (each for each in workflows if principal is None or principal.allows(each.model))
@@ -42,7 +42,7 @@ class WorkflowList:
         more = {} if principal is None else {"next_cursor": next_cursor}
         return responses.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
 
-    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
+    async def list_page(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """Return the requested page without stored bytes, built-in workflows first."""
         records = [] if requests.cursor(request) else list(self._built_in.values())
         if account_id is None:
@@ -68,10 +68,10 @@ class WorkflowList:
         """Return the graph as an SVG image."""
         space = await self._requested(request)
         await self._services.workflows.load()
-        svg = self.drawn(space)
+        svg = self.thumbnail(space)
         return Response(svg, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
-    def drawn(self, space: Workflow) -> str:
+    def thumbnail(self, space: Workflow) -> str:
         """Return a graph as SVG."""
         return layout.draw(space.graph, self._services.workflows.classes, space.name)
 

@@ -116,7 +116,7 @@ async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) ->
     result = RestoreReport()
     stores = _stores(staged)
     with storage.open_loader(staged) as loader:
-        with archive.opened(file) as backup:
+        with archive.open_archive(file) as backup:
             schema = backup.manifest.schema
             newest = sql.latest(storage.open_keeper(staged).dialect)
             if not 1 <= schema <= newest:
@@ -189,7 +189,7 @@ async def _verify(
     file: Path, loader: LoadReport, stores: dict[str, BlobStore], result: RestoreReport
 ) -> None:
     """Read the backup again and compare every row and file with the restored data."""
-    with archive.opened(file) as backup, loader.snapshot() as snapshot:
+    with archive.open_archive(file) as backup, loader.snapshot() as snapshot:
         for table, rows in backup.tables():
             expected = map(loader.stored, rows)
             result.drift += compare_rows(table.name, table.columns, expected, snapshot).differing

@@ -74,7 +74,7 @@ def list_engines(arguments: argparse.Namespace) -> None:
     """Run `engines list`: print the engines in use, or all of them, and the installed weights."""
     configured = database_access.settings_of(arguments)
     current = report.read(configured, server_lock.running(configured.data_dir))
-    installed = engine_commands.installed(configured)
+    installed = engine_commands.installed_records(configured)
     if arguments.json:
         document = {
             "engines": current.engines,

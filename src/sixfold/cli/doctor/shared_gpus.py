@@ -16,7 +16,7 @@ def rows(gpus: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 def _text(gpu: dict[str, Any]) -> str:
     members = ", ".join(gpu["members"]) or "no program"
     if gpu["note"]:
-        return f"{members} take no turns: {gpu['note']}"
+        return f"{members} do not take turns: {gpu['note']}"
     parts = [f"{size(gpu['total_bytes'])}, shared by {members}"]
     parts += [_model(model) for model in gpu["models"]]
     if gpu["other_bytes"]:

@@ -95,7 +95,7 @@ def remove(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  {', '.join(names)} {'is' if len(names) == 1 else 'are'} removed")
 
 
-def installed(configured: Settings) -> list[dict[str, Any]]:
+def installed_records(configured: Settings) -> list[dict[str, Any]]:
     """Return the records of installed weights for `engines list`."""
     return [_as_record(one) for one in WeightStore(configured.data_dir / "weights").installed()]
 

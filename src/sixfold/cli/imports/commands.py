@@ -85,9 +85,9 @@ def _yaml(path: Path) -> Any:
         raise UnreadableConfig(f"{path} is not YAML: {' '.join(str(error).split())[:300]}") from None
 
 
-def _text(path: Path, most: int) -> str:
-    if path.stat().st_size > most:
-        raise UnreadableConfig(f"{path} has more than {most // 2**20} MiB")
+def _text(path: Path, max_bytes: int) -> str:
+    if path.stat().st_size > max_bytes:
+        raise UnreadableConfig(f"{path} has more than {max_bytes // 2**20} MiB")
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError:

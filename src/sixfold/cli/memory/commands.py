@@ -369,7 +369,7 @@ class ServerMemory:
     def __init__(self, client: ServerClient) -> None:
         self._client = client
 
-    def listed(self) -> dict[str, RemoteListing]:
+    def list_pages(self) -> dict[str, RemoteListing]:
         return {page["slug"]: RemoteListing(page["version"], page["id"]) for page in _pages(self._client, {})}
 
     def fetch(self, slug: str) -> RemoteFile | None:

@@ -61,7 +61,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
         part = target.with_suffix(".part")
         shutil.copyfile(source, part)
         part.replace(target)
-    models = watcher.added(folder)
+    models = watcher.read_entries(folder)
     models[target.name] = {"sha256": described.sha256, "hardware": arguments.hardware or "", "name": name}
     _write(folder, models)
     print_model({**_as_record(described, name), "file": str(target)}, as_json=arguments.json)
@@ -80,7 +80,7 @@ def list_(arguments: argparse.Namespace) -> None:
     """Run `model list`: print the model files with their errors, and the models from images."""
     configured = database_access.settings_of(arguments)
     folder = configured.data_dir / "models"
-    models = watcher.added(folder)
+    models = watcher.read_entries(folder)
     rules = VisibilityRules(configured.on_loopback and not configured.public_url, configured.sandbox)
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
@@ -108,7 +108,7 @@ def remove(arguments: argparse.Namespace) -> None:
     plain = Path(arguments.name).name == arguments.name
     if plain and target.is_file():
         target.unlink()
-        models = watcher.added(folder)
+        models = watcher.read_entries(folder)
         if models.pop(target.name, None) is not None:
             _write(folder, models)
     elif not any(row["name"] == arguments.name for row in _stored_models(configured)):

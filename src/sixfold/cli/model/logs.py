@@ -23,7 +23,7 @@ _FILE = "file:"
 
 
 def logs(arguments: argparse.Namespace) -> None:
-    """Run `model logs`: print the last runs, oldest first; `--follow` goes on with new lines."""
+    """Run `model logs`: print the last runs, oldest first; `--follow` continues with new lines."""
     if not 1 <= arguments.limit <= _MAX_RUNS:
         raise CommandError(f"--limit must be from 1 to {_MAX_RUNS} (got {arguments.limit})")
     log = _LogFile(
@@ -35,7 +35,7 @@ def logs(arguments: argparse.Namespace) -> None:
     output = _LogLines(log) if arguments.json else _LogText(log)
     output.fault(log.fault())
     for run in log.follow(arguments.limit, output):
-        output.ended(run)
+        output.finish(run)
 
 
 def _show(log: _LogFile, arguments: argparse.Namespace) -> None:
@@ -50,7 +50,7 @@ def _show(log: _LogFile, arguments: argparse.Namespace) -> None:
         words.began(run)
         for line in _printed(run):
             words.line(line)
-        words.ended(run)
+        words.finish(run)
     words.fault(fault)
     if not runs:
         words.paint.line(f"  {log.name} has not run yet: `sixfold run {log.name}`")
@@ -134,7 +134,7 @@ class _LogText:
         """Print one line of the run's output."""
         self.paint.line(f"  {text}")
 
-    def ended(self, run: Document) -> None:
+    def finish(self, run: Document) -> None:
         """Print the status of the run, its duration and its error."""
         took = (run.get("metrics") or {}).get("predict_ms")
         after = f" after {duration(float(took))}" if took else ""
@@ -162,7 +162,7 @@ class _LogLines:
     def line(self, text: str) -> None:
         """Do nothing: the lines are part of the run."""
 
-    def ended(self, run: Document) -> None:
+    def finish(self, run: Document) -> None:
         _put(_run(run))
 
     def fault(self, fault: str) -> None:

@@ -63,7 +63,7 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
 
 def _in_file(data: bytes) -> dict[str, Any] | None:
     try:
-        metadata = image_metadata.embedded(data)
+        metadata = image_metadata.extract(data)
     except errors.BadRequest:
         return None
     if "prompt" not in metadata:

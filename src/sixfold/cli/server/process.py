@@ -23,7 +23,7 @@ from sixfold.settings import Settings
 
 def main() -> int:
     """Run the process until a signal, or the end of its standard input, ends it."""
-    # Process 0 forwards this signal, perhaps before there is a handler.
+    # Process 0 may forward this signal before the handler is installed.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     line = sys.stdin.buffer.readline()
     if not line:

@@ -284,7 +284,7 @@ async def run_server(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await shutdown.finished()
+        await shutdown.wait()
 
 
 def build_server(product: Application, local: Listener | None = None) -> Server:
@@ -387,7 +387,7 @@ class Shutdown:
     def _handle_stop(self, number: int) -> None:
         if self._drain is not None:
             if self._product.settings.process:
-                # Both process 0 and a service manager may ask; process 0 kills if need be.
+                # Both process 0 and a service manager may send it; process 0 kills those that do not stop.
                 return
             # A second signal exits at once; the next start resumes from the database.
             if self._others is not None:
@@ -418,7 +418,7 @@ class Shutdown:
         finally:
             self._server.should_exit = True
 
-    async def finished(self) -> None:
+    async def wait(self) -> None:
         """Wait for the shutdown to finish, if one has started."""
         if self._drain is not None:
             await self._drain

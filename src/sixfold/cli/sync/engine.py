@@ -66,7 +66,7 @@ class FolderSync:
         self._reported, self.done = self.done.problems, SyncResult()
         self._load()
         local_files = self._scan()
-        remote_pages = self._remote.listed()
+        remote_pages = self._remote.list_pages()
         try:
             self._check_interrupted(remote_pages)
             self._store_ids(remote_pages)
@@ -75,7 +75,7 @@ class FolderSync:
             for slug in sorted(local_files.keys() | remote_pages.keys() | self._known.keys()):
                 self._sync_page(slug, local_files.get(slug), remote_pages.get(slug))
             if not all(known.id for known in self._known.values()):
-                self._store_ids(self._remote.listed())
+                self._store_ids(self._remote.list_pages())
         finally:
             self._save()
         return self.done

@@ -38,7 +38,7 @@ class RemoteFile:
 class RemoteSide(Protocol):
     """The operations on the memory that a sync needs."""
 
-    def listed(self) -> dict[str, RemoteListing]:
+    def list_pages(self) -> dict[str, RemoteListing]:
         """Return all pages by slug."""
         ...
 

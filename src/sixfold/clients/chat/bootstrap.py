@@ -111,7 +111,7 @@ class GatewayRuntime:
         changed = [name for name in old_rows | new_rows if old_rows.get(name) != new_rows.get(name)]
         if changed:
             servers = self._open_servers(policy)
-            # Before the start, nobody waits for them yet.
+            # Before the start, no request waits for the servers.
             if self._tasks:
                 await servers.refresh()
             self._servers = servers

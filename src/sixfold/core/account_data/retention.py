@@ -31,7 +31,7 @@ MAX_DAYS = 36_500
 # Reports of usage show a year, so the ledger has to keep more than that.
 MIN_LEDGER_DAYS = 400
 _PASS_SECONDS, _WAIT_SECONDS = 3600, 60
-# A pass goes on where the last one ended, but every such pass looks at all records again.
+# A pass continues where the last one ended, except that every 24th checks all records again.
 _FULL_PASS = 24
 # Rows that are read at once, and the pause after them, in which other transactions run.
 _BATCH, _PAUSE_SECONDS = 200, 0.02

@@ -97,7 +97,7 @@ def finish(scope: str, reply: StoredReply) -> Transaction[None]:
     )
 
 
-def stored(scope: str) -> Transaction[StoredReply | None]:
+def find(scope: str) -> Transaction[StoredReply | None]:
     """Return the response that is stored for a key; None if there is none or its request has not ended."""
     row = yield from one("idempotency_get", id=scope)
     return None if row is None or row["status"] is None else _stored_reply(row)

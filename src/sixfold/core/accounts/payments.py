@@ -91,7 +91,7 @@ def _invalid_amount(predicate: str) -> errors.InvalidInput:
 
 
 async def receive(event: PaymentEvent, checkout: Checkout, database: Database) -> None:
-    """Apply an event; asks the processor for the origin of a reversed payment that is unknown here.
+    """Apply an event; requests the origin of an unknown reversed payment from the processor.
 
     Unknown are payments of plans, and those that a version before reversals credited. Raises `EngineFailed`
     if the processor cannot be reached; it then repeats the event.

@@ -21,10 +21,10 @@ class RestoredPage(NamedTuple):
 
 
 def restore(batch: Batch, after: int) -> Transaction[RestoredPage]:
-    """Restore the stored responses of the next unanswered lines after a line number.
+    """Restore the stored responses of the next unanswered lines, starting after line number `after`.
 
-    A line whose request has begun but has no response may have been charged: it has to be repeated, which is
-    free after a charge.
+    A line whose request has begun but has no stored response is sent again. If the first request was charged,
+    the second one is free.
     """
     rows = yield Query("batch_lines_unanswered", {"batch_id": batch.id, "after": after, "limit": _PAGE_LINES})
     unfinished: list[ClaimedLine] = []
@@ -44,7 +44,7 @@ def restore(batch: Batch, after: int) -> Transaction[RestoredPage]:
 
 
 def _stored(scope: str) -> Transaction[LineReply | None]:
-    reply = yield from idempotency.stored(scope)
+    reply = yield from idempotency.find(scope)
     if reply is None:
         return None
     call = yield from one("gateway_call_once_get", id=scope, life=idempotency.LIFE_US)

@@ -31,8 +31,8 @@ class BatchLimits(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """A batch; times are in epoch µs, and `errors`, `metadata` and `headers` are JSON.
 
-    `outcome` is how it is to end, once that is decided. Lines run with the rights of the key `key_id`, or of
-    the present key of the OAuth grant `grant_id`.
+    `outcome` is the final state, once it is decided. Lines run with the rights of the key `key_id`, or of the
+    current key of the OAuth grant `grant_id`.
     """
 
     id: str

@@ -11,9 +11,9 @@ _SHORT_PAUSES = 6
 class Pace:
     """Half as many lines run after each refusal by a limit, and gradually more after answers."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._width = most
+    def __init__(self, max_width: int) -> None:
+        self._max_width = max_width
+        self._width = max_width
         self._answers = 0
         # Pauses since the last answer.
         self._pauses = 0
@@ -33,7 +33,7 @@ class Pace:
         self._answers += 1
         self._pauses = 0
         if self._answers >= _ANSWERS_PER_STEP * self._width:
-            self._width, self._answers = min(self._most, self._width + 1), 0
+            self._width, self._answers = min(self._max_width, self._width + 1), 0
 
     def refused(self, time: float, until: float) -> None:
         """Start no line until a time, and then fewer at a time; refusals during a pause only extend it."""

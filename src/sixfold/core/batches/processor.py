@@ -208,7 +208,7 @@ class BatchProcessor:
             await self._requeue(batch, line, lines.judge(LineReply(503, "", b""), line.tries))
             return
         if key_id is None:
-            # The next claim ends the batch.
+            # The key is gone, so the batch ends at its next claim.
             await self._requeue(batch, line, Verdict("retry"))
             return
         reply = await self._call(batch, line, key_id, body)

@@ -146,7 +146,7 @@ class BatchService:
         return await self._database.read(page())
 
     async def cancel(self, tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Batch:
-        """Let a batch end as cancelled; raises `NotFound`, and `Conflict` if it has ended or is about to."""
+        """Cancel a batch; raises `NotFound`, and `Conflict` if it has ended or is ending."""
 
         def cancel() -> Transaction[Batch]:
             batch = yield from _find(tenant, dialect, batch_id)

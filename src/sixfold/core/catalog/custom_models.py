@@ -187,7 +187,7 @@ class CustomModels:
                 await self.put(account_id, trained_models.KIND, name, document)
 
     def _checked(self, name: str, document: Mapping[str, Any]) -> str:
-        catalogs.own(document, self._catalog, name)
+        catalogs.parse_custom(document, self._catalog, name)
         return msgspec.json.encode(document).decode()
 
     async def _of(self, row: Row) -> CustomModel:
@@ -217,7 +217,7 @@ class CustomModels:
 
     def _read(self, key: _Key, row: Row) -> CustomModel:
         document = json_decoding.decode_whole(str(row["document"]))
-        model = catalogs.own(_apart(document, key), self._catalog, key[1])
+        model = catalogs.parse_custom(_apart(document, key), self._catalog, key[1])
         return CustomModel(*key, row["kind"], document, model, row["created_at"])
 
 
@@ -228,17 +228,17 @@ def _key(row: Row) -> _Key:
 def _after(key: _Key) -> Transaction[Rows]:
     account_id, name, version = key
     about: dict[str, Value] = {"account_id": account_id, "name": name, "version": version}
-    count, _ = yield from pagination.fitting("custom_models_sizes", about, PAGE)
+    count, _ = yield from pagination.count_rows("custom_models_sizes", about, PAGE)
     return (yield Query("custom_models_after", {**about, "limit": count}))
 
 
 def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tuple[Rows, str | None]]:
     after = pagination.name_of(cursor)
     about: dict[str, Value] = {"account_id": account_id, "kind": kind, "after": after}
-    fitting, total = yield from pagination.fitting("custom_models_page_sizes", about, limit + 1)
-    most = min(fitting, limit)
-    rows = yield Query("custom_models_page", {**about, "limit": most})
-    return rows, pagination.cursor_after(str(rows[-1]["name"])) if total > most else None
+    fitting, total = yield from pagination.count_rows("custom_models_page_sizes", about, limit + 1)
+    count = min(fitting, limit)
+    rows = yield Query("custom_models_page", {**about, "limit": count})
+    return rows, pagination.cursor_after(str(rows[-1]["name"])) if total > count else None
 
 
 def _require_version(account_id: str, name: str, expected: int | None) -> Transaction[None]:

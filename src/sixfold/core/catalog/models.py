@@ -324,7 +324,7 @@ class Catalog:
     def find(self, document: Mapping[str, Any]) -> None:
         """Replace the discovered models by those of a document; they use engines of the catalog."""
         self.discovered = {
-            name: own(document, self, name)
+            name: parse_custom(document, self, name)
             for name in document["models"]
             if name not in self._models and self._engines.keys() >= set(document["models"][name]["engines"])
         }
@@ -435,7 +435,7 @@ def build(
     return catalog
 
 
-def own(document: Mapping[str, Any], catalog: Catalog, name: str) -> Model:
+def parse_custom(document: Mapping[str, Any], catalog: Catalog, name: str) -> Model:
     """Return the model `name` of a custom model's document, whose engines are its own or built in.
 
     Raises `KeyError`, `TypeError` or `ValueError` if the document is not valid.

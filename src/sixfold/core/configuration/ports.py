@@ -136,7 +136,7 @@ class ProviderView:
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """The result of a key check; `unknown` if the provider could not be asked."""
+    """The result of a key check; `unknown` if the provider could not be reached."""
 
     state: CheckState
     message: str

@@ -56,7 +56,7 @@ def _find(tenant: Tenant, upload_id: str) -> Transaction[PartedUpload]:
 def _find_pending(tenant: Tenant, upload_id: str) -> Transaction[PartedUpload]:
     upload = yield from _find(tenant, upload_id)
     if upload.state != "pending":
-        raise errors.BadRequest(f"This upload is {upload.state}")
+        raise errors.BadRequest(f"This upload is {upload.state}: create another one")
     return upload
 
 

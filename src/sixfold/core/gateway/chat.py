@@ -19,7 +19,7 @@ Stop = Literal["end", "length", "tool", "filter", "sequence"]
 _IMAGE_TOKENS = 1500
 _CHARS_PER_TOKEN = 3.5
 _SLICE_BYTES = 256 * 1024
-_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.LEAST_CHARS)
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.MIN_CHARS)
 _MESSAGE_TOKENS = 4
 # Fields of chat completions; `ReasoningPart.signature` is the name of the field.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -226,7 +226,7 @@ def estimate_body(body: bytes) -> int:
     """Estimate the input tokens of a serialized request; media in base64 count as one image each."""
     # The regular expression holds the interpreter's lock, so other threads run between two slices.
     slices = (body[start : start + _SLICE_BYTES] for start in range(0, len(body), _SLICE_BYTES))
-    if not byte_search.may_have_base64(body, media_sizes.LEAST_CHARS) or not any(
+    if not byte_search.may_have_base64(body, media_sizes.MIN_CHARS) or not any(
         _BASE64.search(block) for block in slices
     ):
         return tokens_of(len(body))

@@ -337,7 +337,7 @@ class Gateway:
             try:
                 await self._billing.hold(call, payer)
             except (errors.InsufficientCredits, errors.BudgetExceeded):
-                smaller = output_limits.limited(request, self.policy.max_tokens)
+                smaller = output_limits.limit_output(request, self.policy.max_tokens)
                 if smaller is None:
                     raise
                 request, plan = smaller, self._plan(RequestNeeds(smaller))

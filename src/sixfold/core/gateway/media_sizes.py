@@ -32,7 +32,7 @@ _IMAGES = "images"
 _REQUEST_PARTS = ("messages", "input", "system")
 _PARTS = ("content", "output")
 # Shorter media count as text.
-LEAST_CHARS = 1024
+MIN_CHARS = 1024
 
 
 class MediaSizes(NamedTuple):
@@ -59,7 +59,7 @@ def media_in(body: bytes) -> MediaSizes:
             pending += cast("list[Any]", value)
         elif isinstance(value, dict):
             part = cast("dict[str, Any]", value)
-            sizes = [size for text in _media_of(part) if (size := _base64_chars(text)) >= LEAST_CHARS]
+            sizes = [size for text in _media_of(part) if (size := _base64_chars(text)) >= MIN_CHARS]
             count += len(sizes)
             chars += sum(sizes)
             pending += map(part.get, _PARTS)

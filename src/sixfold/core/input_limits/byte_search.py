@@ -21,7 +21,7 @@ _ESCAPED: Final = re.compile(rb"\\u00[4-7]")
 _CHARACTERS: Final = (string.ascii_letters + string.digits + "+/").encode()
 # Translates characters of base64 to `a` and others to spaces.
 _BASE64: Final = bytes(ord("a") if byte in _CHARACTERS else ord(" ") for byte in range(256))
-# Every 32nd byte of a body is looked at first.
+# Every 32nd byte of a body is checked first.
 _STEP: Final = 32
 
 

@@ -75,9 +75,9 @@ def _slices(raw: bytes) -> Iterator[bytes]:
     return (raw[start : start + _SLICE_BYTES] for start in range(0, len(raw), _SLICE_BYTES))
 
 
-def _outside_strings(raw: bytes, most_strings: int) -> Iterator[bytes]:
+def _outside_strings(raw: bytes, max_strings: int) -> Iterator[bytes]:
     """Yield the bytes of each slice that are not in a string; raises `InputTooLarge` for too many strings."""
-    strings = InputBudget(strings=Limit(most_strings, _MESSAGE + "strings"))
+    strings = InputBudget(strings=Limit(max_strings, _MESSAGE + "strings"))
     inside, start = False, 0
     while start < len(raw):
         piece = raw[start : start + _SLICE_BYTES]

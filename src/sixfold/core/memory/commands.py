@@ -195,7 +195,7 @@ def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> T
     existing = yield from pages.locate(account_id, slug)
     writer.check_page(slug, existing)
     if existing is None:
-        raise pages.missing(slug)
+        raise pages.not_found(slug)
     if not existing.deleted:
         check_version(existing, slug, terms)
     row = yield from one(
@@ -261,14 +261,14 @@ def _open(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[Found
     existing = yield from pages.locate(writer.caller.account_id, slug)
     writer.check_page(slug, existing)
     if existing is None or existing.deleted:
-        raise pages.missing(slug)
+        raise pages.not_found(slug)
     check_version(existing, slug, terms)
     return existing
 
 
 def _at(writer: PageWriter, slug: str) -> Transaction[FoundPage | None]:
     """Return the page at exactly this slug; raise `Forbidden` if the caller may not change it."""
-    existing = yield from pages.at(writer.caller.account_id, slug)
+    existing = yield from pages.find_exact(writer.caller.account_id, slug)
     yield from check_slug(writer, slug, existing)
     return existing
 

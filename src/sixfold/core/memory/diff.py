@@ -16,11 +16,11 @@ from typing import Literal, NamedTuple
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 # The lines that a comparison shows; one more shows that there are others.
-MOST_LINES = 3_000
+MAX_LINES = 3_000
 # The lines and pairs of equal lines that are compared, then only lines that occur once are.
-_MOST_STEPS = 4_000_000
+_MAX_STEPS = 4_000_000
 # The limit on the words of a line that are compared.
-_MOST_WORDS = 600
+_MAX_WORDS = 600
 # Lines with a lower similarity are shown whole.
 _ALIKE = 0.35
 
@@ -72,10 +72,10 @@ class Steps:
     """The steps that are left for a comparison: items, and pairs of equal ones."""
 
     def __init__(self) -> None:
-        self.left = _MOST_STEPS
+        self.left = _MAX_STEPS
 
     def spend(self, count: int) -> bool:
-        """Return whether so many steps are left, and take them."""
+        """Spend `steps` of the budget; return False if fewer are left."""
         self.left -= count
         return self.left >= 0
 
@@ -161,7 +161,7 @@ class Hunk(NamedTuple):
 def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
     """Return the differences between two texts with `context` equal lines around them; () if equal.
 
-    The last hunk is the one that exceeds `MOST_LINES`.
+    The last hunk is the one that exceeds `MAX_LINES`.
     """
     old, new = lines(before), lines(after)
     result: list[Hunk] = []
@@ -170,7 +170,7 @@ def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
     steps = Steps()
     found = blocks(old, new)
     for number, block in enumerate(found):
-        if shown + len(part) > MOST_LINES:
+        if shown + len(part) > MAX_LINES:
             break
         if not block.same:
             part += _changed(block, old, new, steps)
@@ -195,8 +195,8 @@ def _equal(old: Sequence[str], start: int, end: int, new: int) -> list[DiffLine]
 
 def _changed(block: DiffBlock, old: Sequence[str], new: Sequence[str], steps: Steps) -> list[DiffLine]:
     """Return the removed and the new lines of a block, at most one more of each than are shown."""
-    removed_lines = old[block.old[0] : min(block.old[1], block.old[0] + MOST_LINES + 1)]
-    new_lines = new[block.new[0] : min(block.new[1], block.new[0] + MOST_LINES + 1)]
+    removed_lines = old[block.old[0] : min(block.old[1], block.old[0] + MAX_LINES + 1)]
+    new_lines = new[block.new[0] : min(block.new[1], block.new[0] + MAX_LINES + 1)]
     pairs = zip(removed_lines, new_lines, strict=False)
     paired = [words(_bare(left), _bare(right), steps) for left, right in pairs]
     removed = [left for left, _ in paired] + [_whole(text) for text in removed_lines[len(paired) :]]
@@ -227,7 +227,7 @@ def words(
     if steps.left <= 0:
         return whole
     a, b = _WORD.findall(old), _WORD.findall(new)
-    if max(len(a), len(b)) > _MOST_WORDS:
+    if max(len(a), len(b)) > _MAX_WORDS:
         return whole
     matches = _matches(a, b, steps)
     if 2 * sum(size for _, _, size in matches) < _ALIKE * (len(a) + len(b)):

@@ -123,16 +123,16 @@ def loose_link_type(value: str) -> str:
     return cleaned.lower().replace(" ", "_") if _TYPE.fullmatch(cleaned) else ""
 
 
-def body(value: str, most_bytes: int) -> str:
+def body(value: str, max_bytes: int) -> str:
     """Return the text of a page; raise `BadRequest` or `TooLarge`."""
-    check_size(len(text("body", value).encode()), most_bytes)
+    check_size(len(text("body", value).encode()), max_bytes)
     return value
 
 
-def check_size(size: int, most_bytes: int) -> None:
+def check_size(size: int, max_bytes: int) -> None:
     """Raise `TooLarge` if the text of a page has too many bytes."""
-    if size > most_bytes:
-        raise errors.TooLarge(f"The page must have at most {most_bytes} bytes (got {size})")
+    if size > max_bytes:
+        raise errors.TooLarge(f"The page must have at most {max_bytes} bytes (got {size})")
 
 
 def date(value: str) -> str:

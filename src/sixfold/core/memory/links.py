@@ -69,7 +69,7 @@ def targets(
 
 def _near(text: str, folder: str) -> list[str]:
     """Return the slugs to which a link in a folder may lead if no page has its own, most likely first."""
-    around = slugs.around(folder) if "/" in text else [f"{folder}/"]
+    around = slugs.parent_prefixes(folder) if "/" in text else [f"{folder}/"]
     return [f"{before}{text}" for before in around]
 
 
@@ -107,7 +107,7 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
         {"folder": folder, "path": slug.removeprefix(folder), "id": page_id}
         for page_id, slug in pages
         # In the last folder, the path is a single name.
-        for folder in slugs.around(slugs.parent(slug))[:-1]
+        for folder in slugs.parent_prefixes(slugs.parent(slug))[:-1]
     ]
     if rows:
         yield Query("links_arrive_within", {"account_id": account_id, "rows": _encode(rows)})
@@ -400,7 +400,7 @@ def _backlink(row: Row) -> Backlink:
 
 
 def validate(to: str, kind: str, context: str) -> tuple[str, str, str]:
-    """Validate a link of a call; raise `BadRequest`."""
+    """Validate the target, type and context of a link in a request; raise `BadRequest`."""
     return (
         slugs.normalize(to),
         limits.link_type(kind) if kind else LINK_TYPE,

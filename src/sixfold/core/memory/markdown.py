@@ -219,10 +219,10 @@ def file_target(path: str, folder: str) -> str | None:
 def _line(text: str, start: int, end: int) -> str:
     """Return the line around a link, or the nearest part of a long line."""
     # The search is bounded, because a text of one line would be scanned whole for each of its links.
-    least, most = max(0, start - MAX_CONTEXT - 1), min(len(text), end + MAX_CONTEXT + 1)
-    first = max(text.rfind("\n", least, start) + 1, least)
-    last = text.find("\n", end, most)
-    last = most if last < 0 else last
+    earliest, latest = max(0, start - MAX_CONTEXT - 1), min(len(text), end + MAX_CONTEXT + 1)
+    first = max(text.rfind("\n", earliest, start) + 1, earliest)
+    last = text.find("\n", end, latest)
+    last = latest if last < 0 else last
     if last - first > MAX_CONTEXT:
         margin = max(0, MAX_CONTEXT - (end - start)) // 2
         first, last = max(first, start - margin), min(last, end + margin)

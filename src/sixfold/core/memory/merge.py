@@ -132,7 +132,7 @@ def _place(block: DiffBlock, line: int) -> int:
 
 
 def _between(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[MergePart]:
-    """Merge the lines between two shared spans: a change of one side wins, changes of both conflict."""
+    """Merge the lines between two shared spans: a change of one side is applied, changes of both conflict."""
     if mine == theirs or theirs == base:
         return [MergePart(tuple(mine))] if mine else []
     if mine == base:

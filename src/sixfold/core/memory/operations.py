@@ -476,9 +476,9 @@ class _MemoryOperations:
         }
 
 
-def cut(text: str, offset: int, most: int) -> Plain:
+def cut(text: str, offset: int, max_chars: int) -> Plain:
     """Return a part of a text and, if there is more, the offset of the rest."""
-    part = text[offset : offset + most]
+    part = text[offset : offset + max_chars]
     end = offset + len(part)
     if end >= len(text):
         return {"body": part, "truncated": False}

@@ -100,7 +100,7 @@ def scope_of(caller: Caller) -> str:
     return SEPARATOR + SEPARATOR.join(caller.collections) + SEPARATOR if caller.collections else ""
 
 
-def at(account_id: str, slug: str) -> Transaction[FoundPage | None]:
+def find_exact(account_id: str, slug: str) -> Transaction[FoundPage | None]:
     """Return the page at exactly this slug, deleted or not."""
     row = yield from one("page_by_slug", account_id=account_id, slug=slug)
     return FoundPage(of(row), row["deleted_at"] is not None) if row is not None else None
@@ -108,7 +108,7 @@ def at(account_id: str, slug: str) -> Transaction[FoundPage | None]:
 
 def locate(account_id: str, slug: str) -> Transaction[FoundPage | None]:
     """Return the page at this slug or else the one that had it before, deleted or not."""
-    current = yield from at(account_id, slug)
+    current = yield from find_exact(account_id, slug)
     if current is not None:
         return current
     row = yield from one("page_redirected", account_id=account_id, slug=slug)
@@ -119,11 +119,11 @@ def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
     """Return a page that the caller can see, by its current or an old slug; raise `NotFound`."""
     located = yield from locate(caller.account_id, slug)
     if located is None or located.deleted or not caller.sees(located.page.collections):
-        raise missing(slug)
+        raise not_found(slug)
     return located
 
 
-def missing(slug: str) -> errors.NotFound:
+def not_found(slug: str) -> errors.NotFound:
     """Return the same error for missing, deleted and invisible pages."""
     return errors.NotFound(f"Page {slug} not found")
 
@@ -139,7 +139,7 @@ class PageFilter:
     updated_after: int = -(2**62)
 
 
-def listed(caller: Caller, page_filter: PageFilter, limit: int, after: str = "") -> Transaction[list[Row]]:
+def list_rows(caller: Caller, page_filter: PageFilter, limit: int, after: str = "") -> Transaction[list[Row]]:
     """Return pages without bodies by slug, after `after`; up to `limit` + 1 rows."""
     rows = yield Query(
         "pages_list",

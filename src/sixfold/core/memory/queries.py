@@ -12,7 +12,7 @@ from sixfold.core.memory import limits, links, pages, slugs, timeline
 from sixfold.core.memory.links import Backlink, GraphWalk, LinkPath
 from sixfold.core.memory.models import Caller, Link, MemoryPage, TimelineEntry
 
-MOST_FOLDERS = 500
+MAX_FOLDERS = 500
 # This character sorts after all others.
 _LAST = "\U0010ffff"
 
@@ -45,11 +45,11 @@ def _past(caller: Caller, slug: str, as_of: int) -> Transaction[MemoryPage]:
     if row is None and current is not None:
         row = yield from one("version_of_page_at", page_id=current.page.id, **params)
     if row is None:
-        raise pages.missing(slug)
+        raise pages.not_found(slug)
     old = _of_version(row)
     owner = yield from one("page_by_id", account_id=caller.account_id, id=old.id)
     if not caller.sees(old.collections) or owner is None or not caller.sees(pages.of(owner).collections):
-        raise pages.missing(slug)
+        raise pages.not_found(slug)
     return old
 
 
@@ -157,7 +157,7 @@ def version(caller: Caller, slug: str, number: int) -> Transaction[MemoryPage]:
 def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
     located = yield from pages.locate(caller.account_id, slug)
     if located is None or not caller.sees(located.page.collections):
-        raise pages.missing(slug)
+        raise pages.not_found(slug)
     return located.page
 
 
@@ -178,7 +178,7 @@ def count_by(caller: Caller, noun: str, limit: int, after: str = "") -> Transact
 
 @dataclass(frozen=True, slots=True)
 class MemoryOverview:
-    """A summary of a memory."""
+    """Counts of a memory's pages and names, and its latest changes."""
 
     pages: int
     recent: tuple[Row, ...]
@@ -232,9 +232,9 @@ def folder(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
 def _subfolders(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:
     """Return the subfolders with page counts: stored counts, or, for a limited key, counted ones."""
     if not caller.collections:
-        return (yield Query("folders_counted", {**params, "limit": MOST_FOLDERS}))
+        return (yield Query("folders_counted", {**params, "limit": MAX_FOLDERS}))
     scope_params = {
         "prefix_end": params["prefix"] + _LAST,
         "collections": pages.encode(sorted(caller.collections)),
     }
-    return (yield Query("folders_counted_in", {**params, **scope_params, "limit": MOST_FOLDERS}))
+    return (yield Query("folders_counted_in", {**params, **scope_params, "limit": MAX_FOLDERS}))

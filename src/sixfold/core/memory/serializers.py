@@ -315,14 +315,14 @@ def version(result: Row) -> VersionSchema:
     }
 
 
-def change(result: Change, most: int) -> ChangeSchema:
+def change(result: Change, max_chars: int) -> ChangeSchema:
     """Return the difference of two versions; a long diff is cut."""
     return {
         "slug": result.slug,
         "from": result.older,
         "to": result.newer,
-        "diff": result.diff[:most],
-        "truncated": len(result.diff) > most,
+        "diff": result.diff[:max_chars],
+        "truncated": len(result.diff) > max_chars,
         "fields": {name: {"from": old, "to": new} for name, (old, new) in result.fields.items()},
     }
 
@@ -364,7 +364,7 @@ def _hit(result: Hit, base_url: str) -> HitSchema:
     return row
 
 
-def imported(report: ImportReport) -> ImportedSchema:
+def import_result(report: ImportReport) -> ImportedSchema:
     """Return the result of an import."""
     return {
         "created": report.created,
@@ -387,7 +387,7 @@ def imported_documents(report: ImportReport) -> ImportedDocumentsSchema:
         }
         for each in report.documents
     ]
-    return {**imported(report), "documents": rows}
+    return {**import_result(report), "documents": rows}
 
 
 def count(result: Row) -> CountSchema:

@@ -90,7 +90,9 @@ class MemoryService:
 
     async def list(self, caller: Caller, page_filter: PageFilter, limit: int, cursor: str = "") -> MemoryPart:
         """List pages by slug."""
-        rows = await self.database.read(pages.listed(caller, page_filter, limit, pagination.name_of(cursor)))
+        rows = await self.database.read(
+            pages.list_rows(caller, page_filter, limit, pagination.name_of(cursor))
+        )
         return _by_name(part(rows, limit, "slug"))
 
     async def links(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[Link, ...]:

@@ -127,6 +127,6 @@ def folders(slug: str) -> list[tuple[str, str]]:
     return [("".join(f"{step}/" for step in steps[:depth]), name) for depth, name in enumerate(steps)]
 
 
-def around(folder: str) -> list[str]:
+def parent_prefixes(folder: str) -> list[str]:
     """Return the slug prefixes of a folder and its parents, up to their `/`, outermost first."""
     return [f"{before}{name}/" for before, name in folders(f"{folder}/")]

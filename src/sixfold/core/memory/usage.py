@@ -67,10 +67,10 @@ def spend(account_id: str, limits: MemoryLimits, growth: Growth, edits: int = 1)
         _check("bytes of pages and their versions", row["bytes"], growth.bytes, limits.account_bytes)
 
 
-def _check(noun: str, present: int, added: int, most: int) -> None:
-    if added > 0 and present > most:
+def _check(noun: str, present: int, added: int, limit: int) -> None:
+    if added > 0 and present > limit:
         raise errors.TooLarge(
-            f"The memory of this account is limited to {most:,} {noun} (this change needs {present:,}): "
+            f"The memory of this account is limited to {limit:,} {noun} (this change needs {present:,}): "
             "ask the operator to raise the limit"
         )
 

@@ -12,7 +12,7 @@ from sixfold.core.database import Database, Row, Rows, Transaction, many, now
 
 STEP_US = 30 * 60 * SECOND_US
 SLOTS = DAY_US // STEP_US
-# The operator's page asks every few seconds.
+# The operator's page requests the figures every few seconds.
 _CACHE_SECONDS = 60.0
 
 

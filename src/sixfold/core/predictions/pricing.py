@@ -115,7 +115,7 @@ def _metered(
             metered = LineItem(_unit(prediction), round(billed * _PARTS), prediction.rate, _PARTS)
             return _itemized(metered, lines)
         case "children" if billed is not None:
-            # `billed` is the amount in micro-dollars of work that was not done by children.
+            # `billed` is the amount in micro-dollars without the charges of children.
             return _itemized(LineItem(_RUN, 1, round(billed)), lines)
         case _:
             return None

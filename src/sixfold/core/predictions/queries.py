@@ -37,7 +37,7 @@ def page(
     params = {**tenant.row, "model": filters.model, "state": filters.state, "before": cursor or "~"}
     # A credential has queries of its own, for which an index has its rows in order.
     query, sizes_query = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
-    fitting, available = yield from pagination.fitting(sizes_query, params, limit + 1)
+    fitting, available = yield from pagination.count_rows(sizes_query, params, limit + 1)
     count = min(fitting, limit)
     rows = yield Query(query, {**params, "limit": count})
     predictions = tuple(Prediction.from_row(row) for row in rows)

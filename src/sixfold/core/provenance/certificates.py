@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _BY_CURVE_BITS: Final = {256: "es256", 384: "es384", 521: "es512"}
 _MAX_NAME_CHARS = 64
 _MAX_DAYS = 3650
-# Clocks of readers may be a little behind.
+# Clocks of readers may be slow.
 _BEFORE = datetime.timedelta(minutes=10)
 
 

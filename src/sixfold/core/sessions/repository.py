@@ -96,7 +96,7 @@ class SessionRecord:
         return min(SLICE_US, self._slice_age_us(now_us))
 
     def slice_left_us(self, now_us: int) -> int:
-        """Return the µs until the current slice is over, whichever server began it."""
+        """Return the µs until the end of the current slice, whichever server began it."""
         return SLICE_US - self.slice_used_us(now_us) if self.slice_amount else SLICE_US
 
     def running_us(self, now_us: int) -> int:
@@ -256,7 +256,7 @@ def transition(
 
 
 def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecord]:
-    """Capture each slice that is over and hold the next one.
+    """Capture each finished slice and hold the next one.
 
     Raises `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid: call `last_slice` then.
     """
@@ -271,7 +271,7 @@ def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionReco
 
 
 def end_last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
-    """Capture the slice that is over, hold no further one, and close the session."""
+    """Capture the finished slice and close the session without another hold."""
     session = yield from get(session_id)
     if not session.is_terminal and _is_over(session, (yield from now())):
         captured = yield from _capture(session, SLICE_US)

@@ -426,7 +426,7 @@ class SessionRunner:
     async def _check_inputs(self, silence: float) -> None:
         limit = self.session.idle_us / 1_000_000
         if silence >= min(_IDLE_SECONDS, limit / 2, self._pause_seconds / 2):
-            # A session that is to end is idle first, even if the event loop was late.
+            # A session becomes idle before it ends, even if the event loop was late.
             if self.session.state in {SessionState.READY, SessionState.ACTIVE}:
                 await self._transition(SessionEvent.REST)
             if silence >= limit:
@@ -444,7 +444,7 @@ class SessionRunner:
         return bool(self._inputs) or self._input_seq is not None
 
     async def _charge(self) -> float:
-        """Charge the slices that are over; return the seconds until the next one is due."""
+        """Charge the finished slices; return the seconds until the next one is due."""
         self.session, now_us = await self._hooks.renew_slice(self.session.id)
         self._clock_offset = now_us - _monotonic_us()
         if self.session.state is SessionState.CLOSING:

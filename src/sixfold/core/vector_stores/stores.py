@@ -113,7 +113,7 @@ class VectorStores:
     def __init__(self, database: Database, limits: VectorStoreLimits) -> None:
         self._database = database
         self.limits = limits
-        # The last file that a sweep has looked at.
+        # The last file that a sweep has checked.
         self._swept = ""
 
     async def create(

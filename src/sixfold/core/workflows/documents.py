@@ -18,7 +18,7 @@ def mapping(value: object) -> Json:
     return cast("Json", value) if isinstance(value, Mapping) else {}
 
 
-def listed(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """Return a list's items; an empty list for any other value."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 

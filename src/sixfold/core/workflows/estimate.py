@@ -22,7 +22,7 @@ from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
 # Assumed number of images of a node, or calls for a list, if only the run will know it.
-MOST: Final = 64
+MAX_BATCH: Final = 64
 
 
 class UnknownCost:
@@ -33,7 +33,7 @@ class UnknownCost:
 
 UNKNOWN: Final = UnknownCost()
 # Characters that inline nodes may read and write here; beyond them, values count as unknown.
-_MOST_TEXT: Final = 2**20
+_MAX_TEXT: Final = 2**20
 # Functions that accept unknown values.
 _LAZY = frozenset({"record", "switch"})
 
@@ -55,7 +55,7 @@ def ordering(
     """Compute `orders`, yielding after each slice so that the event loop stays responsive."""
     values: dict[str, tuple[Any, ...]] = {}
     requests: list[tuple[str, ChildRequest]] = []
-    remaining = _MOST_TEXT
+    remaining = _MAX_TEXT
     for at, (node_id, node) in enumerate(verdict.nodes.items()):
         if at % slices.ITEMS == 0:
             yield
@@ -84,7 +84,7 @@ def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return unknown outputs of a node that is not executed; lists for list inputs or outputs."""
     calls = 0 if node.spec.input_is_list else _calls(inputs)
     return tuple(
-        ListValue((UNKNOWN,) * (calls or MOST)) if calls or each.is_list else UNKNOWN
+        ListValue((UNKNOWN,) * (calls or MAX_BATCH)) if calls or each.is_list else UNKNOWN
         for each in node.spec.outputs
     )
 

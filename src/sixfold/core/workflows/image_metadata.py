@@ -19,7 +19,7 @@ from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, GraphTooL
 _NAMES = ("workflow", "prompt")
 _TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 # Bytes of an iTXt chunk before its text: flags, language and translated keyword.
-_MOST_KEYWORDS = 1024
+_MAX_KEYWORDS = 1024
 _FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
 
 
@@ -38,7 +38,7 @@ def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
     raise NotAWorkflow("The image does not contain a workflow")
 
 
-def embedded(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json]:
+def extract(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json]:
     """Return the documents embedded in an image by name (`workflow`, `prompt`).
 
     Raises the errors of `read`.
@@ -99,7 +99,7 @@ def _png(data: bytes, limit: int) -> dict[str, tuple[bytes, bytes]]:
                 mark = name.encode() + b"\0"
                 if name not in texts and data.startswith(mark, chunk.body):
                     begin = chunk.body + len(mark)
-                    texts[name] = chunk.kind, data[begin : min(chunk.end - 4, begin + limit + _MOST_KEYWORDS)]
+                    texts[name] = chunk.kind, data[begin : min(chunk.end - 4, begin + limit + _MAX_KEYWORDS)]
             if len(texts) == len(_NAMES):
                 break
     return texts
@@ -187,9 +187,7 @@ class GraphEmbedder:
         return riff.chunk(b"EXIF", _tiff(tags))
 
 
-def written(
-    data: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None
-) -> bytes:
+def embed(data: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None) -> bytes:
     """Return a PNG or WebP with its graph embedded, so that it can be loaded and run again."""
     return GraphEmbedder(prompt, workflow).embed(data)
 

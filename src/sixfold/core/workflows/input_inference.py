@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core.workflows import slices
-from sixfold.core.workflows.documents import listed, mapping, plain_name
+from sixfold.core.workflows.documents import as_list, mapping, plain_name
 from sixfold.core.workflows.nodes import Graph, NodeInput, NodeSpec, Registry, is_link
 from sixfold.core.workflows.slices import Steps
 
@@ -183,7 +183,7 @@ def apply(graph: Graph, inputs: tuple[ApiInput, ...], values: Mapping[str, Any])
     for one in inputs:
         if one.name in values and one.node_id in changed:
             value = values[one.name]
-            items = listed(value)
+            items = as_list(value)
             wrapped = {"__value__": items} if items else value
             changed[one.node_id]["inputs"][one.field] = wrapped
     return changed

@@ -15,7 +15,7 @@ from sixfold.core.workflows.slices import Steps
 
 # Lists and objects between two steps.
 _WALKED = 1_000
-_MOST = "A graph may have at most {:,} "
+_TOO_MANY = "A graph may have at most {:,} "
 
 
 class GraphTooLarge(errors.BadRequest):
@@ -40,17 +40,17 @@ class GraphLimits:
     def check_document(self, data: bytes) -> None:
         """Raise `GraphTooLarge` or `InputTooLarge` if the JSON is too large to be decoded."""
         if len(data) > self.json_bytes:
-            most = self.json_bytes
-            raise GraphTooLarge(f"A graph may have at most {most:,} bytes of JSON; got {len(data):,}")
+            max_bytes = self.json_bytes
+            raise GraphTooLarge(f"A graph may have at most {max_bytes:,} bytes of JSON; got {len(data):,}")
         json_limits.GRAPH.check(data)
 
     def budget(self) -> InputBudget:
         """Return a budget of nodes, values and text bytes for parsing a graph."""
         suffix = "after its subgraphs are expanded"
         return InputBudget(
-            nodes=Limit(self.nodes, _MOST + f"nodes {suffix}", GraphTooLarge),
-            values=Limit(self.values, _MOST + "values in the inputs of its nodes", GraphTooLarge),
-            text_bytes=Limit(self.json_bytes, _MOST + f"bytes of text {suffix}", GraphTooLarge),
+            nodes=Limit(self.nodes, _TOO_MANY + f"nodes {suffix}", GraphTooLarge),
+            values=Limit(self.values, _TOO_MANY + "values in the inputs of its nodes", GraphTooLarge),
+            text_bytes=Limit(self.json_bytes, _TOO_MANY + f"bytes of text {suffix}", GraphTooLarge),
         )
 
     def checking(self, graph: object) -> Steps[None]:

@@ -39,7 +39,7 @@ class ModelFileRef:
         return KINDS.get(self.folder, "checkpoint")
 
 
-def named(
+def find(
     graph: Graph, registry: Registry, rows: Iterable[Mapping[str, Any]] = ()
 ) -> tuple[ModelFileRef, ...]:
     """Return every model file of a graph, once; `rows` are the files listed in the source workflow."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal, TypeGuard
 
-from sixfold.core.workflows.documents import listed
+from sixfold.core.workflows.documents import as_list
 from sixfold.core.workflows.ports import ChildRequest, Run
 
-_NEAR, _MOST_LETTERS = 0.4, 80
+_NEAR, _MAX_LETTERS = 0.4, 80
 Section = Literal["required", "optional", "hidden"]
 Where = Literal["inline", "thread", "await"]
 Graph = Mapping[str, Mapping[str, Any]]
@@ -142,7 +142,7 @@ class Registry:
 
     def nearest(self, class_type: str) -> str:
         """Return the class with the most similar name; an empty text if none is similar."""
-        mine = _letter_pairs(class_type[:_MOST_LETTERS])
+        mine = _letter_pairs(class_type[:_MAX_LETTERS])
         shared = Counter(chain.from_iterable(self._by_pair.get(pair, ()) for pair in mine))
         # Names with fewer shared pairs cannot be similar enough.
         minimum = _NEAR * len(mine) / 2
@@ -166,7 +166,7 @@ class Registry:
 
 def nearest(value: object, options: Iterable[object]) -> str:
     """Return the option that shares most letter pairs with `value`; an empty text if none is similar."""
-    mine = _letter_pairs(str(value)[:_MOST_LETTERS])
+    mine = _letter_pairs(str(value)[:_MAX_LETTERS])
     best, text = _NEAR, ""
     for option in map(str, options):
         theirs = _letter_pairs(option)
@@ -179,11 +179,11 @@ def nearest(value: object, options: Iterable[object]) -> str:
 @functools.lru_cache(maxsize=4096)
 def _letter_pairs(text: str) -> frozenset[str]:
     """Return the pairs of adjacent letters of a text, including its start and end."""
-    words = f" {text[:_MOST_LETTERS].lower()} "
+    words = f" {text[:_MAX_LETTERS].lower()} "
     return frozenset(words[at : at + 2] for at in range(len(words) - 1))
 
 
 def is_link(value: object) -> TypeGuard[list[Any]]:
     """Return whether an input's value is a link to another node's output."""
-    ends = listed(value)
+    ends = as_list(value)
     return len(ends) == 2 and isinstance(ends[0], str | int)

@@ -122,7 +122,7 @@ class RunEventPublisher:
     def finished(self, data: Mapping[str, Any]) -> None:
         """Publish that a node has finished; raises `GraphTooLarge` if too much data is withheld."""
         if self._is_full:
-            limit = websocket_hub.MOST_WITHHELD_BYTES // 2**20
+            limit = websocket_hub.MAX_WITHHELD_BYTES // 2**20
             sentence = f"A graph with a price can send at most {limit} MiB of images that it does not save"
             raise GraphTooLarge(f"{sentence}; save them, or run the graph in parts")
         self._end(str(data["node"]), "finished")

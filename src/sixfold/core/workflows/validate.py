@@ -20,7 +20,7 @@ Link = tuple[str, int]
 _MAX_FAULTS, _MAX_NEAREST, _MAX_CYCLES, _MAX_DEPENDENT = 1000, 50, 5, 16
 # `dict` comes first because it is by far the most frequent and fast to check.
 _OBJECT = (dict, Mapping)
-# Prefix of input types that stand for several inputs, named with dots.
+# Prefix of input types that represent several inputs, named with dots.
 _DYNAMIC = "COMFY_"
 _COERCE: Mapping[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
 
@@ -212,7 +212,7 @@ class _Check:
             elif each.type.startswith(_DYNAMIC):
                 self._dynamic(node, each, inputs)
             elif each.section == "required":
-                faults.append(validation_errors.missing(each))
+                faults.append(validation_errors.missing_input(each))
         if faults:
             self._faults[node_id] = self._limited(faults)
         return node

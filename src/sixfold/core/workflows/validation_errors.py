@@ -27,7 +27,7 @@ def more(limit: int) -> Fault:
     return fault("more_errors", f"Only the first {limit:,} errors are described")
 
 
-def missing(schema: NodeInput) -> Fault:
+def missing_input(schema: NodeInput) -> Fault:
     """Return the error for a missing required input."""
     return fault("required_input_missing", "Required input is missing", schema.name, input_name=schema.name)
 

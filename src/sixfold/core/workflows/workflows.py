@@ -21,14 +21,14 @@ PROMPT: Final = "comfyui-prompt"
 PATH: Final = "/api/graph/spaces"
 # Prefix of the names of Sixfold's own node classes.
 OWN: Final = "Sixfold"
-_MOST_CHARS = 16_000
+_MAX_CHARS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A named workflow: its graph, its stored bytes, its inputs (None: it takes none) and its metadata.
+    """A named workflow: its graph, its stored bytes, its inputs (None without inputs) and its metadata.
 
-    `parts` are the models that it runs. `version` is that of an account's own workflow, else 0.
+    `parts` are the models that it runs. `version` is 0 for a built-in workflow.
     """
 
     slug: str
@@ -103,7 +103,7 @@ def _descriptor(each: ApiInput) -> dict[str, Any]:
     if each.default is not None:
         row["default"] = each.default
     if each.type == "string":
-        row["max_chars"] = _MOST_CHARS
+        row["max_chars"] = _MAX_CHARS
     return row
 
 

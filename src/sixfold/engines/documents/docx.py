@@ -22,7 +22,7 @@ _UNREADABLE = "The DOCX is damaged and cannot be read."
 
 def read(path: Path, _max_pages: int, max_chars: int) -> Document:
     """Return a DOCX; raises `UnusableInput`."""
-    with packages.opened(path) as package:
+    with packages.open_package(path) as package:
         if "word/document.xml" not in package.namelist():
             raise UnusableInput("The file is not a DOCX document.")
         packages.refuse_entities(package)

@@ -21,7 +21,7 @@ _DC = "{http://purl.org/dc/elements/1.1/}"
 
 def read(path: Path, max_pages: int, max_chars: int) -> Document:
     """Return an EPUB; raises `UnusableInput`."""
-    with packages.opened(path) as package:
+    with packages.open_package(path) as package:
         root = packages.xml(package, _CONTAINER).find(_ROOT_FILE)
         if root is None or not (name := root.get("full-path")):
             raise UnusableInput("The EPUB has no package document.")

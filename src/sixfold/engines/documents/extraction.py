@@ -39,10 +39,10 @@ def extract(path: str, kind: str, max_pages: int, max_chars: int) -> dict[str, A
         raise UnusableInput("The document is nested too deeply to read.") from error
     except MemoryError as error:
         raise UnusableInput("The document needs too much memory to read.") from error
-    return msgspec.to_builtins(finished(document, max_chars))
+    return msgspec.to_builtins(finish(document, max_chars))
 
 
-def finished(document: Document, max_chars: int) -> Document:
+def finish(document: Document, max_chars: int) -> Document:
     """Return a document with clean texts in blocks of limited size; raises `UnusableInput`."""
     blocks = [part for block in document.blocks for part in _split(block)]
     if sum(len(block.text) for block in blocks) > max_chars:

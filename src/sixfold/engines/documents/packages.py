@@ -29,7 +29,7 @@ _DAMAGE = (
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def open_package(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a package; raises `UnusableInput` for a damaged one and beyond the limits."""
     try:
         with zipfile.ZipFile(path) as package:

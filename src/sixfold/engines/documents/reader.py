@@ -76,7 +76,7 @@ class ProcessReader:
         limits = self.limits
         # A regular expression over a long text would hold the interpreter's lock.
         if kind == "text" and size <= _SMALL_BYTES:
-            return extraction.finished(text.read(path, limits.pages, limits.chars), limits.chars)
+            return extraction.finish(text.read(path, limits.pages, limits.chars), limits.chars)
         unreadable = f"Reading it took more than {limits.seconds} seconds, or too much memory."
         arguments = (str(path), kind, limits.pages, limits.chars)
         fields = limited_process.call(_EXTRACT, _MEMORY, limits.seconds, unreadable, *arguments)

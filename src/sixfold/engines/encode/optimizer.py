@@ -95,7 +95,7 @@ def formats(text: str, supported: Sequence[str], others: Sequence[str]) -> list[
     return [part for part in dict.fromkeys(parts) if part in supported] or list(supported[:1])
 
 
-def fitting(sides: Sequence[int], original: int) -> list[int]:
+def limit_sides(sides: Sequence[int], original: int) -> list[int]:
     """Return the sides that do not exceed the original's, or the original's if all do."""
     return [side for side in sides if side <= original] or [original]
 
@@ -106,7 +106,7 @@ def _responsive(
     """Encode every width in every format; return a `srcset` for each format."""
     image = decode.decode(path)
     kinds = formats(str(inputs["formats"]), IMAGE_FORMATS, VIDEO_FORMATS)
-    widths = fitting(numbers(str(inputs["widths"]), "widths"), image.width)
+    widths = limit_sides(numbers(str(inputs["widths"]), "widths"), image.width)
     for count, width in enumerate(widths):
         encoder = _encoder(image, width, int(inputs["quality"]))
         for kind in kinds:
@@ -126,7 +126,7 @@ def _cdn(
     image = decode.decode(path)
     kinds = formats(str(inputs["formats"]), IMAGE_FORMATS, VIDEO_FORMATS)
     plain = "jpeg" if image.alpha is None else "png"
-    widths = fitting(numbers(str(inputs["widths"]), "widths"), image.width)
+    widths = limit_sides(numbers(str(inputs["widths"]), "widths"), image.width)
     variants: dict[str, str] = {}
     for count, width in enumerate(widths):
         encoder = _encoder(image, width, int(inputs["quality"]))
@@ -194,7 +194,7 @@ def _ladder(
     kinds = formats(str(inputs["formats"]), VIDEO_FORMATS, IMAGE_FORMATS)
     heights = numbers(str(inputs["heights"]), "heights")
     shape = transcode.shape_of(video)
-    rungs = [(height, kind) for height in fitting(heights, shape[1]) for kind in kinds]
+    rungs = [(height, kind) for height in limit_sides(heights, shape[1]) for kind in kinds]
     # Quality 1 is a CRF of 62, quality 100 one of 24, which is close to the original.
     options = {"preset": "8", "crf": str(round(62 - 0.38 * int(inputs["quality"]))), "svtav1-params": "lp=1"}
     for count, (height, kind) in enumerate(rungs):

@@ -23,7 +23,7 @@ _WINDOW, _SIGMA = (11, 11), 1.5
 _C1, _C2 = 6.5025, 58.5225  # for samples of 0 to 255
 _CHANNELS = (0.8, 0.1, 0.1)  # the weights of Y, Cb and Cr
 _LOWEST, _HIGHEST = 1, 98
-# Steps of the quality after the search, whose faster encoder looks a little different.
+# Quality steps to try after the search, because the search uses a faster encoder with slightly other output.
 _UP, _DOWN = 2, 4
 # The fastest settings are 20 % larger, the slower ones take 2 s a megapixel.
 _SMALL_PIXELS = 2_000_000

@@ -278,7 +278,7 @@ def _filtered(raw: Array, lags: Sequence[int], weights: Array) -> Array:
     longest = max(lags)
     padded = np.vstack([np.zeros((longest, raw.shape[1])), raw])
     pairs = [(lag, float(weight)) for lag, weight in zip(lags, weights, strict=True)]
-    # Between two lags of 1 nothing is parallel, so the loop is over steps.
+    # With a lag of 1 each step depends on the previous one, so the loop cannot be vectorized.
     for at in range(longest, len(padded)):
         for lag, weight in pairs:
             padded[at] -= weight * padded[at - lag]

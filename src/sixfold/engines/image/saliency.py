@@ -19,7 +19,7 @@ Pixels = NDArray[np.uint8]
 
 WORK_SIDE = 320
 _REGIONS = 260
-_LEAST_SIDE = 16
+_MIN_SIDE = 16
 # Distance in Lab units within which regions count as one surface.
 _GEODESIC = 10.0
 # Reach of a region's contrast, as a share of the image's side.
@@ -63,7 +63,7 @@ def downscale(image: Array, side: int) -> Array:
     """
     height, width = image.shape[:2]
     scale = min(1.0, side / max(height, width))
-    size = (max(_LEAST_SIDE, round(width * scale)), max(_LEAST_SIDE, round(height * scale)))
+    size = (max(_MIN_SIDE, round(width * scale)), max(_MIN_SIDE, round(height * scale)))
     if size == (width, height):
         return image
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sixfold.engines.providers.speech_runs import Recording, Report
     from sixfold.engines.providers.video_runs import VideoRequest, VideoResult
 
-# Replicate's documentation asks for an uploaded file above this size.
+# Replicate's documentation requires an uploaded file above this size.
 _INLINE_BYTES = 256 * 1024
 # Long enough for a quick model, short enough to notice a cancelation soon.
 _WAIT_SECONDS = 5

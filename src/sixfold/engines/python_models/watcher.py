@@ -103,7 +103,7 @@ def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False)
     return DescribedModel(path, sha256, document, sandboxed=sandboxed)
 
 
-def added(folder: Path) -> dict[str, dict[str, str]]:
+def read_entries(folder: Path) -> dict[str, dict[str, str]]:
     """Return the entries by `sixfold model add` by file name, with `sha256` and `hardware`."""
     try:
         rows = json.loads((folder / ADDED).read_text("utf-8"))
@@ -158,7 +158,7 @@ class ModelWatcher:
             return
         if self._first:
             await self._read_known(operator.id)
-        added_rows = await asyncio.to_thread(added, self._folder)
+        added_rows = await asyncio.to_thread(read_entries, self._folder)
         for path in self._seen.keys() - stamps.keys():
             await self._remove(operator.id, path)
         added_file = self._folder / ADDED

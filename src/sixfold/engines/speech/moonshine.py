@@ -47,7 +47,7 @@ class MoonshineEngine:
         context.progress(0.01)
         wave = transcription.load_audio(task)
         ranges = transcription.speech_ranges(wave)
-        pieces = list(transcription.joined(ranges, _JOINED_SECONDS))
+        pieces = list(transcription.group_ranges(ranges, _JOINED_SECONDS))
         segments: list[TimedSegment] = []
         for number, piece in enumerate(pieces):
             context.progress(0.05 + 0.95 * number / len(pieces))
@@ -139,7 +139,7 @@ def _segments(words: Sequence[_Word], ranges: Sequence[tuple[int, int]]) -> Iter
 
 
 def _time(spoken: float, ranges: Sequence[tuple[int, int]], starts: NDArray[Any]) -> float:
-    """Return the time in seconds after so many samples of speech."""
+    """Return the duration in seconds of a number of speech samples."""
     index = min(int(np.searchsorted(starts, spoken, "right")), len(ranges)) - 1
     return (ranges[index][0] + spoken - float(starts[index])) / transcription.RATE
 

@@ -118,7 +118,7 @@ def speech_ranges(wave: Wave) -> list[tuple[int, int]]:
     return ranges
 
 
-def joined(ranges: Sequence[tuple[int, int]], seconds: float) -> Iterator[list[tuple[int, int]]]:
+def group_ranges(ranges: Sequence[tuple[int, int]], seconds: float) -> Iterator[list[tuple[int, int]]]:
     """Yield groups of consecutive ranges that extend over at most some seconds, or have one range."""
     group: list[tuple[int, int]] = []
     for start, end in ranges:

@@ -26,8 +26,8 @@ _IDEOGRAPHS = re.compile(
 class WordPiece:
     """A vocabulary of words and parts of words, read from a file `tokenizer.json`."""
 
-    def __init__(self, path: Path, most: int) -> None:
-        """Read `path`, for at most `most` tokens of a text; raises `ValueError` for another tokenizer."""
+    def __init__(self, path: Path, max_tokens: int) -> None:
+        """Read the tokenizer at `path`, for at most `max_tokens` of a text; raises `ValueError`."""
         document: dict[str, Any] = json.loads(path.read_text("utf-8"))
         if document.get("model", {}).get("type") != "WordPiece":
             raise ValueError(f"{path.name} is not a WordPiece tokenizer")
@@ -39,7 +39,7 @@ class WordPiece:
         # Without special tokens the pattern matches nowhere.
         self._split = re.compile(f"({'|'.join(map(re.escape, self._special)) or '(?!)'})")
         self._normal = _NormalForms()
-        self._room = most - len(self._ends)
+        self._room = max_tokens - len(self._ends)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text between those of `[CLS]` and `[SEP]`."""

@@ -29,7 +29,7 @@ _ITERATIONS = 3
 _SPARE = 1.006
 # A frame is reused if no corner has moved by more than this share of the short side.
 _MAX_REUSE_SHIFT = 0.008
-# The nearness that stands for the whole frame when it is reused.
+# The nearness that represents the whole frame when it is reused.
 _MEAN_NEARNESS = 0.5
 
 

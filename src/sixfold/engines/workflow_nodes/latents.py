@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sixfold.core.workflows.estimate import MOST
+from sixfold.core.workflows.estimate import MAX_BATCH
 from sixfold.core.workflows.nodes import NodeSpec
 from sixfold.core.workflows.ports import ListValue, NodeContext, Run
 
@@ -194,7 +194,7 @@ def _read_latents(request: LatentRequest, latent: LatentTerm) -> None:
         if "length" in inputs and "batch_size" in inputs:
             request.length = request.length or int(_number(inputs["length"], _DEFAULT_FRAMES))
         count = inputs.get("amount", inputs.get("batch_size"))
-        request.count = max(request.count, int(_number(count, 1 if count is None else MOST)))
+        request.count = max(request.count, int(_number(count, 1 if count is None else MAX_BATCH)))
         request.mask = inputs.get("mask") if request.mask is None else request.mask
         if request.source is None:
             request.source = next((inputs[name] for name in _IMAGES if inputs.get(name) is not None), None)

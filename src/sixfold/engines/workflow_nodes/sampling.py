@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.core.workflows.estimate import MOST
+from sixfold.core.workflows.estimate import MAX_BATCH
 from sixfold.core.workflows.ports import ChildRequest, NodeChild, NodeContext, NodeFile, Run
 from sixfold.engines.workflow_nodes import frame_split, values
 from sixfold.engines.workflow_nodes.latents import LatentRequest, LatentTerm, read
@@ -48,8 +48,8 @@ async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames |
         request.height, request.width = source.shape[1:3]
     if not request.width:
         raise EngineError("The latent has no size: connect a source image or set width and height.")
-    if request.count > MOST:
-        raise EngineError(f"A batch must have at most {MOST} images (got {request.count}).")
+    if request.count > MAX_BATCH:
+        raise EngineError(f"A batch must have at most {MAX_BATCH} images (got {request.count}).")
     image = None if source is None else await asyncio.to_thread(_upload, context, source, request)
     if request.length:
         video = await context.child(_child_request(request, 0, image))

@@ -35,7 +35,7 @@ def as_text(source: Any) -> str:
 
 
 def switch(_context: NodeContext, switch: bool, on_false: Any = None, on_true: Any = None) -> tuple[Any]:
-    """Return one of two values; in an estimate that cannot tell, the one that is present."""
+    """Return one of two values; in an estimate without the condition, the one that is present."""
     if isinstance(switch, UnknownCost):
         return (on_false if on_true is None else on_true,)
     return (on_true if switch else on_false,)

@@ -81,7 +81,7 @@ class Changes:
         return replace(self, columns=list(zip(*totals.values(), strict=True)), expected=len(totals))
 
 
-def merged(changes: Sequence[Changes]) -> Changes:
+def merge(changes: Sequence[Changes]) -> Changes:
     """Return one change with the turns of several, which have the same statement."""
     first = changes[0]
     columns = [list(chain.from_iterable(each)) for each in zip(*(c.columns for c in changes), strict=True)]

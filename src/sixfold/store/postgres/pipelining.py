@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
 
 from sixfold.core.database import Row
-from sixfold.store.postgres.binding import INSERT, Changes, PreparedStatement, merged
+from sixfold.store.postgres.binding import INSERT, Changes, PreparedStatement, merge
 from sixfold.store.postgres.connection import WRITING, PostgresConnection
 
 _ARGUMENT = re.compile(r"\$(\d+)::(text|bigint|double precision|bytea)")
@@ -157,7 +157,7 @@ class StatementBatcher:
         counts = [[each.known for each in changes] for changes in members]
         if len(members) == 1 or any(None in numbers for numbers in counts):
             return [await self.change(connection, changes) for changes in members]
-        await self.change(connection, [merged(turns) for turns in zip(*members, strict=True)])
+        await self.change(connection, [merge(turns) for turns in zip(*members, strict=True)])
         return [[number for number in numbers if number is not None] for numbers in counts]
 
     async def _make_changes(self, connection: PostgresConnection, texts: tuple[str, ...]) -> str:
@@ -176,7 +176,7 @@ class StatementBatcher:
 
 
 def refused_part(error: asyncpg.PostgresError) -> int | None:
-    """Return the index of the change that was not as expected, or None for any other error."""
+    """Return the index of the change that affected an unexpected number of rows; None for another error."""
     return int(str(error)) - 1 if getattr(error, "sqlstate", None) == _REFUSED else None
 
 

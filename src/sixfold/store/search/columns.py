@@ -15,7 +15,7 @@ Floats: TypeAlias = NDArray[np.float32]
 Places: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
-MOST_PLACES = 1 << 24  # a repeated word has three bytes for the place
+MAX_PLACES = 1 << 24  # a repeated word has three bytes for the place
 NOBODY = -1  # value of an empty entry in a column of places
 
 
@@ -56,11 +56,11 @@ class FreeList:
         self._next = 0
 
     def take(self) -> int:
-        """Allocate a place; raises `OverflowError` above `MOST_PLACES`."""
+        """Allocate a place; raises `OverflowError` above `MAX_PLACES`."""
         if self._free:
             return self._free.pop()
-        if self._next == MOST_PLACES:
-            raise OverflowError(f"an account's index must have at most {MOST_PLACES:,} pages")
+        if self._next == MAX_PLACES:
+            raise OverflowError(f"an account's index must have at most {MAX_PLACES:,} pages")
         self._next += 1
         return self._next - 1
 

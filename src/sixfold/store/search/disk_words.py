@@ -17,14 +17,14 @@ from sixfold.store.search.columns import Places
 
 _LOG = logging.getLogger("sixfold.memory")
 _PAGE_BYTES = 4096
-_MOST_PAGES = 2**33 // _PAGE_BYTES  # 8 GiB
+_MAX_PAGES = 2**33 // _PAGE_BYTES  # 8 GiB
 _CACHE_KIB = 4096
-MOST_PLACES = 5_000  # places that are read for a word, so that a search reads them within milliseconds
+MAX_PLACES = 5_000  # places that are read for a word, so that a search reads them within milliseconds
 # Without positions and counts; `tokens` are hexadecimal, so that no word is split.
 _SCHEMA = "CREATE VIRTUAL TABLE page USING fts5(tokens, detail=none, columnsize=0, tokenize='ascii')"
 _SETTINGS = (
     f"PRAGMA page_size = {_PAGE_BYTES}",
-    f"PRAGMA max_page_count = {_MOST_PAGES}",
+    f"PRAGMA max_page_count = {_MAX_PAGES}",
     f"PRAGMA cache_size = -{_CACHE_KIB}",
     # Nothing is restored after a crash: the file is unlinked when it is created.
     "PRAGMA journal_mode = OFF",
@@ -63,11 +63,11 @@ class DiskWords:
         self._rows("BEGIN")
 
     def places(self, word: str) -> Places:
-        """Return the places of a word in ascending order, at most `MOST_PLACES`."""
+        """Return the places of a word in ascending order, at most `MAX_PLACES`."""
         rows = self._rows(
             "SELECT rowid FROM page WHERE page MATCH ? ORDER BY rowid DESC LIMIT ?",
             f'"{_token(word)}"',
-            MOST_PLACES,
+            MAX_PLACES,
         )
         return np.array([row[0] for row in reversed(rows)], np.int64)
 

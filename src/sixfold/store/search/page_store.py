@@ -25,7 +25,7 @@ from sixfold.store.search.spelling import Spellings
 from sixfold.store.search.strings import StringColumn, StringTable
 
 DIMENSIONS = 384
-MOST_MICROS = 2**62
+MAX_MICROS = 2**62
 Label = Literal["name", "title", "folder", "tag", "collection"]
 _PAGE_BYTES = 150  # the numbers of a page in all columns, and what they are allocated with
 _INDEX_BYTES = 16_384  # an index without pages
@@ -191,7 +191,7 @@ class IndexedPages:
     def _enter(self, place: int, entry: IndexEntry) -> None:
         self.slugs[place] = entry.slug
         self.created[place] = entry.created_at
-        first, last = time_expressions.named(dates.of_slug(entry.slug)) or (MOST_MICROS, 0)
+        first, last = time_expressions.named(dates.of_slug(entry.slug)) or (MAX_MICROS, 0)
         self.dated_from[place], self.dated_to[place] = first, last
         folder = self.folder[place] = self._folder(folder_order.folder(entry.slug))
         self.folder_pages[folder] += 1

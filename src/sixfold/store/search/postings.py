@@ -13,7 +13,7 @@ from sixfold.store.search.strings import BytesColumn, Numbers
 
 _BLOCK_BITS = 16  # a posting has the last 16 bits of its place
 _BLOCK_MASK = (1 << _BLOCK_BITS) - 1
-_MOST_TIMES = 255
+_MAX_TIMES = 255
 _SEVEN_BITS, _MORE = 127, 128
 _WORD_BYTES = 300  # measured size of the Python objects of one word
 
@@ -194,13 +194,13 @@ class Postings:
             if times == 1 and first_block:
                 entry.append(place)
             else:
-                entry.append_place(place, min(times, _MOST_TIMES))
+                entry.append_place(place, min(times, _MAX_TIMES))
             numbers.append(entry.number)
         return numbers
 
     def _rewrite(self, place: int, old: Collection[int], words: Mapping[str, int]) -> list[int]:
         known = [(self._lists.get(word) or self._new(word), times) for word, times in words.items()]
-        new = {entry.number: min(times, _MOST_TIMES) for entry, times in known}
+        new = {entry.number: min(times, _MAX_TIMES) for entry, times in known}
         before = set(old)
         for number, times in new.items():
             entry = self._numbered[number]

@@ -18,7 +18,7 @@ from sixfold.store.search.page_store import IndexedPages
 T = TypeVar("T")
 _EVERYTHING = SearchFilter()
 _LENDS = 0.4  # pages below this share of the best score pass nothing to their neighbors
-_MOST_HELD = 1 << 20  # cached postings, 12 bytes each
+_MAX_HELD = 1 << 20  # cached postings, 12 bytes each
 _BLOCK = 128  # places per block when the best scores are selected
 _SCATTERED = 0.25  # share of pages with distant neighbors from which all are looked up
 _NONE = np.zeros(0, np.int64)
@@ -327,12 +327,12 @@ class PageView:
         return self._kept((word, ""), lambda: self._seen_hits(self._of.hits(word)))
 
     def _kept(self, key: Hashable, make: Callable[[], Hits | None]) -> Hits | None:
-        """Return the cached result of `make`, None if empty; drops the oldest entries above `_MOST_HELD`."""
+        """Return the cached result of `make`, None if empty; drops the oldest entries above `_MAX_HELD`."""
         if key not in self._known:
             hits = make()
             self._known[key] = hits if hits is not None and len(hits[0]) else None
             self._held += len(hits[0]) + 1 if hits is not None else 1
-            while self._held > _MOST_HELD and len(self._known) > 1:
+            while self._held > _MAX_HELD and len(self._known) > 1:
                 oldest = self._known.pop(next(iter(self._known)))
                 self._held -= len(oldest[0]) + 1 if oldest is not None else 1
         return self._known[key]
@@ -388,7 +388,7 @@ class PageView:
 
     @cached_property
     def _folder_sizes(self) -> tuple[Places, Floats]:
-        """Return the visible pages and words of each folder; number 0 stands for no folder."""
+        """Return the visible pages and words of each folder; number 0 is the top level."""
         index = self._of
         if self._whole:
             pages, length = index.folder_pages.values.copy(), index.folder_words.values.copy()

@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 14  # words per batch
 _WORD_BYTES = 5  # two numbers
 # The limit on the work of one search, about 30 ms: a unit is one word that is compared letter by letter for a
 # part, and the numbers of 64 words.
-_MOST_UNITS = 50_000
+_MAX_UNITS = 50_000
 _NEAR_UNITS, _YIELDED_UNITS, _WORDS_PER_UNIT = 8, 8, 64
 
 
@@ -30,11 +30,11 @@ class Spellings:
         self._of = words
         self._length = np.zeros(0, np.uint8)
         self._letters = np.zeros(0, np.uint32)
-        self.units = _MOST_UNITS
+        self.units = _MAX_UNITS
 
     def begin(self) -> None:
         """Begin a search: allow its full amount of work, after which no more words are yielded."""
-        self.units = _MOST_UNITS
+        self.units = _MAX_UNITS
 
     def near(self, word: str, edits: int) -> Iterator[str]:
         """Return the words that are exactly `edits` edits away from a word.

@@ -222,7 +222,7 @@ def _budget(form: dict[str, str], name: str) -> int | None:
     try:
         return money.parse_usd(text)
     except ValueError:
-        message = f"{text[:40]} is no amount in USD, such as 5 or 0.50"
+        message = f"{text[:40]} must be an amount in USD, such as 5 or 0.50"
         raise errors.InvalidInput([errors.Problem(name, message, "float_type")]) from None
 
 
@@ -237,7 +237,7 @@ def _expiry(form: dict[str, str], moment: int) -> int | None:
     except (ValueError, OverflowError):
         expires_at = 0
     if expires_at <= moment:
-        message = f"{text[:40]} is no date in the future, such as 2031-01-31"
+        message = f"{text[:40]} must be a date in the future, such as 2031-01-31"
         raise errors.InvalidInput([errors.Problem("expires", message, "date_type")])
     return expires_at
 

@@ -57,7 +57,7 @@ class ModelsPage:
     async def render(
         self, user: PageUser, state: FormState | None = None, probe: ServerProbe | None = None
     ) -> Response:
-        """Show the page with a refused form, or the result of a test."""
+        """Show the page; `state` is a form that was rejected, `probe` the result of a connection test."""
         view = await self._services.configuration.view()
         log = await self._services.database.read(actions.page(_ACTIONS, None, "gateway."))
         return self._pages.render(

@@ -44,7 +44,7 @@ class PricesPage:
         return await self.render(user)
 
     async def render(self, user: PageUser, state: FormState | None = None) -> Response:
-        """Show the page, perhaps with a refused form."""
+        """Show the page; `state` is a form that was rejected."""
         view = await self._services.configuration.view()
         read = self._services.database.read
         logs = [await read(actions.page(_ACTIONS, None, f"{name}.")) for name in (PRICES, TOKEN_PRICES)]

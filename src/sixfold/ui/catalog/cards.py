@@ -134,8 +134,8 @@ def _ability_card(ability: Ability | None, group: list[CatalogCard]) -> AbilityC
     return AbilityCard(title, tuple(sorted(group, key=order)))
 
 
-def matching(cards: Iterable[AbilityCard], query: str, section: str) -> list[AbilityCard]:
-    """Return the cards of a section with the variants that a search finds; "" stands for all."""
+def filter_cards(cards: Iterable[AbilityCard], query: str, section: str) -> list[AbilityCard]:
+    """Return the cards of a section with the variants that match a search; "" matches all."""
     words = abilities.query_words(query)
     filtered = (
         replace(card, variants=tuple(each for each in card.variants if _matches(each, words)))

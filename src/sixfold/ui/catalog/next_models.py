@@ -36,7 +36,7 @@ class NextModels:
         self._services = services
         self._found: dict[str, tuple[float, tuple[NextModel, ...]]] = {}
 
-    def fitting(self, kind: str) -> tuple[NextModel, ...]:
+    def for_kind(self, kind: str) -> tuple[NextModel, ...]:
         """Return the models with an input of this kind: ready ones first, and required inputs first."""
         if kind not in (*_FILE_KINDS, "text"):
             return ()

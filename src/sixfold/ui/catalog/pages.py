@@ -27,8 +27,8 @@ from sixfold.ui.catalog.cards import (
     SECTIONS,
     CatalogCard,
     by_ability,
+    filter_cards,
     has_card,
-    matching,
     section_named,
     section_of,
 )
@@ -148,7 +148,7 @@ class CatalogPages:
         cards = by_ability(
             [self._card(model, images.get(model.name, "")) for model in models if has_card(model)]
         )
-        matches = matching(cards, query, section)
+        matches = filter_cards(cards, query, section)
         ready, others = ([card for card in matches if card.ready is value] for value in (True, False))
         return self._pages.render(
             "catalog/list.html",

@@ -73,11 +73,11 @@ class Answer:
 
     @property
     def stopping(self) -> bool:
-        """Whether the answer is to end early."""
+        """Whether the answer should end early."""
         return self._stopping.is_set()
 
     async def stopped(self) -> None:
-        """Wait until the answer is to end early."""
+        """Wait until the answer should end early."""
         await self._stopping.wait()
 
     @property

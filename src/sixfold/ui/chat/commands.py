@@ -142,7 +142,7 @@ class ImageDrawing:
         self.prediction: Prediction | None = None
 
     async def run(self, prompt: str) -> AsyncIterator[str]:
-        """Draw an image, yielding the current activity; raises `EngineUnavailable`, and `EngineFailed`."""
+        """Generate an image, yielding the current activity; raises `EngineUnavailable` or `EngineFailed`."""
         request = PredictionRequest(
             principal=self._principal,
             model=self._model(prompt),

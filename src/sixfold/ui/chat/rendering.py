@@ -191,6 +191,6 @@ class GrowingText:
         if block:
             self.blocks.append(block)
         self.growing, self.rendered_end, self._complete = growing, lines, complete
-        # Long blocks are looked at less often, so that all takes a fraction of the time.
+        # Render long blocks less often, so that rendering takes a small share of the time.
         self._next = time.monotonic() + max(0.05, 20 * (time.monotonic() - started))
         return changed

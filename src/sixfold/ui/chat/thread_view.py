@@ -117,7 +117,7 @@ class ThreadReader:
         return message if message is not None and message.role == "user" else None
 
     async def ending(self, tenant: Tenant, chat_id: str) -> tuple[str, str]:
-        """Return the last answer, or why there is none, as HTML, and the cost of the chat."""
+        """Return the last answer or the reason for its failure as HTML, and the cost of the chat."""
         thread = await self.read(tenant, chat_id)
         last = thread.messages[-1] if thread.messages else None
         if last is not None and last.message.role == "assistant":

@@ -90,7 +90,7 @@ def _read_lists(caller: Caller, query: ListQuery) -> Transaction[dict[str, Any]]
         values["overview"] = yield from queries.overview(caller, _RECENT)
         return values
     filters = pages.PageFilter(query.tag, query.type, query.collection)
-    rows = yield from pages.listed(caller, filters, _PAGE, query.after)
+    rows = yield from pages.list_rows(caller, filters, _PAGE, query.after)
     values["rows"] = rows[:_PAGE]
     more = len(rows) > _PAGE
     values["next_cursor"] = pagination.cursor_after(rows[_PAGE - 1]["slug"]) if more else None

@@ -67,7 +67,7 @@ def _beginning(caller: Caller, text: str) -> Transaction[dict[str, str]]:
         return {row["slug"]: row["title"] for row in rows}
     parameters = {**params, "prefix": prefix, "prefix_end": prefix + _LAST, "limit": _MAX_ENTRIES}
     rows = yield Query("pages_named", parameters)
-    below = yield from pages.listed(caller, PageFilter(prefix=prefix), _MAX_ENTRIES)
+    below = yield from pages.list_rows(caller, PageFilter(prefix=prefix), _MAX_ENTRIES)
     return {row["slug"]: row["title"] for row in (*rows, *below)}
 
 

@@ -183,7 +183,7 @@ class WritePages:
         path = slugs.loosely(slug) or "new"
         names = await asyncio.to_thread(mentions.names_in, body, path)
         page_mentions = await self._services.database.read(mentions.of_names(caller, names, path))
-        embedded = await asyncio.to_thread(attachments.embedded, body, path)
+        embedded = await asyncio.to_thread(attachments.embedded_slugs, body, path)
         files = await self._services.database.read(attachments.of_names(caller, embedded, path))
         context = RenderContext(path, title, page_mentions, True, caller.account_id, files=files)
         return await render_page(merge.readable(body), context)

@@ -63,9 +63,9 @@ def _relative_time(epoch_us: int, now_us: int) -> str:
     elapsed = now_us - epoch_us
     if elapsed < _MINUTE_US:
         return "just now"
-    for unit, name, most in ((_MINUTE_US, "minute", 60), (HOUR_US, "hour", 24), (DAY_US, "day", 7)):
+    for unit, name, limit in ((_MINUTE_US, "minute", 60), (HOUR_US, "hour", 24), (DAY_US, "day", 7)):
         count = elapsed // unit
-        if count < most:
+        if count < limit:
             return f"{count} {name}{'' if count == 1 else 's'} ago"
     day = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)
     return f"{day.day} {day:%B %Y}"

@@ -36,9 +36,9 @@ class GraphBox(NamedTuple):
 
 
 class GraphCurve(NamedTuple):
-    """A link: its SVG path, its ends with an arrow, and its type with the position of that.
+    """A link: its SVG path, its ends with an arrow, and its type with the label's position.
 
-    `is_cross` is true for a link besides those that connect all pages with the one in the middle.
+    `is_cross` is true for a link that is not part of the tree around the page in the middle.
     """
 
     path: str

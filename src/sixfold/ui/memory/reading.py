@@ -56,7 +56,7 @@ class PageData:
 def _load_page(caller: Caller, slug: str, as_of: int | None) -> Transaction[PageData]:
     view = yield from queries.get_with_relations(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
-    names = attachments.embedded(view.page.body, view.page.slug)
+    names = attachments.embedded_slugs(view.page.body, view.page.slug)
     files = yield from attachments.of_names(caller, names, view.page.slug)
     walk = (yield from links.walk(caller, view.page, graph.ROUTE)) if as_of is None else None
     page_mentions = yield from mentions.of_page(caller, view.page, moment)
@@ -242,7 +242,7 @@ class ReadPages:
             for name in names
             if getattr(old, name) != getattr(new, name)
         }
-        shown, left = [], diff.MOST_LINES
+        shown, left = [], diff.MAX_LINES
         for hunk in hunks:
             shown.append(hunk._replace(lines=hunk.lines[: max(0, left)]))
             left -= len(hunk.lines)

@@ -143,13 +143,13 @@ class MembersForms:
         _require_fresh(session)
         team_id = form.get("team_id") or None
         holder = Holder(principal.member_id, principal.team_id)
-        most = principal.rights & scope.default_rights & ~rights.Rights.OPERATE
+        grantable = principal.rights & scope.default_rights & ~rights.Rights.OPERATE
         if team_id is not None:
             principal.require(rights.ADMIN)
             await self._services.database.read(teams.find(session.account.id, team_id))
-            holder, most = Holder(None, team_id), most & rights.OF_ROLE["member"]
+            holder, grantable = Holder(None, team_id), grantable & rights.OF_ROLE["member"]
         key = await self._services.database.write(
-            keys.create(session.account.id, scope, granted=most, holder=holder)
+            keys.create(session.account.id, scope, granted=grantable, holder=holder)
         )
         return await self._page.render(session, new_key=key)
 

@@ -77,7 +77,7 @@ class OutputView:
                 name: data_text({"value": value}) for name, value in others.items() if not are_files(value)
             },
             "succeeded": succeeded,
-            "next_models": self._next_models.fitting(kind) if succeeded else (),
+            "next_models": self._next_models.for_kind(kind) if succeeded else (),
             # Internal models have no form, and only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
             "has_seed": "seed" in prediction.task.inputs,

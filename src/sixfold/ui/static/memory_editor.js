@@ -1,7 +1,7 @@
 "use strict";
 // Completion of links and tags in the editor of the memory, and drafts: texts that were not saved, kept in this
 // browser and offered when the editor of their page is opened again.
-const DRAFT = "memory-draft:", SAVED = "memory-saved", DRAFT_DAYS = 30, MOST_DRAFTS = 20;
+const DRAFT = "memory-draft:", SAVED = "memory-saved", DRAFT_DAYS = 30, MAX_DRAFTS = 20;
 const FIELDS = ["slug", "title", "type", "tags", "collections", "body"];
 
 // -- drafts -----------------------------------------------------------------------------------
@@ -14,7 +14,7 @@ function pruneDrafts(account) {
   const keys = Object.keys(localStorage).filter((key) => key.startsWith(DRAFT));
   const since = Date.now() - DRAFT_DAYS * 86_400_000;
   const own = keys.filter((key) => key.startsWith(`${DRAFT}${account}:`) && (readDraft(key)?.at ?? 0) > since);
-  const kept = own.sort((one, other) => readDraft(other).at - readDraft(one).at).slice(0, MOST_DRAFTS);
+  const kept = own.sort((one, other) => readDraft(other).at - readDraft(one).at).slice(0, MAX_DRAFTS);
   for (const key of keys) if (!kept.includes(key)) localStorage.removeItem(key);
 }
 

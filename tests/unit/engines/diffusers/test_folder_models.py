@@ -39,7 +39,7 @@ def test_task_uses_the_folder_and_the_loras_of_its_model(tmp_path: Path) -> None
     row = document["models"]["diffusers/sdxl"]
     engine = {"factory": "a:B", "version": "1", "quality": "full", "kind": "weights", "concurrency": 1}
     engines = {"weights-image": {**engine, "idle_seconds": 1, "unlock": ""}}
-    model = catalogs.own(
+    model = catalogs.parse_custom(
         {"models": {"diffusers/sdxl": {**row, "price": "container-time"}}, "engines": engines},
         catalogs.Catalog({}, {}),  # pyright: ignore[reportArgumentType] - no price is looked up
         "diffusers/sdxl",

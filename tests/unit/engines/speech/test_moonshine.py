@@ -129,8 +129,8 @@ def test_damaged_and_incomplete_models_are_refused(tmp_path: Path) -> None:
 
 def test_near_ranges_are_joined_up_to_a_length() -> None:
     ranges = [(0, 16_000), (20_000, 40_000), (50_000, 90_000), (100_000, 500_000)]
-    assert list(transcription.joined(ranges, 3.0)) == [ranges[:2], ranges[2:3], ranges[3:]]
-    assert list(transcription.joined([], 3.0)) == []
+    assert list(transcription.group_ranges(ranges, 3.0)) == [ranges[:2], ranges[2:3], ranges[3:]]
+    assert list(transcription.group_ranges([], 3.0)) == []
 
 
 @pytest.mark.nightly

@@ -25,7 +25,7 @@ PRIVATE = "\ue0ff"
 
 def require(text: str) -> None:
     """Skip the test if this machine lacks a font for a text."""
-    if fonts.missing(text):
+    if fonts.missing_characters(text):
         pytest.skip(f"no installed font has all of {text!r}: install fonts-wqy-microhei or fonts-noto-cjk")
 
 
@@ -51,20 +51,20 @@ def shows(image: Array, glyph: Array) -> float:
 
 
 def test_ascii_is_drawn_with_the_font_that_is_always_there() -> None:
-    assert fonts.missing("Hello, you! (50%) ~ {x}") == ()
+    assert fonts.missing_characters("Hello, you! (50%) ~ {x}") == ()
     assert shows(drawn("Hello"), alone("H", None)) > 0.95
 
 
 def test_latin_letters_need_no_installed_font(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fonts, "installed", tuple)
-    assert fonts.missing("Été à Łódź, Ærø, İzmir, 5 €") == ()
-    assert fonts.missing("Жук 世") == tuple("Жук世")
+    assert fonts.missing_characters("Été à Łódź, Ærø, İzmir, 5 €") == ()
+    assert fonts.missing_characters("Жук 世") == tuple("Жук世")
     assert drawn("Łé").max() > 200
 
 
 def test_characters_without_a_glyph_are_named_once_in_order() -> None:
-    assert fonts.missing(f"a{PRIVATE}b\U0010fffd{PRIVATE}") == (PRIVATE, "\U0010fffd")
-    assert fonts.missing("no\u200d glyph\ufe0f is needed\n\u0007") == ()
+    assert fonts.missing_characters(f"a{PRIVATE}b\U0010fffd{PRIVATE}") == (PRIVATE, "\U0010fffd")
+    assert fonts.missing_characters("no\u200d glyph\ufe0f is needed\n\u0007") == ()
 
 
 def test_a_mixed_text_is_drawn_with_one_font_that_has_all() -> None:

@@ -89,11 +89,11 @@ def test_limit_of_output_is_that_of_the_model_or_is_set() -> None:
     request = GatewayRequest("a", "r", "chat", "chat", "m", body, lambda: chat, answers=2)
     target: Any = SimpleNamespace(model_info=lambda: ServedModel("m", max_output=9000))
     assert output_limits.output_tokens(request, target, 4096) == 18_000
-    small = output_limits.limited(request, 4096)
+    small = output_limits.limit_output(request, 4096)
     assert small is not None
     assert json.loads(small.body)["max_completion_tokens"] == small.parse().max_tokens == 4096
     assert output_limits.output_tokens(small, target, 1) == 2 * 4096
-    assert output_limits.limited(small, 10) is None
+    assert output_limits.limit_output(small, 10) is None
 
 
 @pytest.mark.parametrize(("model", "tokens"), [("gpt-4o-mini", 50_000), ("gpt-5.4", 10_000), ("m", 5_000)])

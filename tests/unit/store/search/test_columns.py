@@ -68,7 +68,7 @@ def test_a_column_grows_to_what_is_written_in_it() -> None:
 
 
 def test_places_that_were_given_back_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MOST_PLACES", 2)
+    monkeypatch.setattr(columns, "MAX_PLACES", 2)
     free_list = FreeList()
     assert [free_list.take(), free_list.take()] == [0, 1]
     with pytest.raises(OverflowError):

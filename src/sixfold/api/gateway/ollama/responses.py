@@ -110,12 +110,12 @@ def _tail(call: ChatCall, stop: Stop, usage: TokenUsage, first_at: float | None)
     return {"done": True, "done_reason": _STOPS[stop], **durations, **counts}
 
 
-def loaded(call: ChatCall, fields: Fields) -> bytes:
+def load_response(call: ChatCall, fields: Fields) -> bytes:
     """Return the response to a request without a prompt, which Ollama's clients send to load a model."""
     return _encode({**_head(call), **fields("", "", ()), "done": True, "done_reason": "load"})
 
 
-def completed(call: ChatCall, text: str, stop: Stop, usage: TokenUsage) -> bytes:
+def complete_response(call: ChatCall, text: str, stop: Stop, usage: TokenUsage) -> bytes:
     """Return a completion that exists as a whole, in one object or, for a stream, in two lines."""
     tail = _tail(call, stop, usage, None)
     if not call.stream:

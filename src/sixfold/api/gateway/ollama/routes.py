@@ -110,7 +110,7 @@ class OllamaRoutes:
         chat = call.parse()
         if not chat.messages and not chat.system:
             self._models.show(principal, call.model)
-            return RawResponse(ollama_responses.loaded(call, fields), [])
+            return RawResponse(ollama_responses.load_response(call, fields), [])
         name = self._models.resolve(call.model)
         if chat.effort == "none" and not self._models.thinks(name):
             # Servers reject the effort for models that cannot think.

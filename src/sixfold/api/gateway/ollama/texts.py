@@ -75,6 +75,6 @@ def _convert(raw: bytes, *, call: ChatCall) -> bytes:
         raise errors.EngineFailed("The model server returned a response that cannot be parsed") from error
     usage = document.usage or _TextUsage()
     tokens = TokenUsage(usage.prompt_tokens, usage.completion_tokens)
-    return ollama_responses.completed(
+    return ollama_responses.complete_response(
         call, choice.text, _STOPS.get(choice.finish_reason or "", "end"), tokens
     )

@@ -326,12 +326,12 @@ def _integer(body: Mapping[str, Any], name: str, default: int | None, low: int, 
     return value
 
 
-def _text(body: Mapping[str, Any], name: str, most: int) -> str:
+def _text(body: Mapping[str, Any], name: str, max_chars: int) -> str:
     value = body[name]
     if value is None:
         return ""
-    if not isinstance(value, str) or len(value) > most or "\0" in value:
-        raise InvalidRequest(f"{name} must be a string of at most {most} characters", param=name)
+    if not isinstance(value, str) or len(value) > max_chars or "\0" in value:
+        raise InvalidRequest(f"{name} must be a string of at most {max_chars} characters", param=name)
     return value
 
 

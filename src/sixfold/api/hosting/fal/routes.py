@@ -55,8 +55,8 @@ class FalRoutes:
             result = await self._services.predictions.wait(prediction, seconds, patient=True)
             if not result.is_terminal:
                 raise errors.EngineFailed(
-                    f"Not finished within {seconds:g} s (SIXFOLD_INLINE_SECONDS); the request goes on and is "
-                    f"at {schemas.QUEUE}/{requests.path_value(request, 'app')}/requests/{result.id}"
+                    f"Not finished within {seconds:g} s (SIXFOLD_INLINE_SECONDS): the request continues, "
+                    f"poll {schemas.QUEUE}/{requests.path_value(request, 'app')}/requests/{result.id}"
                 )
             return self._result(result, public)
 

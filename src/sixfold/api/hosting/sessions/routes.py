@@ -66,7 +66,7 @@ class SessionRoutes:
                 raise errors.BadRequest(f"{model} does not support sessions: create a prediction instead")
             order = SessionRequest(principal, requests.request_id(request), model, body.inputs, body.fps)
             session = await self._live.create(order)
-            return self._answer(schemas.opened(session, self._base_url), session.session, 201)
+            return self._answer(schemas.new_session(session, self._base_url), session.session, 201)
 
         return await self._services.idempotency.run(request, idempotent, work)
 

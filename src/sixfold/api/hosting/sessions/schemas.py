@@ -137,7 +137,7 @@ def session(record: SessionRecord, base_url: str) -> SessionSchema:
     return body
 
 
-def opened(new: OpenedSession, base_url: str) -> OpenedSessionSchema:
+def new_session(new: OpenedSession, base_url: str) -> OpenedSessionSchema:
     """Return the response to a new session, the only one that contains its tokens."""
     fields = session(new.session, base_url)
     return {

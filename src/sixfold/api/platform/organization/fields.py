@@ -32,7 +32,7 @@ def optional_text(fields: Mapping[str, Any], name: str) -> str | None:
     return None if fields.get(name) is None else text(fields, name)
 
 
-def whole(fields: Mapping[str, Any], name: str, default: int) -> int:
+def integer(fields: Mapping[str, Any], name: str, default: int) -> int:
     """Return an integer; raises `InvalidInput`."""
     value = fields.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MAX_RATE:
@@ -79,18 +79,18 @@ def scope(fields: Mapping[str, Any]) -> Scope:
         collections=_names(fields, "collections"),
         budget_day=budget(fields, "budget_day_usd"),
         budget_month=budget(fields, "budget_month_usd"),
-        rpm=None if fields.get("rpm") is None else whole(fields, "rpm", 1),
-        tpm=None if fields.get("tpm") is None else whole(fields, "tpm", 1),
+        rpm=None if fields.get("rpm") is None else integer(fields, "rpm", 1),
+        tpm=None if fields.get("tpm") is None else integer(fields, "tpm", 1),
     )
 
 
-def granted(fields: Mapping[str, Any], limits: Scope, most: Rights) -> Rights:
-    """Return the rights of a new key, at most `most`; raises `Forbidden` if it names others."""
+def granted(fields: Mapping[str, Any], limits: Scope, grantable: Rights) -> Rights:
+    """Return the rights of a new key, at most `grantable`; raises `Forbidden` if it names others."""
     names = _names(fields, "rights")
     if not names:
-        return limits.default_rights & most
+        return limits.default_rights & grantable
     requested = rights.of_names(names)
-    if refused := rights.names(requested & ~most):
+    if refused := rights.names(requested & ~grantable):
         raise errors.Forbidden(f"This key cannot have {', '.join(refused)}, which its creator may not grant")
     return requested
 

@@ -117,7 +117,7 @@ class OrganizationRoutes:
                 fields.role(body),
                 fields.text(body, "email", ""),
                 fields.optional_text(body, "team_id"),
-                fields.whole(body, "days", invitations.DAYS),
+                fields.integer(body, "days", invitations.DAYS),
             )
         )
         url = f"{self._services.settings.base_url}/invitation?token={quote(new.token)}"
@@ -184,11 +184,11 @@ class OrganizationRoutes:
         """Create a key of a team, or else of the caller."""
         principal, body = await self._fields(request)
         team_id, scope = fields.optional_text(body, "team_id"), fields.scope(body)
-        holder, most = Holder(principal.member_id, principal.team_id), principal.rights
+        holder, grantable = Holder(principal.member_id, principal.team_id), principal.rights
         if team_id is not None:
             await self._read(teams.find(principal.account_id, team_id))
-            holder, most = Holder(None, team_id), most & rights.OF_ROLE["member"]
-        granted = fields.granted(body, scope, most & ~rights.Rights.OPERATE)
+            holder, grantable = Holder(None, team_id), grantable & rights.OF_ROLE["member"]
+        granted = fields.granted(body, scope, grantable & ~rights.Rights.OPERATE)
         key = await self._write(keys.create(principal.account_id, scope, granted=granted, holder=holder))
         result: schemas.NewOrganizationKeySchema = {"id": key.id, "api_key": key.api_key}
         return responses.json(result, 201, _NO_STORE)

@@ -18,7 +18,7 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows import validation_errors, workflows
 from sixfold.core.workflows.comfyui import prompt_queue
-from sixfold.core.workflows.documents import listed, mapping
+from sixfold.core.workflows.documents import as_list, mapping
 from sixfold.core.workflows.validate import ValidationResult
 from sixfold.web import responses
 from sixfold.web.services import WebServices
@@ -52,7 +52,7 @@ class ComfyQueue:
             return _refusal(
                 validation_errors.fault("no_prompt", "No prompt provided", "No prompt provided")
             ), {}
-        targets = [str(each) for each in listed(body.get("partial_execution_targets"))] or None
+        targets = [str(each) for each in as_list(body.get("partial_execution_targets"))] or None
         await self._workshop.refresh_remote(graph, principal.tenant.model_owner)
         verdict = await self._workshop.validate(graph, targets=targets, strict_models=_is_strict(body))
         self._workshop.require_runnable(verdict)
@@ -138,7 +138,7 @@ class ComfyQueue:
 
     async def remaining(self, tenant: Tenant) -> JsonObject:
         """Return the number of prompts that have not ended."""
-        return _remaining(await self._services.database.read(prompt_queue.remaining(tenant)))
+        return _remaining(await self._services.database.read(prompt_queue.count_unfinished(tenant)))
 
     async def queue(self, tenant: Tenant) -> JsonObject:
         """Return the running and the queued prompts by number: the oldest that fit into a page."""
@@ -154,9 +154,9 @@ class ComfyQueue:
         """Return the newest ended prompts that fit into a page, oldest first, or the one with `prompt_id`."""
         database = self._services.database
         if prompt_id is None:
-            prompts = await database.read(prompt_queue.ended(tenant, limit))
+            prompts = await database.read(prompt_queue.list_ended(tenant, limit))
         else:
-            one = await database.read(prompt_queue.named(tenant, prompt_id))
+            one = await database.read(prompt_queue.find(tenant, prompt_id))
             prompts = (one,) if one is not None and one.is_terminal else ()
         entries = await responses.encode_each(self._entry(each) for each in prompts)
         return {_prompt_id(each): entry for each, entry in zip(prompts, entries, strict=True)}
@@ -265,7 +265,7 @@ def _item(prediction: Prediction) -> list[Any]:
     extra: JsonObject = {**mapping(inputs.get("extra_data"))}
     if inputs.get("client_id"):
         extra["client_id"] = inputs["client_id"]
-    selected = listed(inputs.get("targets"))
+    selected = as_list(inputs.get("targets"))
     return [inputs.get("number", 0), _prompt_id(prediction), inputs.get("graph", {}), extra, selected]
 
 

@@ -22,7 +22,7 @@ from sixfold.core.accounts.connections import CredentialEnded, current
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.input_limits import json_limits
 from sixfold.core.workflows import object_info as workflows_object_info
-from sixfold.core.workflows.documents import listed
+from sixfold.core.workflows.documents import as_list
 from sixfold.core.workflows.model_files import KINDS
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.validation_errors import fault
@@ -228,7 +228,7 @@ def _parse_prompt(raw: bytes) -> dict[str, Any]:
 
 
 def _ids(body: Mapping[str, Any]) -> list[str]:
-    return [str(each) for each in listed(body.get("delete"))]
+    return [str(each) for each in as_list(body.get("delete"))]
 
 
 def build_api(services: WebServices) -> ApiGroup:

@@ -1,4 +1,4 @@
-"""Archives the charges of closed periods; accounts keep closing balances, from which `ledger verify` goes on.
+"""Archives the charges of closed periods; `ledger verify` continues from the accounts' closing balances.
 
 A charge is archived with its hold when the prediction or session that it paid for is gone. Deposits, payments
 and refunds stay in the database.
@@ -18,7 +18,7 @@ from sixfold.core.database import Query, Row, Transaction, many
 
 KIND = "ledger"
 BATCH = 500
-# Columns without personal data, which erasure leaves.
+# Columns without personal data, which remain after the erasure of an account.
 _BOOKED = ("id", "debit", "credit", "amount", "hold_id", "kind", "created_at", "held", "held_at")
 _TEXTS = ("id", "description", "request_id", "charge", "key_id")
 Place = tuple[int, str]

@@ -31,9 +31,7 @@ class LoginSession:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """The account that a live session acts for, its principal with the time of the login, and the person's
-    own account.
-    """
+    """The account of a login session, its principal with the login time, and the person's own account."""
 
     account: Account
     principal: Principal

@@ -39,7 +39,7 @@ class GroupRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scope: str = ""
     groups: Mapping[str, GroupRole] = msgspec.field(default_factory=dict[str, GroupRole])
 
-    def matching(self, groups: Sequence[str]) -> dict[str, GroupRole]:
+    def roles_for(self, groups: Sequence[str]) -> dict[str, GroupRole]:
         """Return the role for each organization: the highest one, the first of equal ones."""
         roles: dict[str, GroupRole] = {}
         for name, rule in self.groups.items():
@@ -90,7 +90,7 @@ def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules)
     """
     if groups is None:
         return ""
-    roles, first = rules.matching(groups), ""
+    roles, first = rules.roles_for(groups), ""
     for name in dict.fromkeys(rule.organization for rule in rules.groups.values()):
         row = yield from one("account_by_email", email=name)
         if row is None or row["closing_at"] is not None:
@@ -134,4 +134,4 @@ def _team(account_id: str, name: str) -> Transaction[str | None]:
 
 def may_create(groups: Sequence[str] | None, rules: GroupRules) -> bool:
     """Whether a user without an account gets one because a group makes it a member."""
-    return bool(groups) and bool(rules.matching(groups or ()))
+    return bool(groups) and bool(rules.roles_for(groups or ()))

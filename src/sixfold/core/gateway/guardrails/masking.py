@@ -98,7 +98,7 @@ _LONGEST_PREFIX = max(map(len, _PREFIXES))
 # The `@` between a local part and a domain, and the domain.
 _DOMAIN = re.compile(r"(?<=[\w.%+-])@([\w-]{1,63}(?:\.[\w-]{1,63}){0,4}\.[^\W\d_]{2,24})")
 _MAX_LOCAL = 64
-# Groups of digits, of which the first 13 are only looked at: shorter runs are the most frequent ones.
+# Groups of digits. The lookahead requires 13 digits, because shorter runs are frequent.
 _DIGITS = re.compile(r"(?<![0-9])(?=[0-9](?:[ -]?[0-9]){12})[0-9]{3,19}(?:[ -][0-9]{3,6})*(?![0-9])")
 _GROUP = re.compile(r"[0-9]+")
 _SEPARATORS = re.compile(r"[ -]")

@@ -76,9 +76,9 @@ def _check(hook: HookSettings) -> None:
         )
     if not hook.stages:
         raise errors.InvalidInput.of("hook", "hook.stages must have request, response or both")
-    least, most = _TIMEOUTS
-    if not least <= hook.timeout_seconds <= most:
-        raise errors.InvalidInput.of("hook", f"hook.timeout_seconds must be from {least:g} to {most:g}")
+    lowest, highest = _TIMEOUTS
+    if not lowest <= hook.timeout_seconds <= highest:
+        raise errors.InvalidInput.of("hook", f"hook.timeout_seconds must be from {lowest:g} to {highest:g}")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -246,7 +246,7 @@ class EventLine:
                 self._is_changed = True
 
     def changed(self, pieces: Sequence[str]) -> bytes:
-        """Return the line with other texts; the same bytes if nothing changes."""
+        """Return the line with its texts replaced; the same bytes if nothing changes."""
         for (container, name), (_, before), text in zip(self._slots, self.pieces, pieces, strict=True):
             if text != before:
                 container[name] = text

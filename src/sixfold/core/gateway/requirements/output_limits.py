@@ -32,7 +32,7 @@ def output_tokens(request: GatewayRequest, target: RouteTarget, default: int) ->
     return max(default, most) * request.answers
 
 
-def limited(request: GatewayRequest, tokens: int) -> GatewayRequest | None:
+def limit_output(request: GatewayRequest, tokens: int) -> GatewayRequest | None:
     """Return a request with a limit of output tokens, or None if it has one or its protocol has none."""
     field = _FIELDS.get(request.wire)
     if field is None or request.max_tokens or request.expected_usage is not None or not request.body:

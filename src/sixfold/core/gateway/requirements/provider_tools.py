@@ -24,7 +24,7 @@ _UNLIMITED = frozenset({"mcp", "mcp_toolset"})
 # Tokens that one use adds to the input at most: of a search (OpenAI charges some models for just so many), of
 # a search in files with 20 chunks, of a page unless the request has a limit, and of all that code prints.
 _SEARCHED_TOKENS, _FOUND_TOKENS, _FETCHED_TOKENS, _PRINTED_TOKENS = 8_000, 16_000, 8_000, 10_000
-# OpenAI asks more for a container with more memory.
+# OpenAI charges more for a container with more memory.
 _PRICED_MEMORY = (None, "1g")
 # Models whose searches with the preview tool cost as much as those with the current one.
 _REASONING = re.compile(r"(?:.*/)?(?:o\d|gpt-[5-9](?!.*chat))")

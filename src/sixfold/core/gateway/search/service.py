@@ -30,7 +30,7 @@ class SearchUnavailable(errors.SixfoldError):
 
 
 class SearchEngineStatus(msgspec.Struct, frozen=True):
-    """Whether a search engine answers; `detail` says why not."""
+    """Whether a search engine responds; `detail` is the reason if it does not."""
 
     state: Literal["found", "slow", "absent"]
     url: str

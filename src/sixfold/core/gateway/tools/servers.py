@@ -117,7 +117,7 @@ class Toolset:
     async def call(self, request_id: str, name: str, arguments: str) -> ToolOutput:
         """Call a tool for the model, and return its output or, for the model to read, its failure."""
         if name not in self._tools:
-            return ToolOutput(f"There is no tool {name[:64]}.", failed=True)
+            return ToolOutput(f"Tool {name[:64]} not found.", failed=True)
         session, own_name = self._tools[name]
         try:
             if self._gateway.guardrails is not None:

@@ -120,7 +120,7 @@ def mark_undone(batch_id: str) -> Transaction[None]:
     yield Query("memory_batch_undone", {"id": batch_id})
 
 
-def listed(caller: Caller, limit: int, before: str) -> Transaction[Rows]:
+def list_batches(caller: Caller, limit: int, before: str) -> Transaction[Rows]:
     """Return up to `limit` + 1 batches of `remember`, newest first, that the caller can see."""
     return (
         yield Query(

@@ -78,7 +78,7 @@ def facts_of(body: str, section: str = CURRENT) -> tuple[PageFact, ...]:
 
 
 def extend(body: str, facts: Sequence[tuple[PageFact, Sequence[PageFact]]]) -> ExtendedBody:
-    """Add facts, each with the known ones that it contradicts; a statement that stands there is not added.
+    """Add facts, each with the known ones that it contradicts; a statement that is on the page is not added.
 
     Of two that contradict each other, the one with the older date moves to the earlier facts.
     """
@@ -152,7 +152,7 @@ def _section(body: str, title: str) -> tuple[int, int] | None:
 def _insert(body: str, section: str, fact: PageFact) -> str:
     place = _section(body, section)
     if place is None:
-        # The current facts stand before the earlier ones.
+        # The current facts precede the earlier ones.
         later = _section(body, EARLIER)
         end = body.rfind("## ", 0, later[0]) if later is not None and section == CURRENT else len(body)
         head, tail = body[:end].rstrip("\n"), body[end:]

@@ -249,10 +249,12 @@ class _Plain:
 
     def sentence(self, start: int, end: int) -> str:
         """Return the sentences around a range, or the nearest part of long ones."""
-        least, most = max(0, start - _SENTENCE_CHARS), min(len(self.text), end + _SENTENCE_CHARS)
-        first = max((match.end() for match in _SENTENCE_END.finditer(self.text, least, start)), default=least)
-        after = _SENTENCE_END.search(self.text, max(start, end - 1), most)
-        last = after.end() if after is not None else most
+        earliest, latest = max(0, start - _SENTENCE_CHARS), min(len(self.text), end + _SENTENCE_CHARS)
+        first = max(
+            (match.end() for match in _SENTENCE_END.finditer(self.text, earliest, start)), default=earliest
+        )
+        after = _SENTENCE_END.search(self.text, max(start, end - 1), latest)
+        last = after.end() if after is not None else latest
         if last - first > _SENTENCE_CHARS:
             first, last = start, min(end, start + _SENTENCE_CHARS)
         return self.text[first:last].strip()

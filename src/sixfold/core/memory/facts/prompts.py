@@ -1,4 +1,4 @@
-"""The prompts for a chat model. Texts of sources and pages stand between marks that they cannot contain."""
+"""The prompts for a chat model. Texts of sources and pages are enclosed in marks that they cannot contain."""
 
 from __future__ import annotations
 

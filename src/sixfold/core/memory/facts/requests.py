@@ -156,7 +156,7 @@ async def undo(service: FactService, caller: Caller, arguments: Arguments) -> Un
     }
 
 
-async def listed(service: FactService, caller: Caller, arguments: Arguments) -> MemoryBatches:
+async def list_batches(service: FactService, caller: Caller, arguments: Arguments) -> MemoryBatches:
     """Return the batches of `remember`, newest first."""
     result = await service.list(caller, arguments["limit"], pagination.id_before(arguments["cursor"]))
     return {"batches": [batches.to_json(row) for row in result.rows], "next_cursor": result.next_cursor}

@@ -190,7 +190,7 @@ class FactService:
 
     async def list(self, caller: Caller, limit: int, before: str) -> MemoryPart:
         """List the batches of `remember`, newest first."""
-        return part(list(await self._database.read(batches.listed(caller, limit, before))), limit, "id")
+        return part(list(await self._database.read(batches.list_batches(caller, limit, before))), limit, "id")
 
     async def answer(self, principal: Principal, request: ContextRequest) -> MemoryAnswer:
         """Answer a question from pages, with citations that were really in the context."""
@@ -253,11 +253,11 @@ class _Run:
     started_at: float = field(default_factory=time.monotonic)
 
     async def ask(self, prompt: ModelPrompt) -> str:
-        """Return a reply; raise `BudgetExceeded`, or `EngineFailed` if the time is over."""
-        most = self.chat.max_cost(prompt)
-        if self.cost + most > self.budget:
+        """Return a reply; raise `BudgetExceeded`, or `EngineFailed` after the time limit."""
+        max_cost = self.chat.max_cost(prompt)
+        if self.cost + max_cost > self.budget:
             raise errors.BudgetExceeded(
-                f"The next call of the model may cost {money.format_usd(most)} USD, and "
+                f"The next call of the model may cost {money.format_usd(max_cost)} USD, and "
                 f"{money.format_usd(self.budget - self.cost)} are left for this request: send less, raise "
                 "max_usd, or ask the operator to raise SIXFOLD_MEMORY_CALL_USD"
             )

@@ -40,7 +40,7 @@ _MAX_DICTIONARY = 128 * 2**20
 _CHUNK = 2**16
 # The library does not limit the output of one read for other methods.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_NO_ARCHIVE = "The file is no zip or tar archive that can be read"
+_NO_ARCHIVE = "The file is not a readable zip or tar archive"
 _ENCRYPTED = 1
 _UTF8_NAME = 0x800
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)

@@ -67,8 +67,8 @@ def why_left_out(path: str) -> str:
     if ending in _LEFT_OUT:
         return _LEFT_OUT[ending]
     if is_attachment(path):
-        return "its content is no image, sound or video that this server shows"
-    return f"{ending or 'a file without an ending'} is no page, document, image, sound or video"
+        return "its content is not an image, audio or video format that this server shows"
+    return f"{ending or 'a file without an ending'} is not a page, document, image, audio or video"
 
 
 def target(name: str, slug: str) -> str | None:
@@ -79,7 +79,7 @@ def target(name: str, slug: str) -> str | None:
     return markdown.file_target(name, slugs.parent(slug))
 
 
-def embedded(body: str, slug: str) -> frozenset[str]:
+def embedded_slugs(body: str, slug: str) -> frozenset[str]:
     """Return the slugs of the files that a text embeds: `![[lamp.png]]` and `![](lamp.png)`."""
     if "![" not in body:
         return frozenset()

@@ -37,7 +37,7 @@ from sixfold.core.provenance.formats import media_types
 
 PAGE_TYPE = "document"
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-# A document with at most so many characters is one page.
+# A document with at most this many characters becomes one page.
 _WHOLE_CHARS = 60_000
 # A page of a long document begins at a chapter after this many characters, and anywhere after these.
 _MIN_CHARS, _MAX_CHARS = 8_000, 100_000
@@ -273,7 +273,7 @@ def _complete(
     slug, digest = of
     if report.errors:
         return report
-    rows = yield from pages.listed(writer.caller, PageFilter(type=PAGE_TYPE, prefix=f"{slug}/"), _PARTS)
+    rows = yield from pages.list_rows(writer.caller, PageFilter(type=PAGE_TYPE, prefix=f"{slug}/"), _PARTS)
     slugs_json = pages.encode([row["slug"] for row in rows])
     rows_of_slugs = yield Query(
         "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": slugs_json}
@@ -290,7 +290,7 @@ def _complete(
 
 def _known(caller: Caller, slug: str) -> Transaction[tuple[str, str] | None]:
     """Return the front matter and the title of the page at a slug, or None."""
-    page = yield from pages.at(caller.account_id, slug)
+    page = yield from pages.find_exact(caller.account_id, slug)
     if page is None or page.deleted or not caller.sees(page.page.collections):
         return None
     return page.page.head, page.page.title
@@ -315,7 +315,7 @@ def compose(
     if len(groups) == 1:
         head = {**fields, "pages": _range(document.blocks)}
         intro = f"# {title}\n\n{_byline(name, document.blocks)}\n\n"
-        return [_file(slug, head, intro + documents.joined(document.blocks))]
+        return [_file(slug, head, intro + documents.join(document.blocks))]
     written: list[ArchiveMember] = []
     entries: list[str] = []
     for number, blocks in enumerate(groups, 1):
@@ -323,7 +323,7 @@ def compose(
         ending = (slugs.loosely(chapter.replace("/", "-")) or "part")[:_SLUG_CHARS].strip("-.") or "part"
         part_slug = f"{slug}/{number:03}-{ending}"
         head = {**fields, "title": f"{title}: {chapter}", "part_of": slug, "chapter": chapter}
-        body = f"# {chapter}\n\n{_byline(name, blocks)}\n\n{documents.joined(blocks)}"
+        body = f"# {chapter}\n\n{_byline(name, blocks)}\n\n{documents.join(blocks)}"
         written.append(_file(part_slug, {**head, "pages": _range(blocks)}, body))
         span = f" (p. {_range(blocks)})" if _range(blocks) else ""
         entries.append(f"- [[{part_slug}]] {_plain(chapter)}{span}")
@@ -381,6 +381,6 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path, most: int) -> bytes:
+def _read(path: Path, max_bytes: int) -> bytes:
     with path.open("rb") as file:
-        return file.read(most)
+        return file.read(max_bytes)

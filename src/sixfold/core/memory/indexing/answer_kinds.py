@@ -15,7 +15,7 @@ KINDS: tuple[AnswerKind, ...] = ("time", "number", "name")
 # More of a kind than this does not make an answer more likely.
 ENOUGH = 2
 # The characters of a body that are read.
-_MOST_READ = 2_000
+_MAX_READ = 2_000
 _TIME = re.compile(
     r"\b(?:yesterday|today|tonight|tomorrow|last|next|ago|weeks?|weekend|months?|years?|days?|since|recently"
     r"|just|morning|night|(?:mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|may|june"
@@ -47,7 +47,7 @@ def expected_kind(question: str) -> AnswerKind | None:
 
 def held(body: str) -> tuple[int, int, int]:
     """Return how many times, numbers and names a body contains, each at most `ENOUGH`."""
-    text = body[:_MOST_READ]
+    text = body[:_MAX_READ]
     times, numbers, names = (_counted(reader, text) for reader in _READERS)
     return times, numbers, names
 

@@ -24,7 +24,7 @@ _MIN_ARABIC_LETTERS = 4
 
 
 def without_article(word: str) -> str:
-    """Return an Arabic word without its article and what stands before that."""
+    """Return an Arabic word without its article and the prefixes before the article."""
     return _ARABIC_ARTICLE.sub("", word)
 
 

@@ -67,7 +67,7 @@ _FUNCTION_WORDS = frozenset(
 )
 # The weight of a related word relative to the word of the query.
 _INFLECTED, _COMPOUND, _FUNCTION = 0.8, 0.6, 0.1
-_MOST_WORDS, _MOST_FOUND, _MOST_OF_ALL = 12, 6, 24
+_MAX_WORDS, _MAX_FOUND, _MAX_OF_ALL = 12, 6, 24
 
 
 def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, float]:
@@ -83,17 +83,17 @@ def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, floa
     ]
     damped = _FUNCTION_WORDS.intersection(words) if compounding else frozenset[str]()
     expanded: dict[str, float] = {}
-    for word in sorted({*words} - damped, key=lambda word: (-len(word), word))[:_MOST_WORDS]:
+    for word in sorted({*words} - damped, key=lambda word: (-len(word), word))[:_MAX_WORDS]:
         if len(word) == 1 and tokens.UNSPACED.match(word):
-            expanded |= dict.fromkeys(view.containing(word, _MOST_FOUND), 1.0)
+            expanded |= dict.fromkeys(view.containing(word, _MAX_FOUND), 1.0)
         elif compounding and len(word) >= _MIN_PART and word.isalpha():
             for other, weight in (*_with(view, word), *_parts(view, word)):
                 expanded[other] = max(weight, expanded.get(other, 0))
     for language in suffixing:
-        for word in _WORD.findall(text.lower())[:_MOST_WORDS]:
+        for word in _WORD.findall(text.lower())[:_MAX_WORDS]:
             for other, weight in _same_stem(view, word, language):
                 expanded[other] = max(weight, expanded.get(other, 0))
-    best = sorted(expanded.keys() - words, key=lambda word: (-expanded[word], word))[:_MOST_OF_ALL]
+    best = sorted(expanded.keys() - words, key=lambda word: (-expanded[word], word))[:_MAX_OF_ALL]
     known = (word for word in damped if view.rarity(word))
     return {word: expanded[word] for word in best} | dict.fromkeys(known, _FUNCTION)
 
@@ -101,7 +101,7 @@ def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, floa
 def _with(view: IndexView, word: str) -> Iterator[tuple[str, float]]:
     """Yield known words that end or begin with a word, apart from endings."""
     base = _base(word)
-    for other in view.containing(base, _MOST_FOUND * 4):
+    for other in view.containing(base, _MAX_FOUND * 4):
         at = other.rfind(base)
         ends = other[at + len(base) :] in _ENDINGS
         if ends and at == 0:
@@ -121,7 +121,7 @@ def _same_stem(view: IndexView, word: str, language: str) -> Iterator[tuple[str,
             continue
         if view.rarity(begin):
             yield begin, _INFLECTED
-        for other in view.containing(begin, _MOST_FOUND * 4):
+        for other in view.containing(begin, _MAX_FOUND * 4):
             at = other.rfind(begin)
             if at == 0 or at >= _MIN_REST:
                 yield other, _INFLECTED if at == 0 else _COMPOUND

@@ -25,13 +25,13 @@ from sixfold.core.memory.service import MemoryService
 MIN_TOKENS, TOKENS, MAX_TOKENS = 200, 2_000, 32_000
 # A longer query is cut to its end, where a conversation has its question.
 MAX_QUERY = 10_000
-# The pages that are looked at.
-_MOST_PAGES = 50
+# Maximum number of pages that are considered.
+_MAX_PAGES = 50
 # The characters of one page: an equal share for this many pages, within these limits.
 _SHARES = 5
 _MIN_CHARS, _MAX_CHARS = 300, snippets.MAX_CHARS
-# A page with fewer characters left is not begun.
-_LEAST_CHARS = 80
+# A page is omitted if fewer characters than this are left for it.
+_MIN_PAGE_CHARS = 80
 _ASCII_PER_TOKEN = 3.5
 _CODE_CHARS = 12
 # Digests differ between processes, and equal texts have equal ones, which caches of prompts need.
@@ -130,7 +130,7 @@ async def build(memory: MemoryService, caller: Caller, request: ContextRequest) 
         caller,
         SearchRequest(
             query=request.query[-MAX_QUERY:],
-            limit=_MOST_PAGES,
+            limit=_MAX_PAGES,
             types=request.types,
             tags=request.tags,
             collections=request.collections,
@@ -176,10 +176,10 @@ def _fitting(number: int, hit: Hit, left: int) -> str | None:
     text = hit.snippet
     room = left - tokens_of(_item(number, hit, "", "0" * _CODE_CHARS)) - 1
     if tokens_of(text) > room:
-        while len(text) >= _LEAST_CHARS and tokens_of(text) > room:
+        while len(text) >= _MIN_PAGE_CHARS and tokens_of(text) > room:
             text = text[: min(len(text) - 20, len(text) * max(room, 0) // tokens_of(text))]
         text = text.rpartition(" ")[0] + "…" if " " in text else text
-    return text if text and (text == hit.snippet or len(text) >= _LEAST_CHARS) else None
+    return text if text and (text == hit.snippet or len(text) >= _MIN_PAGE_CHARS) else None
 
 
 def _assembled(parts: Sequence[tuple[Hit, str]]) -> str:

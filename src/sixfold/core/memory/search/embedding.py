@@ -27,7 +27,7 @@ _ANEW = 5_000
 # The interval between two checks for waiting pages.
 _IDLE_SECONDS = 1.0
 # The characters of a passage that are embedded.
-_MOST_TEXT = 4 * chunks.TARGET_CHARS
+_MAX_TEXT = 4 * chunks.TARGET_CHARS
 
 
 class EmbeddingModel(Protocol):
@@ -128,7 +128,7 @@ class Embedder:
 def texts_of(slug: str, title: str, body: str) -> list[str]:
     """Return the texts to embed of a page: its passages, those of an article with its title."""
     head = f"{title}\n" if index.is_article(slug, title) else ""
-    return [f"{head}{body[start : min(end, start + _MOST_TEXT)]}" for start, end in chunks.split(body)]
+    return [f"{head}{body[start : min(end, start + _MAX_TEXT)]}" for start, end in chunks.split(body)]
 
 
 def halved(vector: bytes) -> bytes:

@@ -10,15 +10,15 @@ import re
 from sixfold.core.memory.indexing import tokens
 
 # The pages that are searched, the characters of each, and the words of a phrase.
-MOST_PAGES, MAX_CHARS = 30, 8192
-_MOST_WORDS = 8
+MAX_PAGES, MAX_CHARS = 30, 8192
+_MAX_WORDS = 8
 _WORD = re.compile(r"\w+")
 
 
 def phrase_of(query: str) -> str:
     """Return the words of a short query, which may be in quotes, or an empty string."""
     words = _words(query) if len(query) <= MAX_CHARS else []
-    return f" {' '.join(words)} " if 1 < len(words) <= _MOST_WORDS else ""
+    return f" {' '.join(words)} " if 1 < len(words) <= _MAX_WORDS else ""
 
 
 def has_phrase(text: str, phrase: str) -> bool:

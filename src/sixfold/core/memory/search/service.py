@@ -44,13 +44,13 @@ MAX_CHARS = 10_000
 MAX_LIMIT = 100
 MAX_OFFSET = 10_000
 # The limit on the words of a query; the rarest are used.
-_MOST_WORDS = 48
+_MAX_WORDS = 48
 # The minimum letters of a word that may have one wrong letter, and two.
 _LETTERS, _MANY_LETTERS = 5, 8
 # The limit on words of a query that no page has, and on the candidates for each.
-_MOST_GUESSED, _CANDIDATES = 4, 3
-# The letters of a word that is being typed, the words with them that are read, and those that are used.
-_MIN_TYPED, _MOST_SEEN, _MOST_COMPLETED = 2, 48, 8
+_MAX_GUESSED, _CANDIDATES = 4, 3
+# The minimum length of an incomplete last word, the candidates that are read for it, and those that are used.
+_MIN_TYPED, _MAX_SEEN, _MAX_COMPLETED = 2, 48, 8
 # The minimum letters of a word that may be the beginning of another.
 _MIN_PREFIX = 4
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
@@ -186,7 +186,6 @@ class SearchService:
             caller,
             request,
             _KnownPages(vector, related, span, exact),
-            # No other request runs in between.
         )
         if not places:
             return (), mode
@@ -254,8 +253,8 @@ def _best_pages(
     ranked = ranking.rank(view, question)
     keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
     end = request.offset + request.limit
-    best = view.best(ranked.score, ranked.among, keep, max(end, phrases.MOST_PAGES))
-    scores = {place: view.score_at(ranked.score, place) for place in best[: phrases.MOST_PAGES]}
+    best = view.best(ranked.score, ranked.among, keep, max(end, phrases.MAX_PAGES))
+    scores = {place: view.score_at(ranked.score, place) for place in best[: phrases.MAX_PAGES]}
     complete = [place for place in scores if view.score_at(ranked.complete, place) > 0]
     with_phrase = yield from _with_phrase(caller, view, complete, request.query)
     for place in with_phrase:
@@ -269,7 +268,7 @@ def _best_pages(
             words=worded.words,
             explain=_explained(view, place, worded, ranked, with_phrase) if request.explain else None,
         )
-        for place in (*first, *best[phrases.MOST_PAGES :])[request.offset : end]
+        for place in (*first, *best[phrases.MAX_PAGES :])[request.offset : end]
     ], mode
 
 
@@ -303,11 +302,11 @@ def parse_query(
         counted = rest
     # In a query such as "The Who", stop words may be a title.
     if not counted:
-        counted = Counter(tokens.fold(text).split()[:_MOST_WORDS])
+        counted = Counter(tokens.fold(text).split()[:_MAX_WORDS])
     known = {word: view.rarity(word) * times for word, times in counted.items()}
     rarest = sorted((word for word in known if known[word] > 0), key=lambda word: (-known[word], word))
-    words = {word: float(counted[word]) for word in rarest[:_MOST_WORDS]}
-    spelling = _spelling(view, text, known) if len(rarest) < min(len(known), _MOST_WORDS) else {}
+    words = {word: float(counted[word]) for word in rarest[:_MAX_WORDS]}
+    spelling = _spelling(view, text, known) if len(rarest) < min(len(known), _MAX_WORDS) else {}
     if not rarest and not spelling:
         spelling = _beginning(view, text)
     between = None if span is None else (span.since, span.until)
@@ -329,7 +328,7 @@ def _completed(view: IndexView, text: str, question: RankedQuery) -> RankedQuery
     last = "".join(tokens.fold(text).split()[-1:]) if not text[-1:].isspace() else ""
     if len(last) < _MIN_TYPED:
         return question
-    begun = [word for word in view.containing(last, _MOST_SEEN) if word.startswith(last)][:_MOST_COMPLETED]
+    begun = [word for word in view.containing(last, _MAX_SEEN) if word.startswith(last)][:_MAX_COMPLETED]
     return replace(question, words={**dict.fromkeys(begun, 1.0), **question.words})
 
 
@@ -343,7 +342,7 @@ def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[st
     capital = set(_names(text)) if long else set[str]()
     written: Mapping[str, str] = tokens.written(text) if long else {}
     corrections: dict[str, Sequence[str]] = {}
-    for word in long[:_MOST_GUESSED]:
+    for word in long[:_MAX_GUESSED]:
         limit = 2 if len(word) >= _MANY_LETTERS and word not in capital else 1
         near = _near(view, word, written.get(word, word), limit)
         corrections[word] = [other for other in near if other not in known]
@@ -364,9 +363,9 @@ def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]
 def _beginning(view: IndexView, text: str) -> dict[str, Sequence[str]]:
     """Return for each word the indexed words that begin with it, for a query without any known word."""
     extensions: dict[str, Sequence[str]] = {}
-    for word, form in list(tokens.written(text).items())[:_MOST_GUESSED]:
+    for word, form in list(tokens.written(text).items())[:_MAX_GUESSED]:
         if len(form) >= _MIN_PREFIX and form[0].isalpha():
-            longer = [other for other in view.containing(form, _MOST_WORDS) if other.startswith(form)]
+            longer = [other for other in view.containing(form, _MAX_WORDS) if other.startswith(form)]
             extensions[word] = [form] if view.rarity(form) else longer[:_CANDIDATES]
     return {word: near for word, near in extensions.items() if near}
 

@@ -23,7 +23,7 @@ _SPACE = re.compile(r"\s+")
 # The length of the window whose page is cited.
 _CITED_CHARS = 300
 # The characters of a passage that are searched for the best window.
-_MOST_READ = 20_000
+_MAX_READ = 20_000
 
 
 def of_body(body: str, passage: int, words: Collection[str], chars: int, *, marked: bool = True) -> str:
@@ -59,7 +59,7 @@ def _matches(body: str, passage: int, words: Collection[str]) -> tuple[int, list
     """Return the start of a passage, and the positions of the words in it."""
     passages = chunks.split(body)
     start, end = passages[min(passage, len(passages) - 1)]
-    end = min(end, start + _MOST_READ)
+    end = min(end, start + _MAX_READ)
     return start, matches(body, start, end, words)
 
 

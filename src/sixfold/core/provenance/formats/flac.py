@@ -40,10 +40,10 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
         raise Unembeddable("not a complete FLAC")
     for block in blocks:
         if block.kind & 0x7F == _COMMENT:
-            new = _block(block.kind, vorbis.merged(data[block.body : block.end], text))
+            new = _block(block.kind, vorbis.merge(data[block.body : block.end], text))
             return [FileEdit(block.start, block.end, new)]
     head, start, _, end, _ = blocks[0]
-    new = _block(head & _LAST | _COMMENT, vorbis.merged(None, text))
+    new = _block(head & _LAST | _COMMENT, vorbis.merge(None, text))
     return [FileEdit(start, start + 1, b"\0"), FileEdit(end, end, new)]
 
 

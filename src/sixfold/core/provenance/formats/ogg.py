@@ -52,7 +52,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     headers = _headers(data)
     if headers is None:
         raise Unembeddable("not an Ogg file with one Opus or Vorbis stream")
-    comment = vorbis.merged(headers.packets[0][len(headers.magic) :], text)
+    comment = vorbis.merge(headers.packets[0][len(headers.magic) :], text)
     pages = _laid([headers.magic + comment, *headers.packets[1:]], headers.serial)
     result = [FileEdit(headers.start, headers.end, b"".join(pages))]
     shift = len(pages) - headers.pages

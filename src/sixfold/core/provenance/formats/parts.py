@@ -54,14 +54,14 @@ class ContainerPart(NamedTuple, Generic[Kind]):
     is_open: bool = False
 
 
-def part_budget(most: int = MAX_PARTS) -> InputBudget:
+def part_budget(max_parts: int = MAX_PARTS) -> InputBudget:
     """Return the budget for the parts of one file."""
-    return InputBudget(parts=_limit(most))
+    return InputBudget(parts=_limit(max_parts))
 
 
 @cache
-def _limit(most: int) -> Limit:
-    return Limit(most, "The file has more than {:,} parts", MalformedFile)
+def _limit(max_parts: int) -> Limit:
+    return Limit(max_parts, "The file has more than {:,} parts", MalformedFile)
 
 
 def walk(

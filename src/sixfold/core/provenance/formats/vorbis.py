@@ -9,7 +9,7 @@ _FIELD = b"SIXFOLD_MANIFEST="
 _EMPTY = b"\x07\0\0\0sixfold\0\0\0\0"
 
 
-def merged(comment: bytes | None, text: str) -> bytes:
+def merge(comment: bytes | None, text: str) -> bytes:
     """Return the comment block (or a new one) with our field last, followed by the remaining data."""
     parsed = _parsed(_EMPTY if comment is None else comment)
     if parsed is None:

@@ -37,7 +37,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
         own.insert(0, FileEdit(first.body, first.body + 1, bytes([flags])))
     else:
         own.insert(0, FileEdit(first.start, first.start, extended_header(data, first)))
-    packet = xmp.merged(packets[0] if packets else None, text)
+    packet = xmp.merge(packets[0] if packets else None, text)
     return riff.rewritten(present, own, riff.chunk(b"XMP ", packet))
 
 

@@ -21,7 +21,7 @@ _ENTITY = re.compile(rb"&(lt|gt|quot|apos|amp|#34|#39|#38|#60|#62);")
 _NUMBERS = {b"#34": b'"', b"#39": b"'", b"#38": b"&", b"#60": b"<", b"#62": b">"}
 
 
-def merged(packet: bytes | None, text: str) -> bytes:
+def merge(packet: bytes | None, text: str) -> bytes:
     """Return the packet (or a new one) with our description last, replacing an earlier one."""
     packet = _EMPTY if packet is None else _OURS.sub(b"", packet)
     head, end, tail = packet.rpartition(_END)

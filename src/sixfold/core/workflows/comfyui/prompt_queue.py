@@ -12,35 +12,35 @@ from sixfold.core.database import Query, Transaction, Value, many, one
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.workflows.workflows import PROMPT
 
-_MOST = 200
+_PAGE_ROWS = 200
 
 
 def under_way(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
     """Return the prompts that have not ended, oldest first."""
-    rows = yield from many("prompts_under_way", **_of(tenant), limit=_MOST)
+    rows = yield from many("prompts_under_way", **_of(tenant), limit=_PAGE_ROWS)
     return tuple(Prediction.from_row(row) for row in rows)
 
 
-def remaining(tenant: Tenant) -> Transaction[int]:
+def count_unfinished(tenant: Tenant) -> Transaction[int]:
     """Return the number of prompts that have not ended."""
-    return (yield from pagination.fitting("prompts_under_way_sizes", _of(tenant), _MOST))[1]
+    return (yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS))[1]
 
 
 def first(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
     """Return the first page of prompts that have not ended, oldest first."""
-    count, _ = yield from pagination.fitting("prompts_under_way_sizes", _of(tenant), _MOST)
+    count, _ = yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS)
     rows = yield from many("prompts_under_way", **_of(tenant), limit=count)
     return tuple(Prediction.from_row(row) for row in rows)
 
 
-def ended(tenant: Tenant, limit: int) -> Transaction[tuple[Prediction, ...]]:
+def list_ended(tenant: Tenant, limit: int) -> Transaction[tuple[Prediction, ...]]:
     """Return the last prompts that have ended, oldest first, at most `limit` or a page."""
-    count, _ = yield from pagination.fitting("prompts_ended_sizes", _of(tenant), limit)
+    count, _ = yield from pagination.count_rows("prompts_ended_sizes", _of(tenant), limit)
     rows = yield from many("prompts_ended", **_of(tenant), limit=count)
     return tuple(Prediction.from_row(row) for row in reversed(rows))
 
 
-def named(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
+def find(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
     """Return the last prompt with an id chosen by the client."""
     row = yield from one("prompt_named", **_of(tenant), prompt_id=prompt_id)
     return None if row is None else Prediction.from_row(row)

@@ -22,8 +22,8 @@ _MAX_RUNS = 1000
 _MAX_BYTES = 8 * 2**20
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _JPEG, _PNG = 1, 2
-MOST_WITHHELD_BYTES = 128 * 2**20  # per run
-_MOST_WITHHELD_OF_ALL = 2**30
+MAX_WITHHELD_BYTES = 128 * 2**20  # per run
+_MAX_WITHHELD_OF_ALL = 2**30
 _PREVIEW = 1
 # The messages of a run that the history contains.
 _HISTORY_TYPES = frozenset(
@@ -122,7 +122,7 @@ class WebSocketHub:
         """Store messages of an unpaid run; return False, without storing them, above a limit."""
         size = sum(len(each) for each in messages if isinstance(each, bytes))
         entry = self._withheld.setdefault(prediction_id, _Withheld())
-        if entry.size + size > MOST_WITHHELD_BYTES or self.withheld_bytes + size > _MOST_WITHHELD_OF_ALL:
+        if entry.size + size > MAX_WITHHELD_BYTES or self.withheld_bytes + size > _MAX_WITHHELD_OF_ALL:
             return False
         entry.messages.extend(messages)
         entry.size += size

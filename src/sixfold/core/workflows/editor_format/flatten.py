@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sixfold.core.workflows import slices
-from sixfold.core.workflows.documents import Json, listed, mapping
+from sixfold.core.workflows.documents import Json, as_list, mapping
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, measure
 from sixfold.core.workflows.nodes import WIDGET_TYPES, NodeInput
 from sixfold.core.workflows.slices import Steps
@@ -105,7 +105,7 @@ class _Document:
 
     def open(self, graph: Json, links: _Links, prefix: str, mode: int) -> Steps[None]:
         """Add the nodes of a graph or subgraph; their ids start with `prefix`."""
-        for at, row in enumerate(listed(graph.get("nodes"))):
+        for at, row in enumerate(as_list(graph.get("nodes"))):
             if at % slices.ITEMS == 0:
                 yield
             self._spend(row, prefix)
@@ -118,7 +118,7 @@ class _Document:
         cost = self._costs.get(id(row))
         if cost is None:
             cost = self._costs[id(row)] = _cost(row)
-        slots = len(listed(row.get("inputs")))
+        slots = len(as_list(row.get("inputs")))
         self._budget.spend(nodes=1, values=cost[0], text_bytes=cost[1] + (1 + slots) * len(prefix))
 
     def _add(self, node: EditorNode, row: Json) -> Steps[None]:
@@ -148,7 +148,7 @@ class _Document:
             by_name.get(str(each.get("name"))) or EditorSlot(str(each.get("name")), "*") for each in inputs
         ]
         proxies: list[list[Any]] = _properties(row).get("proxyWidgets") or []
-        values: list[Any] = listed(host.values)
+        values: list[Any] = as_list(host.values)
         if not proxies:
             _assign_values(
                 values, [slot for slot, each in zip(border, inputs, strict=True) if _is_widget(each)]
@@ -179,12 +179,12 @@ class _Document:
         links: list[list[Any]] = group.get("links") or []
         for row in rows:
             self._spend(row, prefix)
-        self._budget.spend(values=len(links) + len(listed(group.get("external"))))
+        self._budget.spend(values=len(links) + len(as_list(group.get("external"))))
         inside = {(each[2], each[3]): (each[0], each[1]) for each in links if each[0] is not None}
         used = {(each[0], each[1]) for each in links}
         external = {(_index(each[0]), each[1]) for each in group.get("external") or ()}
         free: Iterator[EditorSlot] = iter(host.slots)
-        values = listed(host.values)
+        values = as_list(host.values)
         out: list[EditorSlot] = []
         for index, row in enumerate(rows):
             node = _node({**row, "id": index}, prefix, {})
@@ -208,7 +208,7 @@ class _Document:
 
 def _cost(row: Json) -> tuple[int, int]:
     """Return the number of values and characters that one row adds to the graph."""
-    slots = [*listed(row.get("inputs")), *listed(row.get("outputs"))]
+    slots = [*as_list(row.get("inputs")), *as_list(row.get("outputs"))]
     properties = _properties(row)
     counted = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
     counted += [properties.get("proxyWidgets"), properties.get("models")]
@@ -269,8 +269,8 @@ def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
                 item["target_slot"],
             )
             links[item["id"]] = (str(ends[0]), int(ends[1]), str(ends[2]), int(ends[3]))
-        elif len(listed(row)) >= 5:
-            link, origin, slot, target, at = listed(row)[:5]
+        elif len(as_list(row)) >= 5:
+            link, origin, slot, target, at = as_list(row)[:5]
             links[link] = (str(origin), int(slot), str(target), int(at))
     return links
 
@@ -283,7 +283,7 @@ def _inner(source: Source, prefix: str) -> Source:
 
 def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]) -> EditorNode:
     slots: list[EditorSlot] = []
-    for item in listed(row.get("inputs")):
+    for item in as_list(row.get("inputs")):
         link = links.get(item.get("link"))
         widget: Json = item.get("widget") or {}
         slots.append(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core.workflows import slices
-from sixfold.core.workflows.documents import listed, mapping
+from sixfold.core.workflows.documents import as_list, mapping
 from sixfold.core.workflows.editor_format import flatten, widgets
 from sixfold.core.workflows.editor_format.flatten import BYPASS, NEVER, NOTES, EditorNode, Source
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
@@ -105,16 +105,16 @@ def _exported(node: EditorNode, follower: _LinkFollower, spec: NodeSpec | None) 
 
 def _wrapped(value: object) -> object:
     """Wrap a list that is a value, so that it is not mistaken for a link."""
-    return {"__value__": items} if (items := listed(value)) or value == [] else value
+    return {"__value__": items} if (items := as_list(value)) or value == [] else value
 
 
 class _LinkFollower:
     """Finds the origin of links through reroutes, subgraph borders and bypassed nodes."""
 
-    def __init__(self, nodes: Mapping[str, EditorNode], most_steps: int) -> None:
+    def __init__(self, nodes: Mapping[str, EditorNode], max_steps: int) -> None:
         self._nodes = nodes
         self._origins: dict[tuple[Source, str], Source | _FixedValue | None] = {}
-        self._most_steps = self._steps = most_steps
+        self._most_steps = self._steps = max_steps
 
     def origin(self, source: Source, expected: str) -> Source | _FixedValue | None:
         """Return the output or value at the origin of a link of type `expected`, or None.
@@ -154,7 +154,7 @@ class _LinkFollower:
         if node.type == "Reroute":
             return node.slots[0].source if node.slots else None
         if node.type == "PrimitiveNode":
-            values = listed(node.values)
+            values = as_list(node.values)
             return _FixedValue(values[0]) if values else None
         return at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sixfold.core.workflows.documents import listed, mapping
+from sixfold.core.workflows.documents import as_list, mapping
 from sixfold.core.workflows.editor_format.flatten import EditorNode, widget_of
 from sixfold.core.workflows.nodes import NodeInput, NodeSpec
 
@@ -19,7 +19,7 @@ def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
         known_names = {each.name for each in order} if spec is not None else set(known)
         result = {name: value for name, value in known.items() if name in known_names}
     else:
-        result = _in_order(order, listed(node.values))
+        result = _in_order(order, as_list(node.values))
     names = {each.name for each in order}
     return {**result, **{name: value for name, value in node.named.items() if name in names}}
 

@@ -13,7 +13,7 @@ from sixfold.core.workflows.ports import NodeFile
 from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validate import GraphNode
 
-_MOST_BITS = 63
+_MAX_BITS = 63
 
 
 def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
@@ -50,7 +50,7 @@ def _plain(value: object) -> object:
     """Return a value for JSON: a file as its digest, a number of more than 63 bits as text."""
     if isinstance(value, NodeFile):
         return {"digest": value.digest}
-    return str(value) if type(value) is int and value.bit_length() > _MOST_BITS else value
+    return str(value) if type(value) is int and value.bit_length() > _MAX_BITS else value
 
 
 def files_named(node: GraphNode) -> dict[str, tuple[str, str]]:

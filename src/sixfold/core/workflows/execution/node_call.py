@@ -27,12 +27,12 @@ def call(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> An
         return spec.run(context, **inputs)
     if spec.where == "await":
         return _each_awaited(node, context, inputs)
-    return joined([finish(node, spec.run(context, **one)) for one in ones(inputs)])
+    return join_results([finish(node, spec.run(context, **one)) for one in ones(inputs)])
 
 
 async def _each_awaited(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> NodeResult:
     result = [finish(node, await call(node, context, one)) for one in ones(inputs)]
-    return joined(result)
+    return join_results(result)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -64,7 +64,7 @@ def finish(node: GraphNode, returned: Any) -> NodeResult:
     return result
 
 
-def joined(result: list[NodeResult]) -> NodeResult:
+def join_results(result: list[NodeResult]) -> NodeResult:
     """Merge the results of several calls: each output becomes a list of values."""
     outputs = [ListValue(values) for values in zip(*(each.outputs for each in result), strict=True)]
     ui: dict[str, Any] = {}

@@ -85,14 +85,14 @@ class NodeFrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes, most: float = math.inf) -> list[NodeFrame]:
+    def feed(self, data: bytes, max_frames: float = math.inf) -> list[NodeFrame]:
         """Return the frames completed by `data`; raises `BadFrame`.
 
-        Beyond `most`, they remain for the next call, which may have no data.
+        Beyond `max_frames`, they remain for the next call, which may have no data.
         """
         buffer, frames, at = self._buffer, list[NodeFrame](), 0
         buffer += data
-        while len(buffer) - at >= 2 * _LENGTHS and len(frames) < most:
+        while len(buffer) - at >= 2 * _LENGTHS and len(frames) < max_frames:
             middle, start = at + _LENGTHS, at + 2 * _LENGTHS
             text = int.from_bytes(buffer[at:middle], "little")
             more = int.from_bytes(buffer[middle:start], "little")

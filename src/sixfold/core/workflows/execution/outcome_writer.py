@@ -17,7 +17,7 @@ _RETRY_SECONDS = 1.0
 # A flush drops the queue after this many consecutive failures, because it is only a cache.
 _FLUSH_ATTEMPTS = 3
 # A run pauses while more than this many bytes wait to be written.
-_MOST_WAITING_BYTES = 64 * 2**20
+_MAX_WAITING_BYTES = 64 * 2**20
 
 
 class OutcomeWriter:
@@ -44,7 +44,7 @@ class OutcomeWriter:
 
     async def wait_for_capacity(self) -> None:
         """Wait while too many bytes are queued."""
-        while self._task is not None and self._bytes > _MOST_WAITING_BYTES:
+        while self._task is not None and self._bytes > _MAX_WAITING_BYTES:
             await self.flush()
 
     async def flush(self) -> None:

@@ -23,10 +23,10 @@ _NARROW, _WIDE = 40, 7
 _LANE = 6
 _SWEEPS = 6
 # The limits for drawing within 20 ms: nodes, and columns that all links pass together.
-_MOST_NODES, _MOST_PASSED = 400, 2_000
-_MOST_LINES = 3
+_MAX_NODES, _MAX_PASSED = 400, 2_000
+_MAX_LINES = 3
 # The columns beside each other; a longer graph continues in rows below, with this space between them.
-_MOST_COLUMNS, _BETWEEN_ROWS = 5, 72
+_MAX_COLUMNS, _BETWEEN_ROWS = 5, 72
 _CHARS = 27
 
 # The color token of each type; other types use `plain`.
@@ -115,15 +115,15 @@ class TooManyParts(Exception):
     """Raised if a drawing would have too many nodes, or links across too many columns."""
 
 
-def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> GraphLayout:
+def lay_out(graph: Graph, registry: Registry, max_nodes: int) -> GraphLayout:
     """Return the order of a graph's nodes in a drawing, without coordinates; raises `TooManyParts`."""
-    if len(graph) > most_nodes:
+    if len(graph) > max_nodes:
         raise TooManyParts
     boxes = {node_id: _box(node_id, node, registry) for node_id, node in graph.items()}
     edges = _edges(graph, registry)
     columns = _ranked(boxes, edges)
     ends = [(boxes[edge.origin], boxes[edge.target]) for edge in edges]
-    if sum(max(1, target.rank - origin.rank) for origin, target in ends) > _MOST_PASSED:
+    if sum(max(1, target.rank - origin.rank) for origin, target in ends) > _MAX_PASSED:
         raise TooManyParts
     lanes: dict[tuple[str, str, int], LayoutBox] = {}
     routes = [
@@ -142,7 +142,7 @@ def draw(
     With `aspect`, the ratio of the available space, it is split into the rows that fill the space best.
     """
     try:
-        laid = lay_out(graph, registry or Registry(), _MOST_NODES)
+        laid = lay_out(graph, registry or Registry(), _MAX_NODES)
     except TooManyParts:
         laid = lay_out({}, Registry(), 0)
         title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
@@ -175,7 +175,7 @@ def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> LayoutBox
         if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip()
     ]
     hue = _HUES.get(spec.outputs[0].type, "plain") if spec and spec.outputs else "plain"
-    lines = tuple(cut(" ".join(value.split())) for value in values[:_MOST_LINES])
+    lines = tuple(cut(" ".join(value.split())) for value in values[:_MAX_LINES])
     return LayoutBox(node_id, title, lines, hue, is_missing=bool(registry) and spec is None)
 
 
@@ -265,7 +265,7 @@ def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> Non
 
 def _placed(columns: list[list[LayoutBox]], aspect: float | None) -> tuple[float, float]:
     """Set the coordinates of all boxes, in rows of equally many columns; return width and height."""
-    rows = max(1, -(-len(columns) // _MOST_COLUMNS))
+    rows = max(1, -(-len(columns) // _MAX_COLUMNS))
     if aspect is not None:
 
         def scale(count: int) -> float:

@@ -20,13 +20,13 @@ _LANE = 0.4
 # Names are drawn if a node has at least this width.
 _NAMED = 74.0
 # Graphs with more nodes are not drawn.
-_MOST = 120
+_MAX_NODES = 120
 
 
 def sketch(graph: Graph, registry: Registry) -> str:
     """Return the graph as SVG of 320 by 180 pixels."""
     try:
-        laid = layout.lay_out(graph, registry, _MOST)
+        laid = layout.lay_out(graph, registry, _MAX_NODES)
     except layout.TooManyParts:
         parts = [f'<text class="many" x="{_WIDE / 2}" y="{_TALL / 2}">{len(graph):,} nodes</text>']
     else:

@@ -15,7 +15,7 @@ from sixfold.engines.image.scene import noise
 
 Array = mixing.Array
 
-# The levels of force with a sound of their own; loudness between them changes only the gain.
+# The number of sampled key velocities; a loudness between two of them changes only the gain.
 _FORCES = 7
 _LONGEST = 7.0
 _HUMAN_SECONDS = 0.0035

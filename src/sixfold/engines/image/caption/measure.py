@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 _SIDE = 400
 _COLORS = 6
-_LEAST_SHARE = 0.06
+_MIN_SHARE = 0.06
 _NAMES = (
     ("black", (12, 12, 14)), ("dark grey", (70, 70, 72)), ("grey", (128, 128, 128)),
     ("light grey", (200, 200, 200)), ("light grey", (226, 226, 226)), ("white", (250, 250, 250)),
@@ -121,7 +121,7 @@ def _palette(rgb: Array) -> tuple[NamedColor, ...]:
             name, previous.hex if previous else f"#{red:02x}{green:02x}{blue:02x}", share
         )
     ordered = sorted(named.values(), key=lambda color: -color.share)
-    return tuple(color for color in ordered if color.share >= _LEAST_SHARE) or tuple(ordered[:1])
+    return tuple(color for color in ordered if color.share >= _MIN_SHARE) or tuple(ordered[:1])
 
 
 def _name(lab: Array) -> str:

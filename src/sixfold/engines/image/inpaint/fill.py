@@ -24,7 +24,7 @@ Pixels = NDArray[Any]  # bytes
 _THIN = 5.0
 # Margin around the hole that is considered, as a share of the hole's longer side.
 _AROUND = 1.3
-_LEAST_AROUND = 48
+_MIN_AROUND = 48
 # Largest difference in levels of smooth shading from its local mean.
 _SMOOTH = 4.0
 
@@ -62,7 +62,7 @@ def _mean(values: Array, where: Array, sigma: float) -> Array:
 
 def _part(shape: tuple[int, ...], hole: MaskHole) -> tuple[int, int, int, int]:
     left, top, width, height = hole.box
-    around = max(_LEAST_AROUND, round(_AROUND * max(width, height)))
+    around = max(_MIN_AROUND, round(_AROUND * max(width, height)))
     return (
         max(0, top - around),
         min(shape[0], top + height + around),

@@ -81,9 +81,9 @@ def _described(image: Pixels) -> Array:
     """Return the descriptor of the patch around each pixel: its low frequencies, as integers."""
     rows = _cosines()
     result: list[Array] = []
-    for plane, most in zip(cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb)), _FREQUENCIES, strict=True):
-        for down in range(most + 1):
-            for across in range(most + 1 - down):
+    for plane, highest in zip(cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb)), _FREQUENCIES, strict=True):
+        for down in range(highest + 1):
+            for across in range(highest + 1 - down):
                 part = cv2.sepFilter2D(
                     plane, cv2.CV_32F, rows[across], rows[down], borderType=cv2.BORDER_REFLECT
                 )

@@ -343,7 +343,7 @@ def _image_colors(hits: list[WordMatch], tokens: list[str]) -> list[WordMatch]:
         after = starts.get(hit.end)
         if after is not None and after.kind in kinds:
             return False
-        return prompt_relations.whole(following, after is not None)
+        return prompt_relations.is_whole_image(following, after is not None)
 
     return [hit for hit in hits if hit.kind == "colour" and free(hit)]
 

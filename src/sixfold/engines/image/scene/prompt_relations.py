@@ -147,7 +147,7 @@ def is_drawn_number(token: str) -> bool:
     return token in _NUMBERS and token not in {"eight", "nine", "ten", "dozen"}
 
 
-def whole(following: str | None, known: bool) -> bool:
+def is_whole_image(following: str | None, known: bool) -> bool:
     """Return whether a color before the word `following` applies to the whole image."""
     return following is None or known or following in _WHOLE
 

@@ -20,8 +20,8 @@ from sixfold.engines.image.upscale import restore
 Array = NDArray[Any]
 
 CHANNELS, BLOCKS = 32, 3
-# Values between layers are integers from 0 to `MOST`, in units of 1 / `STEPS`.
-STEPS, MOST = 512, 1023
+# Values between layers are integers from 0 to `MAX_LEVEL`, in units of 1 / `STEPS`.
+STEPS, MAX_LEVEL = 512, 1023
 # Pixels around an image that a result depends on: one for each convolution of 3 x 3.
 REACH = 2 * BLOCKS + 2
 # Rows computed at a time, which bounds the memory of the unrolled convolution.
@@ -64,11 +64,11 @@ def _layer(name: str, weights: Array, bias: Array, exponents: Array) -> Layer:
 def enlarge(small: Array, scale: int) -> Array:
     """Return `small` (HxWx3, float32 of 0 to 1 in steps of 1/255) enlarged two or four times."""
     levels = np.rint(small * 255)
-    large = stretched(levels, scale) + added(levels, scale)
+    large = stretched(levels, scale) + correction(levels, scale)
     return np.clip(restore.correct(large, levels, 1) / 255, 0, 1)
 
 
-def added(levels: Array, scale: int) -> Array:
+def correction(levels: Array, scale: int) -> Array:
     """Return the network's correction of the bicubic enlargement of an image with values from 0 to 255."""
     network = layers()
     padded = cv2.copyMakeBorder(levels - 128, REACH, REACH, REACH, REACH, cv2.BORDER_REFLECT)
@@ -76,7 +76,7 @@ def added(levels: Array, scale: int) -> Array:
     for number in range(0, 2 * BLOCKS, 2):
         inner = _steps(_convolve(values, network[f"body{number}"]))
         values = np.clip(
-            values[2:-2, 2:-2] + np.rint(_convolve(inner, network[f"body{number + 1}"])), 0, MOST
+            values[2:-2, 2:-2] + np.rint(_convolve(inner, network[f"body{number + 1}"])), 0, MAX_LEVEL
         )
     blocks = _convolve(values, network[f"x{scale}"])
     height, width = levels.shape[:2]
@@ -85,7 +85,7 @@ def added(levels: Array, scale: int) -> Array:
 
 
 def _steps(values: Array) -> Array:
-    return np.clip(np.rint(values, out=values), 0, MOST, out=values)
+    return np.clip(np.rint(values, out=values), 0, MAX_LEVEL, out=values)
 
 
 def _convolve(values: Array, layer: Layer) -> Array:

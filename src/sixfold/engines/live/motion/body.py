@@ -68,7 +68,7 @@ def along(point: Vector, direction: Vector, meters: float) -> Vector:
     )
 
 
-def between(start: Vector, end: Vector) -> Vector:
+def difference(start: Vector, end: Vector) -> Vector:
     """Return the vector from one point to another."""
     return end[0] - start[0], end[1] - start[1], end[2] - start[2]
 
@@ -97,7 +97,7 @@ def hips(pelvis: Vector, yaw: float, pose: Angles) -> dict[str, Vector]:
 
 def knee(hip: Vector, ankle: Vector, forward: Vector) -> tuple[Vector, Vector]:
     """Return the knee of a leg, bent toward `forward`, and the ankle, which is moved within reach."""
-    offset = between(hip, ankle)
+    offset = difference(hip, ankle)
     distance = max(length(offset), 1e-6)
     direction = _scaled(offset, 1 / distance)
     distance = min(distance, REACH)

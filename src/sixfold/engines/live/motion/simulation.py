@@ -253,7 +253,7 @@ def _pose(state: dict[str, Any], current_gait: gait.Gait, dt: float) -> dict[str
         foot = feet[side]
         knee, ankle = body.knee(hip, foot["ankle"], along(foot["forward"], forward, 1.0))
         joints |= {f"{side}_hip": hip, f"{side}_knee": knee, f"{side}_ankle": ankle,
-                   f"{side}_toe": along(foot["toe"], body.between(foot["ankle"], ankle), 1.0)}  # fmt: skip
+                   f"{side}_toe": along(foot["toe"], body.difference(foot["ankle"], ankle), 1.0)}  # fmt: skip
     return {
         "root": {"position": _rounded(pelvis), "yaw": round(state["yaw"], 4)},
         "joints": {name: _rounded(joints[name]) for name in body.JOINTS},

@@ -140,7 +140,7 @@ class ComfyHosts:
 
 
 async def _queue_lengths(hosts: list[ComfyHost]) -> dict[str, int | None]:
-    """Return the length of each server's queue; a single server is not asked."""
+    """Return the length of each server's queue; a single server is not queried."""
     if len(hosts) < 2:
         return {}
     lengths = await asyncio.gather(*(host.queue_length() for host in hosts))

@@ -89,7 +89,7 @@ def _weight(belief: Array, residual: Array, noise: float) -> float:
 
 
 def uncovered(small: Array, mask: Array, others: Sequence[Array], dis: Any) -> NDArray[np.bool_]:
-    """Return the part of a mask that is background which the subject has uncovered.
+    """Return the part of a mask that shows background uncovered by the subject's movement.
 
     The camera's motion alone explains its pixels in an earlier or later frame, it is connected to the frame's
     border, and its colors are common outside of the mask; plain clothing fails the last test. A subject that

@@ -66,7 +66,7 @@ class TimelineEngine:
 def _check_glyphs(project: Mapping[str, Any]) -> None:
     """Raise `UnusableInput` for characters that no font here has; the server's fonts may differ."""
     try:
-        timeline.check_glyphs(project, fonts.missing)
+        timeline.check_glyphs(project, fonts.missing_characters)
     except InvalidInput as error:
         raise UnusableInput("; ".join(problem.message for problem in error.problems)) from error
 

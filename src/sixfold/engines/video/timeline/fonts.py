@@ -128,7 +128,7 @@ def visible(text: str) -> str:
     return "".join(letter for letter in text if letter.isspace() or not _is_formatting(letter))
 
 
-def missing(text: str) -> tuple[str, ...]:
+def missing_characters(text: str) -> tuple[str, ...]:
     """Return the visible characters of a text that no font has, in the order of the text."""
     lacking = [letter for letter in _letters(text) if not _default().has(letter)]
     return tuple(letter for letter in lacking if not any(font.has(letter) for font in _fallbacks()))

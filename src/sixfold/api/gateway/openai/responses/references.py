@@ -114,7 +114,7 @@ def _find(raw: bytes) -> _References:
             if name not in _PLAIN_FIELDS and may_refer(b'"%s":' % name.encode() + bytes(field_value)):
                 decoded = _decode(field_value)
                 references.has_prompt |= name == "prompt" and bool(decoded)
-                references.objects |= dict.fromkeys(provider_objects.named({name: decoded}, _WIRE), name)
+                references.objects |= dict.fromkeys(provider_objects.object_ids({name: decoded}, _WIRE), name)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(bodies.INVALID_JSON) from error
     return references
@@ -125,7 +125,7 @@ def _find_in_item(references: _References, index: int, item: Any) -> None:
         # The parser of the request reports the error.
         return
     fields = cast("dict[str, Any]", item)
-    references.objects |= dict.fromkeys(provider_objects.named(fields, _WIRE), f"input[{index}]")
+    references.objects |= dict.fromkeys(provider_objects.object_ids(fields, _WIRE), f"input[{index}]")
     own_ids = _own_ids(fields)
     if fields.get("type") == "item_reference" or ("id" in own_ids and _is_bare(fields)):
         references.bare[index] = own_ids.get("id", "")

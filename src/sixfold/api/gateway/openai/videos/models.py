@@ -39,7 +39,9 @@ def resolve(catalog: Catalog, name: Any, *, has_image: bool) -> Model:
         raise UnknownModel(f"The model {name[:100]!r} was not found for videos; use {', '.join(model_names)}")
     model, inputs = catalog[name], _inputs(catalog[name])
     if has_image and REFERENCE not in inputs:
-        raise InvalidRequest(f"{name} takes no image; omit input_reference", param="input_reference")
+        raise InvalidRequest(
+            f"{name} does not accept an image: omit input_reference", param="input_reference"
+        )
     if not has_image and REFERENCE in inputs and inputs[REFERENCE].required:
         raise InvalidRequest(f"{name} needs an image: send input_reference", param="input_reference")
     return model

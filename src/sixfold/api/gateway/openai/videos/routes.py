@@ -155,7 +155,7 @@ class VideoRoutes:
             url, file_id = reference.get("image_url"), reference.get("file_id")
             if url and file_id:
                 raise InvalidRequest(
-                    "input_reference may have one of image_url and file_id", param="input_reference"
+                    "input_reference must not have both image_url and file_id", param="input_reference"
                 )
             if isinstance(file_id, str) and file_id:
                 file = await self._services.files.get(principal.tenant, file_id)

@@ -37,7 +37,7 @@ def choose(places: Sequence[str]) -> str:
     return combined or sorted(places, key=lambda place: place in _YIELD)[0]
 
 
-def drawn(places: Sequence[str]) -> frozenset[str]:
+def visible_places(places: Sequence[str]) -> frozenset[str]:
     """Return the named places that can be seen in the painted one."""
     if not places:
         return frozenset()

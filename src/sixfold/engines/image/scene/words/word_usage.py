@@ -59,7 +59,7 @@ def read(
         scene.season,
         scene.frame,
         *drawn,
-        *place_choice.drawn(scene.places),
+        *place_choice.visible_places(scene.places),
     }
     used = [hit for hit in hits if hit.name in drawn_words or hit.kind == "backdrop"]
     exact = [hit for hit in used if not _is_approximate(hit, tokens, approximate)]
