@@ -82,7 +82,7 @@ async def test_close_during_an_outage_returns_soon_and_ends_later(
             refused = await opened.app.client.delete(path, headers=opened.app.bearer)
             assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable")
             assert refused.headers["retry-after"] == "1"
-            assert "ask again" in refused.json()["error"]
+            assert "repeat the request" in refused.json()["error"]
             back()
             assert await guest.closed() == 1000
         monkeypatch.undo()

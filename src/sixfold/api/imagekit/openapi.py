@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.api.imagekit import errors, routes
-from sixfold.core.catalog.inputs import Descriptor
+from sixfold.api.imagekit import errors, routes, schemas
 from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
 from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec, Shape
@@ -18,10 +17,10 @@ _PATH: Node = {
 
 
 def document(catalog: Catalog) -> OpenApiDocument:
-    images, klein = _query(catalog, routes.PICTURE), _query(catalog, routes.KLEIN)
+    images, klein = _query(catalog, routes.IMAGE), _query(catalog, routes.KLEIN)
     save = openapi.query("save_path", _PATH, required=True)
     image: Node = {
-        "description": "The picture",
+        "description": "The image",
         "headers": openapi.ENGINE_HEADERS,
         "content": {kind: {"schema": openapi.FILE} for kind in routes.FORMATS},
     }
@@ -30,7 +29,7 @@ def document(catalog: Catalog) -> OpenApiDocument:
     styled["content"] |= image["content"]
     ok = openapi.response("OK", {"type": "object"})
     root: Node = {**ok, "content": {**ok["content"], "text/html": {"schema": str}}}
-    style = openapi.object_of(_inputs(catalog, routes.STYLE))
+    style = openapi.object_of(schemas.request_inputs(catalog[routes.STYLE]))
     operations = {
         "GET /": OperationSpec("Root", {200: root}),
         "GET /health": OperationSpec("Health check", {200: ok}),
@@ -49,15 +48,10 @@ def document(catalog: Catalog) -> OpenApiDocument:
     )
 
 
-def _inputs(catalog: Catalog, model: str) -> list[Descriptor]:
-    """Return the inputs of a model without the format, which requests choose in other ways."""
-    return [descriptor for descriptor in catalog[model].inputs if descriptor.name != "format"]
-
-
 def _query(catalog: Catalog, model: str) -> tuple[Node, ...]:
     return tuple(
         openapi.query(each.name, openapi.schema_of(each), required=each.required)
-        for each in _inputs(catalog, model)
+        for each in schemas.request_inputs(catalog[model])
     )
 
 

@@ -32,11 +32,11 @@ from sixfold.web.routing import ApiGroup, Handler, RouteEntry
 from sixfold.web.services import WebServices
 
 VERSION = "0.1.0"
-PICTURE, KLEIN, STYLE = "create_image", "create_image_klein", "style-transfer"
+IMAGE, KLEIN, STYLE = "create_image", "create_image_klein", "style-transfer"
 FORMATS = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpeg"}
 _JSON = "application/json"
 _VARY = {"Vary": "Accept"}
-_ASK_AGAIN = "The server is shutting down; ask again with the same Idempotency-Key for the same picture"
+_REPEAT = "The server is shutting down: repeat the request with the same Idempotency-Key"
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -88,11 +88,11 @@ class ImageKitRoutes:
     async def health(self, _request: Request) -> Response:
         return responses.json({"status": "ok"})
 
-    async def picture(self, request: Request) -> Response:
+    async def create_image(self, request: Request) -> Response:
         principal = await self._services.authenticator.image_kit(request)
-        inputs = schemas.picture(request, self._services.catalog[PICTURE])
+        inputs = schemas.image_inputs(request, self._services.catalog[IMAGE])
         inputs["format"] = _format(request)
-        request_spec = _ImageKitRequest(principal, PICTURE, inputs, requests.request_id(request))
+        request_spec = _ImageKitRequest(principal, IMAGE, inputs, requests.request_id(request))
         return await self._bytes(await self._predict("query", request_spec))
 
     def uploader(self, model: str) -> Handler:
@@ -158,7 +158,7 @@ class ImageKitRoutes:
         prediction = await service.wait(prediction, self._services.settings.inline_seconds, patient=True)
         if not prediction.is_terminal:
             if service.draining and request_spec.idempotency_id is not None:
-                raise errors.ShuttingDown(_ASK_AGAIN)
+                raise errors.ShuttingDown(_REPEAT)
             # The response has no id, so the client could not poll for the result.
             with contextlib.suppress(errors.StoreFailed):
                 await service.cancel(prediction.id, Tenant.of(prediction))
@@ -292,9 +292,9 @@ def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
         (
             RouteEntry("/", {"GET": kit.root, "HEAD": kit.root}, access=rights.PUBLIC),
             RouteEntry("/health", {"GET": kit.health, "HEAD": kit.health}, access=rights.PUBLIC),
-            RouteEntry("/create_image", {"GET": kit.picture}, safe=False, access=rights.RUN),
+            RouteEntry("/create_image", {"GET": kit.create_image}, safe=False, access=rights.RUN),
             RouteEntry(
-                "/create_and_upload_image", {"GET": kit.uploader(PICTURE)}, safe=False, access=rights.RUN
+                "/create_and_upload_image", {"GET": kit.uploader(IMAGE)}, safe=False, access=rights.RUN
             ),
             RouteEntry(
                 "/create_and_upload_image_klein", {"GET": kit.uploader(KLEIN)}, safe=False, access=rights.RUN

@@ -9,20 +9,25 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.api.imagekit.errors import InvalidImageRequest, Part, ValidationErrorSchema, item, of_inputs
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.media import save_paths
 from sixfold.core.media.save_paths import SaveTarget
 from sixfold.errors import Problem
 from sixfold.web import bodies
 
-_PICTURE = ("prompt", "width", "height", "seed")
-_STYLE = ("source_image_url", "style_prompt", "quality", "seed")
+
+def request_inputs(model: Model) -> list[Descriptor]:
+    """Return the inputs of a request: all but `format`, which `Accept` or the path determines."""
+    return [descriptor for descriptor in model.inputs if descriptor.name != "format"]
 
 
-def picture(request: Request, model: Model) -> dict[str, Any]:
+def image_inputs(request: Request, model: Model) -> dict[str, Any]:
     """Return the inputs of a query string; raise `InvalidImageRequest`."""
     texts: dict[str, Any] = {
-        name: request.query_params[name] for name in _PICTURE if name in request.query_params
+        each.name: request.query_params[each.name]
+        for each in request_inputs(model)
+        if each.name in request.query_params
     }
     return _checked("query", model, bodies.from_text(model.inputs, texts))
 
@@ -35,7 +40,7 @@ def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[s
     problems: list[ValidationErrorSchema] = []
     inputs: dict[str, Any] = {}
     try:
-        inputs = picture(request, model)
+        inputs = image_inputs(request, model)
     except InvalidImageRequest as error:
         problems += error.items
     try:
@@ -63,7 +68,9 @@ async def style(request: Request, model: Model) -> dict[str, Any]:
         raise InvalidImageRequest([item("body", Problem("", error.message, "json_invalid"))]) from error
     if not isinstance(body, dict):
         raise InvalidImageRequest([item("body", Problem("", "The body must be a JSON object", "model_type"))])
-    return _checked("body", model, {name: body[name] for name in _STYLE if name in body})
+    return _checked(
+        "body", model, {each.name: body[each.name] for each in request_inputs(model) if each.name in body}
+    )
 
 
 def _checked(part: Part, model: Model, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -58,9 +58,10 @@ def _image(
 
 ENDPOINTS = (
     replace(
-        _image("A painted scene", serializers.picture, "ra1", "/api/ra1-art-generator"), failure=Ra1Failed
+        _image("A painted scene", serializers.image_result, "ra1", "/api/ra1-art-generator"),
+        failure=Ra1Failed,
     ),
-    _image("Anime images from a prompt", serializers.pictures, "anime", "/api/anime-art-generator"),
+    _image("Anime images from a prompt", serializers.image_list, "anime", "/api/anime-art-generator"),
     _image("A photograph from a prompt", serializers.photograph, "photoreal"),
     _image(
         "Resize an image to exact sizes around its subject",

@@ -36,7 +36,7 @@ def document(catalog: Catalog) -> OpenApiDocument:
     return OpenApiDocument(
         "Sixfold Media API",
         "1.0.0",
-        "Pictures by a key in the body. A failed request is never charged.",
+        "Images and videos, with the key in the body. A failed request is never charged.",
         {**making, **jobs, **gallery_openapi.operations(KEY)},
         errors.MediaErrorSchema,
     )

@@ -107,7 +107,7 @@ class JobSchema(TypedDict):
     error: NotRequired[str]
 
 
-def picture(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
+def image_result(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
     return {
         "image_url": urls[0],
         "prompt_used": prediction.inputs["prompt"],
@@ -117,7 +117,7 @@ def picture(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
     }
 
 
-def pictures(prediction: Prediction, urls: tuple[str, ...]) -> ImageListSchema:
+def image_list(prediction: Prediction, urls: tuple[str, ...]) -> ImageListSchema:
     """Return a result with several images."""
     return {
         "success": True,

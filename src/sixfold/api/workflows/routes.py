@@ -54,7 +54,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
                 {"GET": workflows.download, "HEAD": workflows.download},
                 access=rights.PUBLIC,
             ),
-            RouteEntry(f"{space}/graph.svg", {"GET": workflows.picture}, access=rights.PUBLIC),
+            RouteEntry(f"{space}/graph.svg", {"GET": workflows.graph_image}, access=rights.PUBLIC),
             RouteEntry(f"{space}/run", {"POST": running.run}, large, access=rights.RUN),
             RouteEntry("/api/graph/validate", {"POST": importing.validate}, small, access=rights.RUN),
             RouteEntry("/api/graph/diff", {"POST": importing.diff}, small, access=rights.RUN),

@@ -64,7 +64,7 @@ class WorkflowList:
         name = f'attachment; filename="{space.slug}.{extension}"'
         return Response(space.content, 200, {**_FRESH, "Content-Disposition": name}, space.content_type)
 
-    async def picture(self, request: Request) -> Response:
+    async def graph_image(self, request: Request) -> Response:
         """Return the graph as an SVG image."""
         space = await self._requested(request)
         await self._services.workflows.load()

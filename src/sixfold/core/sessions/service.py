@@ -39,7 +39,7 @@ DEFAULT_IDLE_SECONDS = 120
 _DRAIN_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
 _CLOSE_SECONDS = 10.0
-_CLOSE_PENDING = "The session has stopped, but its end could not be stored. Please ask again"
+_CLOSE_PENDING = "The session has stopped, but its end could not be stored: repeat the request"
 
 
 @dataclass(frozen=True, slots=True)

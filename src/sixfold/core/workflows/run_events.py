@@ -82,7 +82,7 @@ class RunEventPublisher:
             self._send(message)
 
     def _show(self, event: NodeEvent) -> None:
-        image = websocket_hub.picture(event.binary, str(event.data["content_type"]))
+        image = websocket_hub.image_message(event.binary, str(event.data["content_type"]))
         if not self._parent.price:
             self._send(image)
         elif event.type == "image":

@@ -19,6 +19,7 @@ from sixfold.core.catalog import availability
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec, Model
 from sixfold.core.configuration.ports import InstallView
+from sixfold.ui.admin.entry_forms import form_route
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -26,7 +27,6 @@ from sixfold.web.routing import Handler, RouteEntry
 from sixfold.web.services import WebServices
 
 PATH = "/admin/engines"
-_FORM_BYTES = 4096
 _OTHER = "other"
 # The page that also has these forms while there is no chat model.
 _CHAT = "/chat"
@@ -201,12 +201,7 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
     return (
         RouteEntry(PATH, {"GET": auth.page(page.show)}, access=rights.OPERATE),
         *(
-            RouteEntry(
-                f"{PATH}/{{family}}/{{name}}/{verb}",
-                {"POST": page.handler(change)},
-                _FORM_BYTES,
-                access=rights.OPERATE_CHANGES,
-            )
+            form_route(f"{PATH}/{{family}}/{{name}}/{verb}", page.handler(change))
             for verb, change in changes.items()
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -11,8 +12,10 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.configuration.ports import ConfigurationView
 from sixfold.ui.auth import PageAuth, PageHandler, PageUser
-from sixfold.web.routing import RouteEntry
+from sixfold.ui.templating import PageTemplates
+from sixfold.web.routing import Handler, RouteEntry
 from sixfold.web.services import WebServices
 
 _FORM_BYTES = 32_768
@@ -45,6 +48,41 @@ class FormState:
     def of(self, form: str, entry: str) -> FormState:
         """Return this state if it is that of a form, else an empty one."""
         return self if (self.form, self.entry) == (form, entry) else FormState()
+
+
+class EntryPage(ABC):
+    """A page of configuration entries with their forms."""
+
+    template: str
+
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def show(self, _request: Request, user: PageUser) -> Response:
+        """Show the page."""
+        return await self.render(user)
+
+    async def render(self, user: PageUser, state: FormState | None = None, **values: Any) -> Response:
+        """Show the page; `state` is a submitted form, `values` are further values of the template."""
+        view = await self._services.configuration.view()
+        return self._pages.render(
+            self.template,
+            user.session,
+            status=400 if state is not None and state.problem else 200,
+            view=view,
+            state=state or FormState(),
+            **{**await self.values(view), **values},
+        )
+
+    @abstractmethod
+    async def values(self, view: ConfigurationView) -> dict[str, Any]:
+        """Return the values of the template besides `view` and `state`."""
+
+
+def form_route(path: str, handler: Handler) -> RouteEntry:
+    """Return the route of a form that changes the configuration."""
+    return RouteEntry(path, {"POST": handler}, _FORM_BYTES, access=rights.OPERATE_CHANGES)
 
 
 class EntryForms:
@@ -80,12 +118,7 @@ class EntryForms:
         return RedirectResponse(self._path, 303)
 
     def route(self, name: str, handler: PageHandler) -> RouteEntry:
-        return RouteEntry(
-            f"{self._path}/{name}",
-            {"POST": self._auth.page(handler)},
-            _FORM_BYTES,
-            access=rights.OPERATE_CHANGES,
-        )
+        return form_route(f"{self._path}/{name}", self._auth.page(handler))
 
     def removal(self, name: str, section: str, kind: str) -> RouteEntry:
         """Return the route of the form that removes an entry of a section."""

@@ -12,10 +12,10 @@ from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.entries import ALIASES, COMFYUI, SERVERS
-from sixfold.core.configuration.ports import ServerProbe
+from sixfold.core.configuration.ports import ConfigurationView
 from sixfold.core.gateway.policy import CHAT_KINDS
 from sixfold.providers import PROVIDERS
-from sixfold.ui.admin.entry_forms import EntryForms, FormState, Parsed
+from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, Parsed
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -44,34 +44,21 @@ KINDS: Mapping[str, str] = {
 }
 
 
-class ModelsPage:
-    """The page of model servers and aliases."""
+class ModelsPage(EntryPage):
+    """The page of model servers and aliases; its template also has the `probe` of a connection test."""
 
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
+    template = "admin/models.html"
 
-    async def show(self, _request: Request, user: PageUser) -> Response:
-        return await self.render(user)
-
-    async def render(
-        self, user: PageUser, state: FormState | None = None, probe: ServerProbe | None = None
-    ) -> Response:
-        """Show the page; `state` is a form that was rejected, `probe` the result of a connection test."""
-        view = await self._services.configuration.view()
+    async def values(self, view: ConfigurationView) -> dict[str, Any]:
+        """Return the kinds of servers, the names of models, and the latest changes."""
         log = await self._services.database.read(actions.page(_ACTIONS, None, "gateway."))
-        return self._pages.render(
-            "admin/models.html",
-            user.session,
-            status=400 if state is not None and state.problem else 200,
-            view=view,
-            kinds=KINDS,
-            listed=[name for name, _ in self._services.gateway.router.models()][:_MAX_LISTED],
-            state=state or FormState(),
-            probe=probe,
-            targets=range(_TARGETS),
-            log=log.actions,
-        )
+        return {
+            "kinds": KINDS,
+            "listed": [name for name, _ in self._services.gateway.router.models()][:_MAX_LISTED],
+            "probe": None,
+            "targets": range(_TARGETS),
+            "log": log.actions,
+        }
 
 
 def server(form: Mapping[str, str]) -> Parsed:
@@ -120,7 +107,7 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
             probe = await services.configuration.probe(parsed.name, parsed.value)
         except errors.InvalidInput as error:
             return await page.render(user, state.refused(error, "base_url"))
-        return await page.render(user, state, probe)
+        return await page.render(user, state, probe=probe)
 
     async def save_server(request: Request, user: PageUser) -> Response:
         form = await auth.read_form(request, user)

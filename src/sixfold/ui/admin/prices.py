@@ -13,7 +13,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.entries import PRICES, TOKEN_PRICES
 from sixfold.core.configuration.ports import ConfigurationView
-from sixfold.ui.admin.entry_forms import EntryForms, FormState, Parsed
+from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, Parsed
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -32,34 +32,22 @@ TOKEN_FIELDS: Mapping[str, str] = {
 _REQUEST = "per request"
 
 
-class PricesPage:
+class PricesPage(EntryPage):
     """The page of prices."""
 
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
+    template = "admin/prices.html"
 
-    async def show(self, _request: Request, user: PageUser) -> Response:
-        """Show the prices in force."""
-        return await self.render(user)
-
-    async def render(self, user: PageUser, state: FormState | None = None) -> Response:
-        """Show the page; `state` is a form that was rejected."""
-        view = await self._services.configuration.view()
+    async def values(self, view: ConfigurationView) -> dict[str, Any]:
+        """Return the names with a price, and the latest changes."""
         read = self._services.database.read
         logs = [await read(actions.page(_ACTIONS, None, f"{name}.")) for name in (PRICES, TOKEN_PRICES)]
         log = sorted((each for page in logs for each in page.actions), key=lambda one: one.id, reverse=True)
-        return self._pages.render(
-            "admin/prices.html",
-            user.session,
-            status=400 if state is not None and state.problem else 200,
-            view=view,
-            fields=TOKEN_FIELDS,
-            listed=[price.name for price in view.token_prices],
-            own_hardware_free=self._services.settings.own_hardware_free,
-            state=state or FormState(),
-            log=log[:_ACTIONS],
-        )
+        return {
+            "fields": TOKEN_FIELDS,
+            "listed": [price.name for price in view.token_prices],
+            "own_hardware_free": self._services.settings.own_hardware_free,
+            "log": log[:_ACTIONS],
+        }
 
 
 def token_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:

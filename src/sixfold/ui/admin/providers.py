@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.configuration.ports import KeyCheck
+from sixfold.ui.admin.entry_forms import form_route
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -17,7 +18,6 @@ from sixfold.web.routing import Handler, RouteEntry
 from sixfold.web.services import WebServices
 
 PATH = "/admin/providers"
-_FORM_BYTES = 16_384
 Work = Callable[[PageUser, str, dict[str, str]], Awaitable[KeyCheck | None]]
 
 
@@ -85,13 +85,5 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
     forms = {"set": page.set, "check": page.check, "remove": page.remove}
     return (
         RouteEntry(PATH, {"GET": auth.page(page.show)}, access=rights.OPERATE),
-        *(
-            RouteEntry(
-                f"{PATH}/{{provider}}/{name}",
-                {"POST": page.handler(work)},
-                _FORM_BYTES,
-                access=rights.OPERATE_CHANGES,
-            )
-            for name, work in forms.items()
-        ),
+        *(form_route(f"{PATH}/{{provider}}/{name}", page.handler(work)) for name, work in forms.items()),
     )

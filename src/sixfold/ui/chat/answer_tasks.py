@@ -90,11 +90,6 @@ class Answer:
         """The complete blocks so far, and the growing one, as HTML."""
         return "".join(self._text.blocks) + self._text.growing
 
-    @property
-    def open_text(self) -> str:
-        """The end of the text, which has no layout yet."""
-        return self._text.open
-
     def tell(self, status: str) -> None:
         """Show the current activity."""
         self.status = status

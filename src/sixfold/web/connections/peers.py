@@ -124,7 +124,7 @@ class PeerLimits:
             )
         if self.is_crowded():
             return errors.TooManyConnections(
-                "The server has too many incomplete requests; ask again in a moment"
+                "The server has too many incomplete requests: retry in a moment"
             )
         self.unfinished_total += 1
         if peer is not None:

@@ -162,7 +162,7 @@ class WebSocketHub:
         return self._remembered.get(prediction_id, [])
 
 
-def picture(data: bytes, content_type: str) -> bytes:
+def image_message(data: bytes, content_type: str) -> bytes:
     """Return an image in the binary format of ComfyUI's socket: event type, image format, bytes."""
     form = _PNG if content_type == "image/png" else _JPEG
     return _PREVIEW.to_bytes(4) + form.to_bytes(4) + data
