@@ -46,7 +46,7 @@ async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.Mo
     monkeypatch.setattr(sessions, "_FAREWELL_SECONDS", 0.05)
     socket, viewer = Stuck(), Connection()
     talk = sessions._SessionSocket(cast("Any", socket), cast("Any", Stage()), viewer, None)
-    talking = asyncio.create_task(talk.go_on())
+    talking = asyncio.create_task(talk.serve())
     for _ in range(4):
         viewer.put(PongMessage(1))
         await asyncio.sleep(0.02)

@@ -23,7 +23,7 @@ class GpuSlots:
     async def take(self, requested_bytes: int) -> tuple[int, str]:
         """Reserve memory on a card.
 
-        Return an id for `give_back` and the card's CUDA name (0 and "" without cards).
+        Return an id for `release` and the card's CUDA name (0 and "" without cards).
 
         A worker fills its card only after a while, so reservations count as used, in addition to the memory
         of other programs. If no card has enough memory, the worker shares the card with the most.
@@ -40,7 +40,7 @@ class GpuSlots:
             self._promised[number] = chosen, requested_bytes
             return number, chosen
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """Release a reservation. Idempotent."""
         self._promised.pop(number, None)
 

@@ -85,7 +85,7 @@ class NodeWorkers:
         if self._owned:
             await self._driver.close()
 
-    def give_back(self, worker: _NodeWorker) -> bool:
+    def release(self, worker: _NodeWorker) -> bool:
         """Keep a worker for another run; return whether it is kept."""
         if not worker.alive or len(self._idle) >= _MAX_IDLE:
             return False
@@ -276,7 +276,7 @@ class _ProcessSession:
         for child in self._children:
             child.cancel()
         self._worker.session = None
-        if not (ended and not self._open and self._workers.give_back(self._worker)):
+        if not (ended and not self._open and self._workers.release(self._worker)):
             await self._worker.kill()
 
     async def _request(self, frame: NodeFrame, context: RunContextNodes | None) -> Worked:

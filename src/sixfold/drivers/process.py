@@ -258,7 +258,7 @@ class ProcessWorker(asyncio.Protocol):
         for current in tuple(self._current.values()):
             self._finish(current.number, RunStopped() if current.canceled else WorkerLost(self._why))
         self._driver.workers.discard(self)
-        self._driver.cards.give_back(self.card)
+        self._driver.cards.release(self.card)
         self._ended.set_result(None)
 
     def clean(self) -> None:

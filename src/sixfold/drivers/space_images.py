@@ -57,7 +57,9 @@ class HostedSpaces:
     def containers(self) -> bool:
         return self._containers.can_start
 
-    async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> ImportedSpace:
+    async def import_space(
+        self, space: SpaceId, *, run: str, folder: str, hardware: str | None
+    ) -> ImportedSpace:
         """Import a space as a model that runs on this machine."""
         mode = run or ("container" if self.containers else "process")
         target = await self._place(space, mode, folder)

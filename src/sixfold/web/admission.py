@@ -225,7 +225,7 @@ class Attempts:
             row[cell] = min(_MAX_COUNT, row[cell] + 1)
         return CountedAttempt(self._window, cells)
 
-    def give_back(self, spent: CountedAttempt) -> None:
+    def release(self, spent: CountedAttempt) -> None:
         """Undo the count of an attempt that succeeded."""
         if spent.window == self._window:
             for row, cell in zip(self._rows, spent.cells, strict=True):

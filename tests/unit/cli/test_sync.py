@@ -54,7 +54,7 @@ class Memory:
         self.ids[to] = self.ids.pop(slug)
         return self.put(to, data)
 
-    def listed(self) -> dict[str, RemoteListing]:
+    def list_pages(self) -> dict[str, RemoteListing]:
         self.step()
         return {slug: RemoteListing(version, self.ids[slug]) for slug, (version, _) in self.pages.items()}
 
@@ -467,7 +467,7 @@ def test_a_watch_says_once_what_it_cannot_take(fixture: SyncFixture) -> None:
     watch = FolderSync(fixture.folder, fixture.memory, "test", lambda _verb, what: messages.append(what))
     assert [bool(watch.run().problems) for _ in range(3)] == [True, True, True]
     assert len(messages) == 1
-    assert not watch.news()
+    assert not watch.changes()
 
 
 def test_another_servers_state_is_not_believed(fixture: SyncFixture) -> None:

@@ -33,7 +33,7 @@ def test_spend_over_the_limit_is_refused_until_the_window_ends() -> None:
 def test_give_back_leaves_other_attempts_counted() -> None:
     attempts = Attempts(2, 10, lambda: 0.0)
     for _ in range(5):
-        attempts.give_back(attempts.spend("x"))
+        attempts.release(attempts.spend("x"))
     attempts.spend("x")
     attempts.spend("x")
     assert _is_refused(attempts, "x")
@@ -45,7 +45,7 @@ def test_give_back_of_an_earlier_window_changes_nothing() -> None:
     early = attempts.spend("x")
     now = 10.0
     attempts.spend("x")
-    attempts.give_back(early)
+    attempts.release(early)
     assert _is_refused(attempts, "x")
 
 

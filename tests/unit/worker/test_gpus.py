@@ -46,8 +46,8 @@ async def test_the_fullest_card_with_the_room_is_taken(library: str) -> None:
     assert (await cards.take(62 * GIB))[1] == "GPU-1"
     assert (await cards.take(20 * GIB))[1] == "GPU-0", "it fits nowhere, and shares the largest rest"
     assert cards.promised() == {"GPU-0": 26 * GIB, "GPU-1": 69 * GIB}
-    cards.give_back(first)
-    cards.give_back(first)
+    cards.release(first)
+    cards.release(first)
     assert cards.promised()["GPU-0"] == 20 * GIB
 
 

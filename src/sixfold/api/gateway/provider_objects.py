@@ -64,7 +64,7 @@ class InvalidReference(errors.UpstreamRefused):
 
 @dataclass(frozen=True, slots=True)
 class ObjectPolicy:
-    """Whose objects a request may name: the tenant's, and with `trusted` (the operator) any.
+    """The owner of the objects that a request may name: the tenant, or anyone with `trusted` (the operator).
 
     `servers` are the names of the model servers that may receive the request unchanged.
     """

@@ -73,7 +73,7 @@ class RerankResultSchema(TypedDict):
 
 
 class RerankSchema(TypedDict):
-    """The most relevant documents first, with the usage in the formats of Jina and Cohere."""
+    """The ranking, most relevant documents first, with the usage in the formats of Jina and Cohere."""
 
     id: str
     model: str

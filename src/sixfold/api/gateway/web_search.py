@@ -54,7 +54,7 @@ class WebSearchOutput(msgspec.Struct, frozen=True):
 
 
 class WebSearchTool:
-    """Searches for models whose server does not."""
+    """Runs web searches for models whose server cannot search."""
 
     def __init__(self, search: WebSearch, router: ModelRouter) -> None:
         self._search = search

@@ -57,7 +57,7 @@ class SpaceImportRoutes:
             private = principal.has(Rights.OPERATE)
             description = await services.spaces.read(space, hardware=rate.hardware, private=private)
         else:
-            description = await services.local_spaces.bring(
+            description = await services.local_spaces.import_space(
                 space, run=mode, folder=fields["folder"], hardware=rate.hardware
             )
         record = await services.predictions.custom_models.put(

@@ -32,12 +32,12 @@ class MemoryFileRoutes:
         self._services = services
         self._folder = services.settings.data_dir / "tmp"
 
-    async def take_in(self, request: Request) -> Response:
+    async def import_archive(self, request: Request) -> Response:
         """Import a zip or tar, sent as the raw body or as the part `file` of a form."""
         caller = await caller_of(self._services, request)
 
         async def work(received: ReceivedUpload) -> Response:
-            report = await self._services.memory.take_in(caller, received.path)
+            report = await self._services.memory.import_archive(caller, received.path)
             return responses.json(memory_serializers.import_result(report))
 
         return await self._received(request, caller, b"", work)

@@ -307,7 +307,7 @@ def _archives(services: WebServices) -> tuple[RouteEntry, ...]:
     """Return the routes of imports and exports."""
     files, body = MemoryFileRoutes(services), services.settings.upload_body_bytes
     return (
-        RouteEntry("/api/import", {"POST": files.take_in}, body, access=rights.MEMORY_WRITE),
+        RouteEntry("/api/import", {"POST": files.import_archive}, body, access=rights.MEMORY_WRITE),
         RouteEntry("/api/documents", {"POST": files.take_documents}, body, access=rights.MEMORY_WRITE),
         RouteEntry("/api/export", {"GET": files.take_out}, access=rights.MEMORY_READ),
     )

@@ -72,7 +72,7 @@ class WorkflowImportRoutes:
             request, IdempotentRequest(principal.replays, raw, responses.error_response), work
         )
 
-    async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
+    async def import_document(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import the workflow in a file as one of the account's own; raises `BadRequest`."""
         return await self._import(account_id, await _read_file(content, name, self._workshop.limits))
 

@@ -62,4 +62,4 @@ class WorkflowView:
 
     async def import_file(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import the workflow in a file; raises `BadRequest`."""
-        return await self._importing.bring(account_id, content, name)
+        return await self._importing.import_document(account_id, content, name)

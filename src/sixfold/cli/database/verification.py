@@ -14,7 +14,7 @@ from sixfold.store.archive import Row, TableReader
 
 
 class RowCount(NamedTuple):
-    """How many rows a table has, with those that only the copy has, and how many differ from their copies."""
+    """The number of rows of a table, including those that only the copy has, and the number that differ."""
 
     rows: int
     differing: int

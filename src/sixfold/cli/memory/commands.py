@@ -347,8 +347,8 @@ def sync(arguments: argparse.Namespace) -> int:
                     paint.line(f"  {problem}")
                 continue
             duration, problem = time.monotonic() - began, ""
-            if arguments.json and (news := work.news()):
-                put_json(news.plain())
+            if arguments.json and (changes := work.changes()):
+                put_json(changes.plain())
     return 1 if report.problems else 0
 
 

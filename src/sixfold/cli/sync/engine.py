@@ -80,7 +80,7 @@ class FolderSync:
             self._save()
         return self.done
 
-    def news(self) -> SyncResult:
+    def changes(self) -> SyncResult:
         """Return the result of the last run without the problems that the run before it reported."""
         return replace(
             self.done, problems=[problem for problem in self.done.problems if problem not in self._reported]

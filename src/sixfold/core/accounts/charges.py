@@ -134,7 +134,7 @@ NOTHING = encode(CostBreakdown(0))
 
 
 class _Format(NamedTuple):
-    """How a unit is displayed: `steps` stored units make one displayed unit."""
+    """The display of a unit: `steps` stored units make one displayed unit."""
 
     steps: int
     word: str

@@ -84,7 +84,9 @@ class LocalSpaces(Protocol):
         """Return whether containers can be started."""
         ...
 
-    async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> ImportedSpace:
+    async def import_space(
+        self, space: SpaceId, *, run: str, folder: str, hardware: str | None
+    ) -> ImportedSpace:
         """Return a space as a model that runs here.
 
         `run` is one of `WAYS`, or empty for the best available one.

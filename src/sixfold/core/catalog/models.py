@@ -31,7 +31,7 @@ _IN_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Subordinate:
-    """When an engine starts a run of another model: for the values in `only`, and `without` an input."""
+    """A condition on which an engine runs another model: for the values in `only`, and `without` an input."""
 
     only: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     without: str = ""

@@ -61,7 +61,7 @@ class AccountFile(msgspec.Struct, frozen=True):
 
 
 class FileFilter(msgspec.Struct, frozen=True):
-    """Which files to list; an empty purpose matches all."""
+    """The filter and the order of a list of files; an empty purpose matches all."""
 
     purpose: str = ""
     with_memory: bool = False

@@ -53,7 +53,7 @@ class CallRecord(msgspec.Struct):
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """How a call ended: succeeded, left (the caller disconnected) or failed; `cost` in micro-dollars.
+    """The outcome of a call: succeeded, left (the caller disconnected) or failed; `cost` in micro-dollars.
 
     `charge` has the lines that add up to the cost, as JSON.
     """

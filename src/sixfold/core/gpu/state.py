@@ -236,7 +236,7 @@ def drop_owners(state: GpuState, dead: Collection[str]) -> bool:
 
 
 def owners(state: GpuState) -> set[str]:
-    """Return the processes that have uses or models here."""
+    """Return the processes that have uses or models on the GPU."""
     named = {ticket.owner for ticket in state.tickets} | {each.private for each in state.residents}
     return named - {""}
 

@@ -250,15 +250,15 @@ class MemoryService:
             commands.note(self._writer(caller), slugs.normalize(slug), checked, terms)
         )
 
-    async def take_in(self, caller: Caller, archive: Path) -> ImportReport:
+    async def import_archive(self, caller: Caller, archive: Path) -> ImportReport:
         """Import an archive of markdown files."""
-        return await exchange.take_in(self.database, self._writer(caller), archive)
+        return await exchange.import_archive(self.database, self._writer(caller), archive)
 
     async def import_document(
         self, caller: Caller, path: Path, name: str, options: DocumentOptions
     ) -> ImportReport:
         """Import a document, or an archive of documents and markdown files; its name states which."""
-        return await self._imports(caller).take_in(caller, path, name, options)
+        return await self._imports(caller).import_file(caller, path, name, options)
 
     async def import_sent(
         self, caller: Caller, name: str, options: DocumentOptions, *, url: str = "", content: str = ""

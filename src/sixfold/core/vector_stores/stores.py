@@ -67,7 +67,7 @@ class VectorStore(msgspec.Struct, frozen=True):
 
     @property
     def expires_at(self) -> int | None:
-        """When it expires if it is not used until then."""
+        """The time at which it expires unless it is used."""
         days = self.details.expires_days
         return None if days is None else self.last_active_at + days * DAY_US
 

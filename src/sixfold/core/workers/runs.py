@@ -120,7 +120,7 @@ class WorkerRun:
             if current.is_terminal:
                 self._bus.publish(self.id, StateChanged(current))
 
-    async def give_back(self, reason: str) -> None:
+    async def requeue(self, reason: str) -> None:
         """Requeue the prediction, or fail it after its last attempt."""
         try:
             await self._finish(lambda: self._lose(reason))
@@ -207,7 +207,7 @@ class WorkerRun:
             case RunStopped():
                 await self._finish(self._stop)
             case WorkerLost():
-                await self.give_back(outcome.reason)
+                await self.requeue(outcome.reason)
                 raise WorkerCrashed(outcome.reason)
             case _:
                 assert_never(outcome)

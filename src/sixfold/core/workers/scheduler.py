@@ -351,7 +351,7 @@ class Scheduler:
             raise
         except Exception:  # noqa: BLE001 - the outermost handler of a run: a bug must not leave its prediction unfinished
             _LOG.exception("a run ended with an unexpected error")
-            await run.give_back("internal server error")
+            await run.requeue("internal server error")
         finally:
             del self._runs[run.id]
             if released:
@@ -367,7 +367,7 @@ class Scheduler:
         try:
             slot = await pool.wait_for_start(slot)
         except WorkerStartFailed as failure:
-            await run.give_back(f"the worker did not start: {failure}")
+            await run.requeue(f"the worker did not start: {failure}")
         run.cold_start_us = (time.perf_counter_ns() - started_at) // 1000
         return slot
 

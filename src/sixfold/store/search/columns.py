@@ -64,7 +64,7 @@ class FreeList:
         self._next += 1
         return self._next - 1
 
-    def give_back(self, place: int) -> None:
+    def release(self, place: int) -> None:
         self._free.append(place)
 
 
@@ -85,7 +85,7 @@ class SharedBuffer:
         self.count += count - len(mine)
         spare = mine[count:]
         for place in spare:
-            self._room.give_back(place)
+            self._room.release(place)
         mine = mine[:count] + [self._room.take() for _ in range(count - len(mine))]
         if mine:
             self._of[page] = mine

@@ -186,7 +186,7 @@ class IndexedPages:
         if page_id:
             self._place.remove(page_id, place)
             self.page_ids[place] = ""
-            self._places.give_back(place)
+            self._places.release(place)
 
     def _enter(self, place: int, entry: IndexEntry) -> None:
         self.slugs[place] = entry.slug
@@ -207,7 +207,7 @@ class IndexedPages:
         self.folder_pages[folder] -= 1
         if folder and not self.folder_pages[folder]:
             del self._folders[folder_order.folder(slug)]
-            self._numbers.give_back(folder)
+            self._numbers.release(folder)
         self.folder[place] = 0
         self.slugs[place] = ""
 

@@ -227,7 +227,7 @@ class Postings:
         if not entry:
             del self._lists[entry.word]
             entry.word = ""
-            self._numbers.give_back(number)
+            self._numbers.release(number)
 
 
 def _packed(numbers: list[int]) -> bytes:

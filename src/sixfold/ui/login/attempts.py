@@ -41,7 +41,7 @@ class Attempt:
     def succeed(self) -> None:
         """Remove the attempt from the counts of failures."""
         for attempts, attempt in self._counts:
-            attempts.give_back(attempt)
+            attempts.release(attempt)
         self._counts.clear()
 
 

@@ -96,7 +96,7 @@ class MemoryFilePages:
             name = file.filename or ""
             if documents.kind_of(name) or archives.is_attachment(name) or name.lower().endswith(ARCHIVES):
                 return await self._memory.import_document(user.caller, path, name, DocumentOptions())
-            return await self._memory.take_in(user.caller, path)
+            return await self._memory.import_archive(user.caller, path)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:

@@ -123,9 +123,7 @@ class PeerLimits:
                 "finish or close some"
             )
         if self.is_crowded():
-            return errors.TooManyConnections(
-                "The server has too many incomplete requests: retry in a moment"
-            )
+            return errors.TooManyConnections("The server has too many incomplete requests: retry in a moment")
         self.unfinished_total += 1
         if peer is not None:
             self.unfinished[peer] += 1

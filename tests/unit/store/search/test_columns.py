@@ -73,7 +73,7 @@ def test_places_that_were_given_back_are_taken_first(monkeypatch: pytest.MonkeyP
     assert [free_list.take(), free_list.take()] == [0, 1]
     with pytest.raises(OverflowError):
         free_list.take()
-    free_list.give_back(0)
+    free_list.release(0)
     assert free_list.take() == 0
 
 

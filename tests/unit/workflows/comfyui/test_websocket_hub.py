@@ -57,7 +57,7 @@ async def test_a_client_that_reads_too_slowly_is_disconnected() -> None:
     hub = WebSocketHub()
     websocket = WebSocket({"type": "websocket", "query_string": b"clientId=a", "headers": []}, receive, send)
     await websocket.accept()
-    talking = asyncio.create_task(ComfySocket(websocket, hub, {}).go_on(TENANT, {}))
+    talking = asyncio.create_task(ComfySocket(websocket, hub, {}).serve(TENANT, {}))
     await is_stuck.wait()
     for number in range(2001):
         hub.send(TENANT, "a", {"number": number})

@@ -113,7 +113,7 @@ class SessionRoutes:
         resumed = viewer.last_seq if session.is_resumed_by(token) else None
         session_socket = _SessionSocket(websocket, running, viewer, resumed)
         try:
-            await session_socket.go_on()
+            await session_socket.serve()
         finally:
             running.detach(viewer)
 
@@ -129,7 +129,7 @@ class _SessionSocket:
         self._viewer = viewer
         self._last_seq = last_seq
 
-    async def go_on(self) -> None:
+    async def serve(self) -> None:
         """Serve until the connection is closed or the socket is gone."""
         loop = asyncio.get_running_loop()
         greeting = loop.call_later(_GREETING_SECONDS, self._running.resume, self._viewer, self._last_seq)

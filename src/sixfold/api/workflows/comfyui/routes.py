@@ -213,7 +213,7 @@ class ComfyRoutes:
         socket = ComfySocket(websocket, self._services.workflows.hub, self.flags)
         try:
             with self._services.connections.during(current()):
-                await socket.go_on(principal.tenant, remaining)
+                await socket.serve(principal.tenant, remaining)
         except CredentialEnded:
             await websocket.close(UNAUTHORIZED, "revoked")
 

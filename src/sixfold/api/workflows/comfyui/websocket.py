@@ -24,7 +24,7 @@ class ComfySocket:
         self._hub = hub
         self._flags = flags
 
-    async def go_on(self, tenant: Tenant, status: Mapping[str, Any]) -> None:
+    async def serve(self, tenant: Tenant, status: Mapping[str, Any]) -> None:
         """Serve the socket until the client disconnects."""
         client_id = self._websocket.query_params.get("clientId", "")[:200] or uuid.uuid4().hex
         with self._hub.open(tenant, client_id) as client:

@@ -1,4 +1,4 @@
-"""When keys were last used: collected in memory and stored once a minute, so that requests write nothing."""
+"""The times at which keys were last used, stored once a minute so that requests write nothing."""
 
 from __future__ import annotations
 

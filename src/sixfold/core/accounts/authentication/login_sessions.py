@@ -19,7 +19,7 @@ FRESH_US = keys.FRESH_MINUTES * MINUTE_US
 
 @dataclass(frozen=True, slots=True)
 class LoginSession:
-    """How a user logged in (link, password, passkey or identity), and their user agent.
+    """The method of a login (link, password, passkey or identity), and the user agent.
 
     `authenticated_at` (epoch µs) is when the user proved the identity, if that was before the login.
     """

@@ -1,4 +1,4 @@
-"""Whom an account shares something with: another account or organization, or a team that it may name."""
+"""The recipients of shared objects: accounts, organizations and teams."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class StreamItem(Protocol[Item]):
         ...
 
     def changed(self, pieces: Sequence[str]) -> Item:
-        """Return the item with other texts."""
+        """Return the item with its texts replaced."""
         ...
 
 

@@ -34,7 +34,7 @@ class ToolServerFailed(errors.SixfoldError):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool returned, as text."""
+    """The result of a tool call, as text."""
 
     text: str
     failed: bool = False

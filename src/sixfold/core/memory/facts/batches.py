@@ -136,7 +136,7 @@ def list_batches(caller: Caller, limit: int, before: str) -> Transaction[Rows]:
 
 
 def to_json(row: Row) -> MemoryBatchSchema:
-    """Return a batch as a response has it."""
+    """Serialize a batch for responses."""
     return {
         "batch": row["id"],
         "state": row["state"],

@@ -39,7 +39,7 @@ class DocumentMembers:
     prefix: str = ""
 
 
-async def take_in(
+async def import_archive(
     database: Database, writer: PageWriter, archive: Path, documents: DocumentMembers | None = None
 ) -> ImportReport:
     """Import an archive, one transaction per batch; batches before a failure remain.

@@ -86,7 +86,9 @@ class DocumentImports:
         """The limit on the bytes of one document."""
         return self._reader.limits.file_bytes
 
-    async def take_in(self, caller: Caller, path: Path, name: str, options: DocumentOptions) -> ImportReport:
+    async def import_file(
+        self, caller: Caller, path: Path, name: str, options: DocumentOptions
+    ) -> ImportReport:
         """Import a file; its name states its type.
 
         Raises `BadRequest` for a file that cannot be read, which changes nothing; in an archive, such files
@@ -115,7 +117,7 @@ class DocumentImports:
     async def take_sent(
         self, caller: Caller, name: str, options: DocumentOptions, *, url: str = "", content: str = ""
     ) -> ImportReport:
-        """Import a file from a URL or from base64 `content`; raises what `take_in` raises."""
+        """Import a file from a URL or from base64 `content`; raises what `import_file` raises."""
         PageWriter(caller, self._limits).check()
         if url and not url.startswith(("http://", "https://")):
             raise errors.BadRequest("url must begin with http:// or https://")
@@ -124,7 +126,7 @@ class DocumentImports:
         path = self._scratch / f"import-{secrets.token_hex(16)}"
         try:
             await asyncio.to_thread(path.write_bytes, data)
-            return await self.take_in(caller, path, name, options)
+            return await self.import_file(caller, path, name, options)
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
@@ -143,7 +145,7 @@ class DocumentImports:
         await asyncio.to_thread(self._scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._scratch) as folder:
             members = DocumentMembers(DocumentFolder(Path(folder), self.file_bytes), take, prefix)
-            return await archive_stream.take_in(self._database, writer, path, members)
+            return await archive_stream.import_archive(self._database, writer, path, members)
 
     async def _take_document(
         self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport

@@ -108,7 +108,7 @@ def terms(text: str) -> Counter[str]:
 
 
 def written(text: str) -> Mapping[str, str]:
-    """Return each index word of a text with its folded spelling."""
+    """Map each index word of a text to its folded spelling."""
     matches = (match for match in _WORD.finditer(fold(text)) if not match["unspaced"])
     return {stem(match[0]): match[0] for match in matches}
 

@@ -46,7 +46,7 @@ _event = msgspec.json.Decoder(_ResponseEvent).decode
 
 
 class CapturePlan(msgspec.Struct, frozen=True):
-    """What to store of a response: itself if `keep`, and its items after `items` in its conversation."""
+    """The parts of a response to store: itself if `keep`, and its items after `items` in its conversation."""
 
     tenant: Tenant
     keep: bool
