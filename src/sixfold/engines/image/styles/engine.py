@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.image.styles import (
@@ -31,8 +31,6 @@ MAX_SIDE = 4096
 # Limits of the long side while painting: strokes do not fit smaller images, and larger ones only take longer.
 _WORK_SIDES = (512, 2048)
 _MIN_SHORT = 64
-# How many unknown words an error names.
-_MAX_NAMED_WORDS = 5
 # Media without the source's hues; a palette is applied after them instead of before.
 _ONE_INK = frozenset(
     {"pencil sketch", "charcoal", "engraving", "manga", "linocut", "ink wash", "blueprint", "noir"}
@@ -83,7 +81,7 @@ class StyleEngine:
     """Restyles `source_image_url` (or `image`) by `style_prompt` (or `prompt`)."""
 
     name = "style-painter"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return one image at the source's size; the quality is `full` for a named style, else `preview`.
@@ -94,7 +92,6 @@ class StyleEngine:
         prompt = str(task.inputs.get("style_prompt") or task.inputs.get("prompt") or "")
         named = names.find_style(prompt)
         plan = prompt_parser.parse(prompt)
-        _check_known(task, plan, named)
         context.log(_description(plan, named))
         source = decode.decode(_source(task), target=(MAX_SIDE, MAX_SIDE))
         context.progress(0.1)
@@ -116,27 +113,15 @@ class StyleEngine:
         )
 
 
-def _check_known(task: Task, plan: ParsedStyle, named: str | None) -> None:
-    """Raise `UnusableInput` if no word of a `style_prompt` of `style-transfer` is known.
-
-    Workflows restyle by prompts for images, which need not name a style.
-    """
-    words = plan.words
-    if task.model == "style-transfer" and named is None and words.ignored and not words.understood:
-        text = ", ".join(words.ignored[:_MAX_NAMED_WORDS])
-        raise UnusableInput(
-            f"style_prompt must name a style, color or light that this engine knows (got {text}); use one of "
-            f"its {len(names.NAMED_STYLES)} named styles, such as watercolor, or describe colors or light."
-        )
-
-
 def _description(plan: ParsedStyle, named: str | None) -> str:
     """Return the line of the log that says which style is used."""
     if named:
         return f"style: {named}"
     if plan.nearest_to:
         return f"style: {plan.recognized[0]}, the named style that is nearest to {plan.nearest_to!r}"
-    return f"style from the prompt: {', '.join(plan.recognized) or 'default'}"
+    if not plan.recognized:
+        return f"style: {plan.media[0]}, because the prompt names no style"
+    return f"style from the prompt: {', '.join(plan.recognized)}"
 
 
 def _source(task: Task) -> Path:

@@ -1,13 +1,12 @@
 """Parses a free prompt into media, palette, light, brush size and texture.
 
 Words come from the tables below; unknown words are ignored. A prompt without a named style gets the nearest
-one, if it names a related style or misspells one; without any known word, one chosen from a hash of its text.
+one, if it names a related style or misspells one; without any known word it becomes an oil painting.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,7 +47,6 @@ class ParsedStyle:
 
 GRADES = ("noir", "vintage", "cyberpunk", "vaporwave", "hdr", "dreamy", "infrared")
 _MAX_PROMPT = 4000
-_FALLBACKS = ("oil painting", "gouache", "watercolor", "pastel", "impressionism")
 
 # Maps alternative words to a ramp from dark to light.
 PALETTES: dict[str, str] = {
@@ -141,7 +139,7 @@ def parse(prompt: str) -> ParsedStyle:
         media = ("oil painting" if rough >= 1 else "gouache",)
     palette = _blend_ramps(palettes)
     if not media and grade is None:
-        media, palette = _fallback(text, palette, bool(lights))
+        media = (_fallback(palette, lit=bool(lights)),)
     phrase = near[1] if near else ""
     words = _words(prompt, styles, phrase)
     return ParsedStyle(grade, media, palette, lights, rough, texture, recognized, words, phrase)
@@ -189,9 +187,6 @@ def _blend_ramps(ramps: list[str]) -> str:
     return " ".join(colors)
 
 
-def _fallback(text: str, palette: str, lit: bool) -> tuple[tuple[str, ...], str]:
-    if palette or lit:
-        return ("gouache",), palette
-    mark = zlib.crc32(text.encode())
-    ramps = list(PALETTES.values())
-    return (_FALLBACKS[mark % len(_FALLBACKS)],), ramps[mark // 7 % len(ramps)]
+def _fallback(palette: str, *, lit: bool) -> str:
+    """Return the style of a prompt that names none: the same for all, in the colors of the image."""
+    return "gouache" if palette or lit else "oil painting"
