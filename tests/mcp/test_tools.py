@@ -307,6 +307,9 @@ async def test_an_agent_writes_links_tags_searches_reads_and_goes_back(agent: Ag
     assert {node["slug"] for node in walk["nodes"]} == {"companies/acme", "people/ann"}
     await agent.call("delete", slug="people/ann")
     assert "not found" in await agent.refused("read", slug="people/ann")
+    assert (await agent.call("restore", slug="people/ann"))["version"] == page["version"] + 1
+    assert "send the version" in await agent.refused("restore", slug="people/ann")
+    await agent.call("delete", slug="people/ann")
     assert (await agent.call("restore", slug="people/ann", version=1))["created"] is True
     seen = await agent.call("inspect")
     assert seen["pages"] == 2

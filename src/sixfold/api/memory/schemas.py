@@ -58,7 +58,13 @@ PATCH = fields(
 VERSIONS = fields(
     *(field for field in operations.HISTORY if field.name != "slug"),
 )
-RESTORE = fields(*(field for field in operations.RESTORE if field.name != "slug"))
+RESTORE = fields(
+    *(
+        replace(field, required=field.name == "version")
+        for field in operations.RESTORE
+        if field.name != "slug"
+    )
+)
 DOCUMENT = fields(*(replace(field, required=False) for field in document_fields.DOCUMENT))
 EXPORT = fields(
     OperationField(

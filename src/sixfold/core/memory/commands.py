@@ -188,8 +188,8 @@ def delete(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[Memo
     return existing.page
 
 
-def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Make an older version the newest, also for a deleted page; raise `NotFound`."""
+def restore(writer: PageWriter, slug: str, version: int | None, terms: WriteTerms) -> Transaction[SavedPage]:
+    """Make an older version the newest, by default the last of a deleted page; raise `NotFound`."""
     writer.check()
     account_id = writer.caller.account_id
     existing = yield from pages.locate(account_id, slug)
@@ -198,6 +198,9 @@ def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> T
         raise pages.not_found(slug)
     if not existing.deleted:
         check_version(existing, slug, terms)
+        if version is None:
+            raise errors.BadRequest(f"{slug} is not deleted: send the version to restore")
+    version = version or existing.page.version
     row = yield from one(
         "version_by_number", account_id=account_id, page_id=existing.page.id, version=version
     )

@@ -186,7 +186,12 @@ TRAVERSE = (
 DELETE = (SLUG, IF_VERSION)
 RESTORE = (
     SLUG,
-    OperationField("version", "integer", "The version to restore, from history", required=True, minimum=1),
+    OperationField(
+        "version",
+        "integer",
+        "The version to restore, from history; default: the last of a deleted page",
+        minimum=1,
+    ),
     IF_VERSION,
 )
 FETCH = (OperationField("id", "string", "The id or slug of a search result", required=True, max_chars=800),)
@@ -224,7 +229,7 @@ _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
     ),
     "history": ("List the versions of a page, return one, or compare two.", HISTORY, False),
     "delete": ("Delete a page; restore brings it back.", DELETE, True),
-    "restore": ("Restore an older version of a page, even of a deleted one.", RESTORE, True),
+    "restore": ("Restore an older version of a page, or a deleted page.", RESTORE, True),
     "inspect": ("Summarize the memory: counts, types, tags, collections, changes, orphans.", INSPECT, False),
     "import_document": (
         "Import a document as pages with page marks like [p. 12]; a new version replaces the old one.",

@@ -208,8 +208,8 @@ class MemoryService:
     async def delete(self, caller: Caller, slug: str, terms: WriteTerms) -> MemoryPage:
         return await self.database.write(commands.delete(self._writer(caller), slugs.normalize(slug), terms))
 
-    async def restore(self, caller: Caller, slug: str, version: int, terms: WriteTerms) -> SavedPage:
-        """Make an older version the newest."""
+    async def restore(self, caller: Caller, slug: str, version: int | None, terms: WriteTerms) -> SavedPage:
+        """Make an older version the newest; `None` is the last version of a deleted page."""
         return await self.database.write(
             commands.restore(self._writer(caller), slugs.normalize(slug), version, terms)
         )
