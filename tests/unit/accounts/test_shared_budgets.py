@@ -109,7 +109,7 @@ async def test_a_batch_counts_every_level_and_returns_the_rest(lab: Lab) -> None
         )
     )
     assert await lab.spent() == [35, 55, 55]
-    for payer, amount, owner in ((member, 26, "This key's"), (team, 36, "The organization's")):
+    for payer, amount, owner in ((member, 26, "This key's"), (team, 36, "This account's")):
         with pytest.raises(errors.BudgetExceeded, match=owner):
             await write(ledger_batches.hold_all([HoldRequest(lab.account_id, "h3", amount, payer)]))
     assert await lab.spent() == [35, 55, 55]
@@ -156,7 +156,7 @@ async def test_a_new_budget_knows_what_was_paid_before(lab: Lab) -> None:
     await write(ledger.capture("before", 30, ENTRY))
     payer = limits.payer_of(await lab.principal(plain))
     assert payer is not None
-    with pytest.raises(errors.BudgetExceeded, match=r"The organization's budget of 0\.0001 USD per day has"):
+    with pytest.raises(errors.BudgetExceeded, match=r"This account's budget of 0\.0001 USD per day has"):
         await write(ledger.hold(lab.account_id, "after", 61, payer))
     await write(ledger.hold(lab.account_id, "after", 60, payer))
     owner = (await lab.database.read(accounts.by_id(lab.account_id))).owner

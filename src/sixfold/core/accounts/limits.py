@@ -39,7 +39,7 @@ _NO_LIMIT = 2**62
 # Length of the period's name, from which its kind follows.
 _LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}
 # By the prefix of a budget's id.
-_OWNERS = {"key": "This key's", "member": "This member's", "team": "The team's", "acct": "The organization's"}
+_OWNERS = {"key": "This key's", "member": "This member's", "team": "The team's", "acct": "This account's"}
 
 
 class Payer(NamedTuple):
