@@ -91,7 +91,7 @@ export interface PlatformSchemas {
   "Transfer": { "member_id"?: string; "handle"?: string };
   "Upload": { "bytes": number; "id": string; "media_type": string; "sha256": string; "url": string };
   "Usage": { "days": number; "usage": Array<PlatformSchemas["UsageRow"]> };
-  "UsageRow": { "amount_usd": string; "day"?: string; "input_tokens": number; "key"?: string; "kind"?: string; "member"?: string; "model"?: string; "output_tokens": number; "requests": number; "tag"?: string; "team"?: string };
+  "UsageRow": { "amount_usd": string; "day"?: string; "input_tokens": number; "key"?: string; "kind"?: string; "member"?: string; "model"?: string; "output_tokens": number; "provider_cost_usd"?: string; "requests": number; "tag"?: string; "team"?: string };
 }
 
 export interface MediaSchemas {

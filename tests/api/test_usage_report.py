@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from sixfold.core import money
-from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts import keys, rights, usage_report
 from sixfold.core.accounts.usage_report import UsageReport
+from sixfold.core.clock import DAY_US
+from sixfold.core.predictions import queries
+from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, running_gateway
 
 USAGE = "/api/account/usage"
@@ -118,3 +121,32 @@ async def test_calls_are_reported_by_their_tags(gateway: Gateway) -> None:
     rows = await usage(gateway, by="tag")
     assert {row["tag"]: row["requests"] for row in rows} == {"": 1, "ann": 2, "ben": 1, "day": 1, "night": 1}
     assert "tag" not in (await usage(gateway))[0]
+
+
+async def test_only_operators_see_what_the_provider_of_a_call_charged(gateway: Gateway) -> None:
+    """As OpenRouter states it in `usage.cost`; a call without it has no known cost."""
+    app = gateway.app
+    gateway.acme.report = lambda counted: {**counted, "cost": 0.0021}
+    await gateway.chat()
+    gateway.acme.report = lambda counted: counted
+    await gateway.chat()
+    operator = bearer(await app.operator_key())
+    body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
+    gateway.acme.report = lambda counted: {**counted, "cost": 0.003}
+    await app.client.post("/v1/chat/completions", json=body, headers=operator)
+    await gateway.settled(2)
+    own = (await app.client.get(USAGE, params={"by": "model"}, headers=operator)).json()["usage"]
+    assert [row["provider_cost_usd"] for row in own] == ["0.003"]
+    text = (await app.client.get(USAGE, params={"by": "model", "format": "csv"}, headers=operator)).text
+    assert text.splitlines()[0] == "model,requests,input_tokens,output_tokens,amount_usd,provider_cost_usd"
+    assert all("provider_cost_usd" not in row for row in await usage(gateway))
+    report = await app.product.database.read(
+        usage_report.report(app.account.id, 1, ("model",), with_costs=True)
+    )
+    assert report.rows[0]["provider_cost_usd"] == "0.0021"
+    (costs,) = await app.product.database.read(queries.by_engine(DAY_US))
+    earned = sum(money.parse_usd(call["cost_usd"]) for call in await gateway.calls())
+    assert (costs.engine, costs.runs, costs.spent, costs.runs_with_cost) == ("acme/small", 3, 5100, 2)
+    assert costs.earned >= earned
+    slots = (await app.client.get("/api/operator/figures", headers=operator)).json()["slots"]
+    assert sum(money.parse_usd(slot["provider_cost_usd"]) for slot in slots) == 5100

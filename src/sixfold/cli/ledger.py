@@ -97,7 +97,7 @@ def usage(arguments: argparse.Namespace) -> None:
 
 def _usage(arguments: argparse.Namespace, dimensions: tuple[str, ...]) -> Transaction[UsageReport]:
     account = yield from accounts.by_email(arguments.email)
-    return (yield from usage_report.report(account.id, arguments.days, dimensions))
+    return (yield from usage_report.report(account.id, arguments.days, dimensions, with_costs=True))
 
 
 def costs(arguments: argparse.Namespace) -> None:

@@ -306,11 +306,15 @@ def test_usage_is_printed_as_json_and_csv(sixfold: Commands) -> None:
 
     database_access.write(settings.load(data_dir=sixfold.folder), charge())
     amounts = {"requests": 1, "input_tokens": 0, "output_tokens": 0, "amount_usd": "0.00024"}
+    amounts["provider_cost_usd"] = "0.00"
     assert sixfold.ok("ledger", "usage", "a@b.c", "--by", "kind,model") == {
         "days": 30,
         "usage": [{"kind": "run", "model": "ra1", **amounts}],
     }
     lines = sixfold("ledger", "usage", "a@b.c", "--by", "model", "--csv").out.splitlines()
-    assert lines == ["model,requests,input_tokens,output_tokens,amount_usd", "ra1,1,0,0,0.00024"]
+    assert lines == [
+        "model,requests,input_tokens,output_tokens,amount_usd,provider_cost_usd",
+        "ra1,1,0,0,0.00024,0.00",
+    ]
     assert "--by must be" in sixfold.refused("ledger", "usage", "a@b.c", "--by", "hour")
     assert "--days must be" in sixfold.refused("ledger", "usage", "a@b.c", "--days", "0")

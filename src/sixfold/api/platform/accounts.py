@@ -46,6 +46,7 @@ class UsageRowSchema(TypedDict, total=False):
     input_tokens: Required[int]
     output_tokens: Required[int]
     amount_usd: Required[str]
+    provider_cost_usd: str
 
 
 class AccountRoutes:
@@ -90,7 +91,9 @@ class AccountRoutes:
         holder_id = (principal.member_id or principal.team_id) if principal.role == "member" else None
         as_csv = requests.query_choice(request, "format", ("json", "csv"), MAX_TEXT) == "csv"
         report = await self._services.database.read(
-            usage_report.report(principal.account_id, days, dimensions, holder_id)
+            usage_report.report(
+                principal.account_id, days, dimensions, holder_id, with_costs=principal.is_operator
+            )
         )
         if as_csv:
             text = await asyncio.to_thread(report.csv)

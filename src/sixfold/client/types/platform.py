@@ -768,6 +768,7 @@ class UsageRow(TypedDict):
     member: NotRequired[str]
     model: NotRequired[str]
     output_tokens: int
+    provider_cost_usd: NotRequired[str]
     requests: int
     tag: NotRequired[str]
     team: NotRequired[str]

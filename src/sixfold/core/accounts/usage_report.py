@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,9 @@ from sixfold.core.database import Row, Transaction, many, now
 USUAL = ("day", "kind", "model", "key")
 DIMENSIONS = (*USUAL, "member", "team", "tag")
 COUNTS = ("requests", "input_tokens", "output_tokens")
+# The columns of the amounts, by their names in the query.
+_COST = "spent"
+_AMOUNTS: Mapping[str, str] = {"micros": "amount_usd", _COST: "provider_cost_usd"}
 MAX_DAYS = 366
 MAX_GROUPS = 100_000
 
@@ -51,12 +55,18 @@ class _Holders(NamedTuple):
 
 
 def report(
-    account_id: str, days: int, dimensions: Sequence[str], holder_id: str | None = None
+    account_id: str,
+    days: int,
+    dimensions: Sequence[str],
+    holder_id: str | None = None,
+    *,
+    with_costs: bool = False,
 ) -> Transaction[UsageReport]:
     """Return the usage of the last `days` days including today (UTC), sorted by the dimensions.
 
     `member` and `team` are an e-mail address and a name, or an id after they were removed. With a
-    `holder_id`, only the usage of this member or team is included. Raises `BadRequest` if there are more than
+    `holder_id`, only the usage of this member or team is included; `with_costs` adds what providers charged,
+    which only operators may see. Raises `BadRequest` if there are more than
     `MAX_GROUPS` combinations of day, kind, model, key and tag.
     """
     today = (yield from now()) // DAY_US
@@ -73,22 +83,22 @@ def report(
     )
     if len(rows) > MAX_GROUPS:
         raise errors.BadRequest(f"More than {MAX_GROUPS:,} groups: choose fewer than {days} days")
-    groups: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     holders = yield from _holders(account_id)
     for row in rows:
         values, owners = _values(row, holders)
-        if holder_id is not None and holder_id not in owners:
-            continue
-        totals = groups.setdefault(tuple(values[name] for name in dimensions), [0, 0, 0, 0])
-        for index, name in enumerate((*COUNTS, "micros")):
-            totals[index] += int(row[name])
+        if holder_id is None or holder_id in owners:
+            groups[tuple(values[name] for name in dimensions)].update(
+                {name: int(row[name]) for name in (*COUNTS, *_AMOUNTS)}
+            )
+    amounts = {name: column for name, column in _AMOUNTS.items() if with_costs or name != _COST}
     return UsageReport(
-        (*dimensions, *COUNTS, "amount_usd"),
+        (*dimensions, *COUNTS, *amounts.values()),
         tuple(
             {
                 **dict(zip(dimensions, group, strict=True)),
-                **dict(zip(COUNTS, totals, strict=False)),
-                "amount_usd": money.format_usd(totals[-1]),
+                **{name: totals[name] for name in COUNTS},
+                **{column: money.format_usd(totals[name]) for name, column in amounts.items()},
             }
             for group, totals in sorted(groups.items())
         ),

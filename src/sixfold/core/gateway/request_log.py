@@ -269,4 +269,5 @@ def _row(call: CallRecord, outcome: CallOutcome, holder: str) -> dict[str, Value
         "words": search_text[:_MAX_SEARCH_CHARS].casefold(),
         "charge": outcome.charge,
         "tag": call.tag,
+        "upstream_cost": usage.billed_micros or None,
     }

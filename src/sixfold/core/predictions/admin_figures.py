@@ -21,7 +21,7 @@ class FigureSlot:
     """Half an hour by the time of acceptance. Amounts are micro-dollars, run times µs or None without a run.
 
     `queue` is the mean number of waiting predictions: the time that they waited, by the length of the slot.
-    `spent` is the providers' charge for predictions; their charge for calls is not known.
+    `spent` is what providers charge for predictions and calls, as far as they state it.
     """
 
     start: int
@@ -56,6 +56,7 @@ def day() -> Transaction[tuple[FigureSlot, ...]]:
         slot.calls += row["total"]
         slot.failed += row["failed"]
         slot.earned_by_calls += row["earned"] or 0
+        slot.spent += row["spent"]
     return slots
 
 

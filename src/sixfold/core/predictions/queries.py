@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sixfold import errors
-from sixfold.core import pagination
+from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, many, now, one
 from sixfold.core.predictions.models import Prediction
@@ -63,7 +63,7 @@ def position(prediction: Prediction) -> Transaction[int]:
 
 @dataclass(frozen=True, slots=True)
 class EngineCost:
-    """Successful runs of one engine; amounts in micro-dollars.
+    """Successful runs of one engine, or calls of one model of a server; amounts in micro-dollars.
 
     `spent` is the sum of the costs that providers reported for `runs_with_cost` of the runs; the cost of the
     others is unknown.
@@ -77,9 +77,11 @@ class EngineCost:
 
 
 def by_engine(life_us: int) -> Transaction[tuple[EngineCost, ...]]:
-    """Return the costs of all engines with successful runs in the last `life_us` µs."""
+    """Return the costs of all engines with successful runs in the last `life_us` µs, then of the calls."""
     since = (yield from now()) - life_us
-    rows = yield from many("prediction_upstream_costs", since=since)
+    runs = yield from many("prediction_upstream_costs", since=since)
+    calls = yield from many("gateway_call_upstream_costs", since=since, first=ids.earliest("req", since))
     return tuple(
-        EngineCost(row["engine"], row["runs"], row["earned"], row["spent"], row["told"]) for row in rows
+        EngineCost(row["engine"], row["runs"], row["earned"], row["spent"], row["told"])
+        for row in (*runs, *calls)
     )

@@ -81,7 +81,13 @@ class UsagePage:
             return RedirectResponse(f"/signin?next={PATH}", 303)
         days = span(request)
         report = await self._services.database.read(
-            usage_report.report(session.account.id, days, usage_report.USUAL, _holder(session.principal))
+            usage_report.report(
+                session.account.id,
+                days,
+                usage_report.USUAL,
+                _holder(session.principal),
+                with_costs=session.account.is_operator,
+            )
         )
         headers = {
             "Content-Disposition": f'attachment; filename="sixfold-usage-{days}-days.csv"',

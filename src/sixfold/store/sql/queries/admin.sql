@@ -72,7 +72,8 @@ FROM (SELECT slot, run_us, ROW_NUMBER() OVER (PARTITION BY slot ORDER BY run_us)
 GROUP BY slot;
 
 -- name: admin_slot_calls | Count and sum the gateway's calls since an id by slot of time.
-SELECT slot, COUNT(*) AS total, CAST(SUM(failed) AS BIGINT) AS failed, CAST(SUM(earned) AS BIGINT) AS earned
+SELECT slot, COUNT(*) AS total, CAST(SUM(failed) AS BIGINT) AS failed, CAST(SUM(earned) AS BIGINT) AS earned,
+  CAST(SUM(spent) AS BIGINT) AS spent
 FROM (SELECT (created_at - :start) / :step AS slot, CASE WHEN state = 'failed' THEN 1 ELSE 0 END AS failed,
-    cost AS earned FROM relay_call WHERE id >= :since AND created_at >= :start) AS c
+    cost AS earned, COALESCE(upstream_cost, 0) AS spent FROM relay_call WHERE id >= :since AND created_at >= :start) AS c
 GROUP BY slot;

@@ -1,18 +1,20 @@
 -- name: gateway_call_insert | Insert a finished gateway call; used in batches.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
-    response, words, charge, tag, created_at, ended_at)
+    response, words, charge, tag, upstream_cost, created_at, ended_at)
 VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
-    :request, :response, :words, :charge, :tag, COALESCE(NULLIF(:held_at, 0), :now), :now);
+    :request, :response, :words, :charge, :tag, :upstream_cost,
+    COALESCE(NULLIF(:held_at, 0), :now), :now);
 
 -- name: gateway_call_finish | Insert a finished gateway call; return no row if a sweep has already ended it.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
-    response, words, charge, tag, created_at, ended_at)
+    response, words, charge, tag, upstream_cost, created_at, ended_at)
 VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
-    :request, :response, :words, :charge, :tag, COALESCE(NULLIF(:held_at, 0), :now), :now)
+    :request, :response, :words, :charge, :tag, :upstream_cost,
+    COALESCE(NULLIF(:held_at, 0), :now), :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
@@ -116,3 +118,9 @@ WHERE NOT EXISTS (
     WHERE COALESCE(s.amount, 0) + :amount > c.most)
 ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
 RETURNING period;
+
+-- name: gateway_call_upstream_costs | Return revenue and provider costs of answered gateway calls by target since a point in time.
+SELECT target AS engine, COUNT(*) AS runs, CAST(SUM(cost) AS BIGINT) AS earned,
+       CAST(COALESCE(SUM(upstream_cost), 0) AS BIGINT) AS spent, COUNT(upstream_cost) AS told
+FROM relay_call WHERE id >= :first AND created_at >= :since AND state IN ('succeeded', 'left')
+GROUP BY target ORDER BY target;

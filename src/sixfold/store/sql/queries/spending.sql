@@ -10,12 +10,14 @@ GROUP BY created_at / 86400000000, kind, description;
 
 -- name: usage_report | Return an account's requests of a period by day, kind, model, key, counted budgets and, if requested, tag; the id of a refund is `refund:` and that of its hold.
 SELECT day, kind, name, key_id, counted, tag, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(amount) AS BIGINT) AS micros,
-    CAST(SUM(input_tokens) AS BIGINT) AS input_tokens, CAST(SUM(output_tokens) AS BIGINT) AS output_tokens
+    CAST(SUM(input_tokens) AS BIGINT) AS input_tokens, CAST(SUM(output_tokens) AS BIGINT) AS output_tokens,
+    CAST(SUM(spent) AS BIGINT) AS spent
 FROM (SELECT entries.created_at / 86400000000 AS day, kind, description AS name,
           COALESCE(relay_call.key_id, prediction.key_id, hold.key_id) AS key_id, hold.key_id AS counted, requests,
           entries.amount,
           CASE WHEN :tagged = 1 THEN COALESCE(relay_call.tag, '') ELSE '' END AS tag,
-          COALESCE(input_tokens, 0) AS input_tokens, COALESCE(output_tokens, 0) AS output_tokens
+          COALESCE(input_tokens, 0) AS input_tokens, COALESCE(output_tokens, 0) AS output_tokens,
+          requests * COALESCE(relay_call.upstream_cost, prediction.upstream_cost, 0) AS spent
       FROM (SELECT created_at, kind, description, request_id, hold_id AS paid, 1 AS requests, amount FROM transfer
             WHERE debit = :account_id AND created_at >= :since AND created_at < :until
             UNION ALL
@@ -27,11 +29,12 @@ FROM (SELECT entries.created_at / 86400000000 AS day, kind, description AS name,
       WHERE kind IN ('charge', 'chat', 'session', 'refund')
       UNION ALL
       SELECT created_at / 86400000000, 'chat', model, key_id, NULL, 1, 0,
-          CASE WHEN :tagged = 1 THEN tag ELSE '' END, input_tokens, output_tokens FROM relay_call
+          CASE WHEN :tagged = 1 THEN tag ELSE '' END, input_tokens, output_tokens, COALESCE(upstream_cost, 0)
+      FROM relay_call
       WHERE account_id = :account_id AND id >= :first_call AND created_at >= :since AND created_at < :until
           AND cost = 0 AND state IN ('succeeded', 'left')
       UNION ALL
-      SELECT created_at / 86400000000, 'charge', model, key_id, NULL, 1, 0, '', 0, 0 FROM prediction
+      SELECT created_at / 86400000000, 'charge', model, key_id, NULL, 1, 0, '', 0, 0, COALESCE(upstream_cost, 0) FROM prediction
       WHERE account_id = :account_id AND id >= :first_prediction AND created_at >= :since AND created_at < :until
           AND cost = 0 AND state = 'succeeded' AND parent_id IS NULL) AS used
 GROUP BY day, kind, name, key_id, counted, tag

@@ -1,0 +1,2 @@
+-- Adds what the provider of a call charged the operator, in micro-dollars; NULL if it does not state it.
+ALTER TABLE relay_call ADD COLUMN upstream_cost BIGINT CHECK (upstream_cost >= 0);
