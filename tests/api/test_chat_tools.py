@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
@@ -18,7 +19,7 @@ from sixfold.clients import mcp
 from sixfold.core.accounts import accounts
 from sixfold.settings import InvalidSetting
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_chat_pages import Person
+from tests.api.test_chat_pages import SCRIPT, Person
 from tests.api.test_pages import signed_in
 from tests.fakes import fault_server
 
@@ -103,6 +104,35 @@ async def test_a_model_that_never_stops_calling_is_stopped(tmp_path: Path) -> No
         assert 2 < len(cities) <= 8
         assert gateway.acme.seen[-1].document["tool_choice"] == "none"
         assert "The tool said" in await person.page(where)
+
+
+async def test_a_stop_ends_a_call_of_a_tool(tmp_path: Path) -> None:
+    entered = asyncio.Event()
+
+    async def answer(request: Request) -> Response:
+        message = await request.json()
+        if message["method"] == "tools/call":
+            entered.set()
+            # The response never comes; the client leaves.
+            await asyncio.Event().wait()
+        results = {"tools/list": {"tools": [{"name": "forecast"}]}}
+        return JSONResponse(
+            {"jsonrpc": "2.0", "id": message.get("id"), "result": results.get(message["method"], {})}
+        )
+
+    async with (
+        fault_server.served([Route("/mcp", answer, methods=["POST"])]) as port,
+        chatting(tmp_path, url=f"http://127.0.0.1:{port}/mcp", timeout_seconds=120) as (gateway, person),
+    ):
+        gateway.acme.answer = "Let me look."
+        where = (await person.ask("@weather Will it snow?")).json()["location"]
+        await entered.wait()
+        await person.act(f"{where}/stop", SCRIPT)
+        events = await person.events(where)
+        assert events[-1][0] == "end"
+        assert len(gateway.acme.seen) == 1
+        page = await person.page(where)
+        assert "Stopped" in page
 
 
 async def test_an_absent_server_ends_the_answer_with_the_reason(tmp_path: Path) -> None:

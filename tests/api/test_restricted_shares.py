@@ -49,6 +49,31 @@ async def test_a_share_with_an_account_opens_for_no_other(app: AppFixture) -> No
     assert [(await ben.get(each)).status_code for each in (path, by_id, file)] == [404, 404, 404]
 
 
+async def test_the_form_shares_with_an_account_or_a_team(app: AppFixture) -> None:
+    read, write = app.product.database.read, app.product.database.write
+    ben = await read(accounts.by_email("ben@example.com"))
+    team = await write(teams.create(ben.id, "Flyers"))
+    await write(members.add(ben.id, app.account.id, "member", "operator"))
+    person = await browser(app, "ada@example.com")
+    form = {"kind": "run", "id": (await run(app))["id"], "life": ""}
+    offered = (await person.client.get("/shares/new", params={"kind": "run", "id": form["id"]})).text
+    assert f'<option value="{team.id}">Team Flyers of ben@example.com</option>' in offered
+    for name, status in (("", 400), ("nobody@example.com", 404), ("ada@example.com", 409)):
+        wrong = await person.post("/shares", **form, who="account", **{"with": name})
+        assert (wrong.status_code, 'role="alert"' in wrong.text) == (status, True)
+        assert f'name="with" value="{name}"' in wrong.text
+    assert (
+        "Only cleo@example.com"
+        in (await person.post("/shares", **form, who="account", **{"with": "Cleo@example.com"})).text
+    )
+    assert "Only Flyers of ben@example.com" in (await person.post("/shares", **form, who=team.id)).text
+    mine = (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
+    assert [(each["with"], each["team_id"]) for each in mine] == [("", team.id), ("cleo@example.com", "")]
+    cleo = await browser(app, "cleo@example.com")
+    listed = (await cleo.client.get("/account/shares")).text
+    assert f'<a href="/s/{mine[1]["id"]}">a quiet harbour</a>' in listed
+
+
 @pytest.mark.parametrize("kind", ["workflow", "chat"])
 async def test_a_team_opens_what_its_member_shares(gateway: Gateway, kind: str) -> None:
     app = gateway.app

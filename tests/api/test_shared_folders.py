@@ -17,6 +17,7 @@ from sixfold.core.memory.sharing import membership
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import ROUTES, WRITES
 from tests.api.test_memory import asked, get, put, zipped
+from tests.api.test_organizations import browser
 from tests.api.test_pages import signed_in
 
 PATH = "/api/shared-folders"
@@ -93,6 +94,33 @@ async def test_a_folder_is_shared_and_ended_on_the_page(app: AppFixture) -> None
     assert [each["folder"] for each in received] == ["work/apollo"]
     assert (await app.client.post(end[1], data={"csrf": token})).status_code == 303
     assert (await app.client.get(PATH, headers=bearer(app.other))).json()["received"] == []
+
+
+async def test_a_shared_folder_is_read_and_written_on_pages(app: AppFixture) -> None:
+    base = f"/memory/~shared/{(await share(app))['X-Sixfold-Memory']}"
+    ben, cleo = [await browser(app, f"{name}@example.com") for name in ("ben", "cleo")]
+    assert f'<a href="{base}">work/apollo/</a>' in (await ben.client.get("/memory")).text
+    assert f'href="{base}/work/apollo/engine"' in (await ben.client.get(base)).text
+    page = (await ben.client.get(f"{base}/work/apollo")).text
+    assert f'href="{base}/work/apollo/~edit"' in page
+    assert not re.search(r'href="/memory/work|Secret', page)
+    found = (await ben.client.get(f"{base}/~results", params={"q": "zeppelin"})).text
+    assert ("engine" in found, "Secret" in found) == (True, False)
+    for slug in OUTSIDE:
+        assert (await ben.client.get(f"{base}/{slug}")).status_code == 404
+    edited = {"version": "1", "body": "By hand, see [[work/apollo/engine]].", "action": "save"}
+    saved = await ben.post(f"{base}/work/apollo/~edit", **edited, collections="folder:work/apollo")
+    assert (saved.status_code, saved.headers["location"]) == (303, f"{base}/work/apollo")
+    assert (await get(app, "/api/pages/work/apollo"))["body"].startswith("By hand")
+    page = (await ben.client.get(f"{base}/work/apollo")).text
+    assert f'<a class="wiki" href="{base}/work/apollo/engine">' in page
+    card = (await ben.client.get(f"{base}/work/apollo/~card")).text
+    assert "By hand, see work/apollo/engine." in card
+    for path in (base, f"{base}/work/apollo", f"{base}/work/apollo/~card", f"{base}/work/apollo/~edit"):
+        assert (await cleo.client.get(path)).status_code == 404
+    await share(app, access="read")
+    assert (await ben.client.get(f"{base}/work/apollo/~edit")).status_code == 403
+    assert (await ben.post(f"{base}/work/apollo/~edit", **edited)).status_code == 403
 
 
 async def test_pages_enter_and_leave_with_their_slugs(app: AppFixture) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -13,7 +13,9 @@ from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.memory.models import Caller
+from sixfold.core.memory.sharing import folders
 from sixfold.ui import forms
+from sixfold.web import requests
 from sixfold.web.auth import bearer_token
 from sixfold.web.routing import Handler
 from sixfold.web.services import WebServices
@@ -42,6 +44,12 @@ class PageUser:
     def caller(self) -> Caller:
         """Return the user as a caller of the memory; raises `Forbidden` without a right to it."""
         return Caller.of(self.principal)
+
+    @property
+    def memory_path(self) -> str:
+        """Return the path of the memory's pages: the account's own, or a folder that is shared with it."""
+        shared = self.principal.memory
+        return "/memory" if shared is None else f"/memory/~shared/{shared.id}"
 
     @property
     def csrf(self) -> str:
@@ -114,6 +122,19 @@ class PageAuth:
         """Raise `Forbidden` unless the request has an API key or the CSRF token of its session."""
         if user.session is not None:
             self._services.sessions.check_csrf(request, user.session, token)
+
+
+class SharedFolderAuth(PageAuth):
+    """Lets users into the folder of another account's memory that the path names."""
+
+    async def user(self, request: Request) -> PageUser | None:
+        """Return the user with access to the folder; raises `NotFound` if it is not shared with them."""
+        user = await super().user(request)
+        if user is None:
+            return None
+        access = folders.access(user.principal, requests.path_value(request, "folder_id"))
+        shared = await self._services.database.read(access, snapshot=False)
+        return replace(user, principal=replace(user.principal, memory=shared))
 
 
 def redirect_to_sign_in(request: Request) -> Response:

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -249,7 +249,12 @@ class AnswerWriter:
                     outputs.append(ToolOutput(f"An answer may call {tools.MAX_CALLS} tools.", failed=True))
                     continue
                 answer.tell(f"Using {call.name} …")
-                output = await toolset.call(answer.order.request_id, call.name, call.arguments)
+                work = toolset.call(answer.order.request_id, call.name, call.arguments)
+                if (output := await _unless_stopped(answer, work)) is None:
+                    answer.detail = msgspec.structs.replace(
+                        answer.detail, end="stopped", tools=(*made, f"{call.name} (stopped)")
+                    )
+                    return
                 made.append(f"{call.name} (failed)" if output.failed else call.name)
                 outputs.append(output)
             answer.detail = msgspec.structs.replace(answer.detail, tools=tuple(made))
@@ -345,6 +350,18 @@ class AnswerWriter:
             if not answer.stopping:
                 raise
         return stream.outcome
+
+
+async def _unless_stopped(answer: Answer, work: Coroutine[Any, Any, ToolOutput]) -> ToolOutput | None:
+    """Return the output of a call; None if the answer is stopped first, which cancels the call."""
+    running, stopping = asyncio.create_task(work), asyncio.create_task(answer.stopped())
+    try:
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return await running if running.done() else None
+    finally:
+        running.cancel()
+        stopping.cancel()
+        await asyncio.wait({running, stopping})
 
 
 async def _cancel_when_stopped(answer: Answer, drawing: ImageDrawing) -> None:

@@ -11,12 +11,13 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import pagination
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Row, Transaction, now
 from sixfold.core.memory import limits, pages, queries, slugs
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import SearchRequest, SearchResult
+from sixfold.core.memory.sharing import folders
 from sixfold.ui.auth import PageUser
-from sixfold.ui.memory import formatting
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.services import WebServices
 
@@ -46,11 +47,11 @@ class ListQuery:
         filters = {"tag": self.tag, "type": self.type, "collection": self.collection}
         return {name: value for name, value in filters.items() if value}
 
-    def without(self, name: str) -> str:
-        """Return the URL without one filter."""
+    def without(self, name: str) -> dict[str, str]:
+        """Return the parameters without one filter."""
         remaining = {**self.filters, "q": self.q}
         remaining.pop(name, None)
-        return formatting.browse(remaining)
+        return remaining
 
 
 def _parse_query(request: Request) -> ListQuery:
@@ -97,6 +98,15 @@ def _read_lists(caller: Caller, query: ListQuery) -> Transaction[dict[str, Any]]
     return values
 
 
+def _shares(principal: Principal) -> Transaction[dict[str, Any]]:
+    """Return the shared folder that the page shows, or all that the account may open."""
+    shown = principal.memory
+    received = yield from folders.received(principal, shown.id if shown is not None else "")
+    if shown is None:
+        return {"folder_share": None, "received": received}
+    return {"folder_share": received[0] if received else None, "received": ()}
+
+
 class BrowsePages:
     """The start page of the memory and its search results."""
 
@@ -109,6 +119,7 @@ class BrowsePages:
         query = _parse_query(request)
         search = await self._search(user, query)
         values = await self._services.database.read(_read_lists(user.caller, query))
+        values |= await self._services.database.read(_shares(user.principal))
         return self._render("memory/browse.html", user, query, {**search, **values})
 
     async def results(self, request: Request, user: PageUser) -> Response:
@@ -139,4 +150,5 @@ class BrowsePages:
 
     def _render(self, name: str, user: PageUser, query: ListQuery, values: Mapping[str, Any]) -> Response:
         defaults = {"overview": None, "next_cursor": None, "more": False, "results": _RESULTS}
+        defaults |= {"folder_share": None, "received": ()}
         return self._pages.render(name, user.session, user=user, query=query, **{**defaults, **values})

@@ -15,7 +15,7 @@ from sixfold.core.database import now
 from sixfold.core.memory import limits, mentions, merge, slugs
 from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.import_export import attachments
-from sixfold.core.memory.models import Caller, Link, MemoryPage
+from sixfold.core.memory.models import Link, MemoryPage
 from sixfold.errors import SixfoldError
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.memory import editor_content
@@ -72,7 +72,9 @@ class WritePages:
     async def new(self, request: Request, user: PageUser) -> Response:
         _check(user)
         query = request.query_params
-        slug = query.get("slug", "").strip()[: limits.LONG_SLUG]
+        shared = user.principal.memory
+        default = f"{shared.folder}/" if shared is not None else ""
+        slug = query.get("slug", default).strip()[: limits.LONG_SLUG]
         collections = ", ".join(user.caller.home())
         content = EditorContent(
             slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS], collections=collections
@@ -96,14 +98,14 @@ class WritePages:
             return await self._editor(user, EditorState(content, problem=problem, status=error.status))
         except _FORM_ERRORS as error:
             return await self._editor(user, _with_error(content, error))
-        return _redirect(saved.page.slug)
+        return _redirect(user, saved.page.slug)
 
     async def edit(self, request: Request, user: PageUser) -> Response:
         _check(user)
         view = await self._memory.read(user.caller, slug_of(request))
         _check(user, view.page)
         if view.moved:
-            return RedirectResponse(page_path(view.page.slug, "edit"), 303)
+            return _redirect(user, view.page.slug, "edit")
         return await self._editor(user, EditorState(editor_content.of_page(view.page)))
 
     async def save(self, request: Request, user: PageUser) -> Response:
@@ -124,7 +126,7 @@ class WritePages:
             return await self._merged(user, content)
         except _FORM_ERRORS as error:
             return await self._editor(user, _with_error(content, error))
-        return _redirect(saved.page.slug)
+        return _redirect(user, saved.page.slug)
 
     async def _merged(self, user: PageUser, content: EditorContent) -> Response:
         base = await self._memory.version(user.caller, content.slug, content.version)
@@ -136,7 +138,7 @@ class WritePages:
         merged = await asyncio.to_thread(editor_content.merge_edit, content, base, theirs)
         if merged.content == editor_content.of_page(theirs):
             # Both made the same change.
-            return _redirect(theirs.slug)
+            return _redirect(user, theirs.slug)
         return await self._editor(
             user, EditorState(merged.content, merged=merged, marked=bool(merged.conflicts), status=409)
         )
@@ -152,9 +154,7 @@ class WritePages:
                 user, EditorState(content, problem=_MARKERS_LEFT, marked=True, status=409)
             )
         merged = await asyncio.to_thread(editor_content.unsettled, content, theirs)
-        text = (
-            await self._render(user.caller, content.slug, content.title, content.body) if is_preview else None
-        )
+        text = await self._render(user, content.slug, content.title, content.body) if is_preview else None
         total = form.get("conflicts", "")
         editor = EditorState(
             content,
@@ -168,7 +168,7 @@ class WritePages:
         return await self._editor(user, editor)
 
     async def _preview(self, user: PageUser, content: EditorContent) -> Response:
-        text = await self._render(user.caller, content.slug, content.title, content.body)
+        text = await self._render(user, content.slug, content.title, content.body)
         return await self._editor(user, EditorState(content, preview=text))
 
     async def preview(self, request: Request, user: PageUser) -> Response:
@@ -176,16 +176,18 @@ class WritePages:
         form = await self._auth.read_form(request, user)
         _check(user)
         content = editor_content.of_form(form)
-        text = await self._render(user.caller, content.slug, content.title, content.body)
+        text = await self._render(user, content.slug, content.title, content.body)
         return self._pages.render("memory/preview.html", None, title=content.title or content.slug, text=text)
 
-    async def _render(self, caller: Caller, slug: str, title: str, body: str) -> RenderedPage:
-        path = slugs.loosely(slug) or "new"
+    async def _render(self, user: PageUser, slug: str, title: str, body: str) -> RenderedPage:
+        path, caller = slugs.loosely(slug) or "new", user.caller
         names = await asyncio.to_thread(mentions.names_in, body, path)
         page_mentions = await self._services.database.read(mentions.of_names(caller, names, path))
         embedded = await asyncio.to_thread(attachments.embedded_slugs, body, path)
         files = await self._services.database.read(attachments.of_names(caller, embedded, path))
-        context = RenderContext(path, title, page_mentions, True, caller.account_id, files=files)
+        context = RenderContext(
+            path, title, page_mentions, True, caller.account_id, files=files, base=user.memory_path
+        )
         return await render_page(merge.readable(body), context)
 
     async def _editor(self, user: PageUser, editor: EditorState) -> Response:
@@ -207,7 +209,7 @@ class WritePages:
         form = await self._auth.read_form(request, user)
         number = editor_content.of_form(form).version
         saved = await self._memory.restore(user.caller, slug_of(request), number, FREELY)
-        return _redirect(saved.page.slug)
+        return _redirect(user, saved.page.slug)
 
     async def show_move(self, request: Request, user: PageUser) -> Response:
         _check(user)
@@ -231,7 +233,7 @@ class WritePages:
             return self._render_move(
                 user, {"page": view.page, "to": to, "problem": error.message}, error.status
             )
-        return _redirect(saved.page.slug)
+        return _redirect(user, saved.page.slug)
 
     def _render_move(self, user: PageUser, values: dict[str, Any], status: int = 200) -> Response:
         return self._pages.render("memory/move.html", user.session, status=status, user=user, **values)
@@ -240,7 +242,7 @@ class WritePages:
         """Delete a page and show how to restore it."""
         await self._auth.read_form(request, user)
         page = await self._memory.delete(user.caller, slug_of(request), FREELY)
-        return _redirect(page.slug)
+        return _redirect(user, page.slug)
 
     async def set_task(self, request: Request, user: PageUser) -> Response:
         """Check or clear the box of a task, found by its line in a version of the page."""
@@ -251,7 +253,7 @@ class WritePages:
             raise errors.BadRequest("task must be the number of a line")
         page = await self._memory.version(user.caller, slug, content.version)
         await self._memory.set_task(user.caller, page, int(number), FREELY)
-        return RedirectResponse(f"{page_path(page.slug)}#tasks", 303)
+        return _redirect(user, page.slug, anchor="#tasks")
 
     async def review_link(self, request: Request, user: PageUser) -> Response:
         """Confirm or dismiss an inferred link."""
@@ -261,7 +263,7 @@ class WritePages:
             raise errors.BadRequest("action must be confirm or dismiss")
         link = Link("", form.get("to", ""), form.get("type", ""))
         page = await self._memory.relink(user.caller, slug_of(request), (action, link), FREELY)
-        return RedirectResponse(f"{page_path(page.slug)}#inferred", 303)
+        return _redirect(user, page.slug, anchor="#inferred")
 
 
 def _check(user: PageUser, page: MemoryPage | None = None) -> None:
@@ -273,5 +275,5 @@ def _with_error(content: EditorContent, error: SixfoldError) -> EditorState:
     return EditorState(content, problem=error.message, status=error.status)
 
 
-def _redirect(slug: str) -> Response:
-    return RedirectResponse(page_path(slug), 303)
+def _redirect(user: PageUser, slug: str, action: str = "", anchor: str = "") -> Response:
+    return RedirectResponse(page_path(slug, action, user.memory_path) + anchor, 303)

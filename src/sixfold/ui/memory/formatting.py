@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from jinja2 import pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US, rfc3339
@@ -18,6 +20,12 @@ from sixfold.core.memory.search import snippets
 from sixfold.ui.memory.markdown import page_path
 
 _MINUTE_US = 60 * SECOND_US
+# An excerpt is made of the beginning of a text.
+EXCERPT_SOURCE_CHARS, _EXCERPT_CHARS = 4000, 200
+_INLINE_LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,500}\)")
+_WIKI_LINK = re.compile(r"!?\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{0,200})\]\]")
+_MARKS = re.compile(r"[*`#>|]+|(?<!\w)_+|_+(?!\w)")
+_FILE_URL = re.compile(r"\S*(?:/media/|/uploads/)\S*")
 _OWN_MARKS = f"[{snippets.OPEN}{snippets.CLOSE}]*"
 _TABLE_CELLS = re.compile(r"\s+(?:\|[\s:-]*)*\|\s+")
 _SYNTAX = re.compile(
@@ -79,6 +87,13 @@ def snippet(text: str, title: str) -> Markup:
     return Markup(plain.replace(snippets.OPEN, "<mark>").replace(snippets.CLOSE, "</mark>"))  # noqa: S704 - escaped one line above; the marks are ours
 
 
+def excerpt(text: str) -> str:
+    """Return the beginning of a Markdown text in one line, without the addresses of files."""
+    links = _WIKI_LINK.sub(r"\1", _INLINE_LINK.sub(r"\1", text[:EXCERPT_SOURCE_CHARS]))
+    plain = _MARKS.sub("", links)
+    return " ".join(_FILE_URL.sub("", plain).split())[:_EXCERPT_CHARS]
+
+
 def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
     """Return the parts of a score as (description, value, share of the largest part)."""
     parts = [
@@ -101,10 +116,20 @@ def crumbs(slug: str) -> list[tuple[str, str]]:
     return [(part, "/".join(parts[: number + 1]) + "/") for number, part in enumerate(parts)]
 
 
-def browse(query: Mapping[str, str | int | None]) -> str:
+def browse(query: Mapping[str, str | int | None], base: str = "/memory") -> str:
     """Return the URL path of a list of pages."""
     encoded = urlencode({name: value for name, value in query.items() if value not in (None, "")})
-    return f"/memory?{encoded}" if encoded else "/memory"
+    return f"{base}?{encoded}" if encoded else base
+
+
+@pass_context
+def _browse(context: Context, query: Mapping[str, str | int | None]) -> str:
+    return browse(query, context["user"].memory_path)
+
+
+@pass_context
+def _page_path(context: Context, slug: str, action: str = "") -> str:
+    return page_path(slug, action, context["user"].memory_path)
 
 
 def author(name: str) -> str:
@@ -114,13 +139,13 @@ def author(name: str) -> str:
 
 FILTERS: Mapping[str, Any] = {
     "ago": ago,
-    "browse": browse,
+    "browse": _browse,
     "why_left_out": attachments.why_left_out,
     "snippet": snippet,
     "why": why,
     "words": words,
     "crumbs": crumbs,
-    "page_path": page_path,
+    "page_path": _page_path,
     "name_of": slugs.name,
     "author": author,
 }

@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]{1,2000}[^\s<>\"'`\\.,;:!?)\]}*_]"
 class RenderContext:
     """The context of a text: its page, the pages that its names refer to, its account, and write access.
 
-    With `has_tasks`, the boxes of tasks are buttons of the form `tasks`.
+    With `has_tasks`, the boxes of tasks are buttons of the form `tasks`. Links to pages begin with `base`.
     """
 
     slug: str = ""
@@ -47,6 +47,7 @@ class RenderContext:
     account_id: str = ""
     has_tasks: bool = False
     files: Mapping[str, PageFile] | None = None
+    base: str = "/memory"
 
 
 class PageHeading(NamedTuple):
@@ -65,9 +66,9 @@ class RenderedPage:
     headings: tuple[PageHeading, ...] = ()
 
 
-def page_path(slug: str, action: str = "") -> str:
+def page_path(slug: str, action: str = "", base: str = "/memory") -> str:
     """Return the URL path of a page, or of an action on it."""
-    return f"/memory/{quote(slug)}{f'/~{action}' if action else ''}"
+    return f"{base}/{quote(slug)}{f'/~{action}' if action else ''}"
 
 
 def render(body: str, context: RenderContext) -> RenderedPage:
@@ -203,7 +204,7 @@ class PageRenderer(render_limits.BoundedRenderer):
         if target is not None:
             mention = (context.mentions or {}).get(target)
             if mention is not None:
-                return f'<a href="{html.escape(page_path(mention.slug))}">'
+                return f'<a href="{html.escape(page_path(mention.slug, base=context.base))}">'
             return _missing_page_link(target, context)
         if _EMBEDDED_IMAGE.match(href):
             return "<a>"
@@ -305,7 +306,7 @@ def _page_link(
     text: str, meta: Mapping[str, str], mention: PageMention | None, context: RenderContext
 ) -> str:
     if mention is not None:
-        path = html.escape(page_path(mention.slug) + meta["anchor"])
+        path = html.escape(page_path(mention.slug, base=context.base) + meta["anchor"])
         return f'<a class="wiki" href="{path}">{html.escape(text)}</a>'
     return f"{_missing_page_link(meta['target'], context)}{html.escape(text)}</a>"
 
@@ -318,7 +319,7 @@ def _file(name: str, target: str, size: str, context: RenderContext) -> str:
         why = "Files are not shown here" if context.files is None else "This file is not in the memory"
         return f'<span class="attachment" title="{why}">{name}</span>'
     name = name or html.escape(file.title)
-    page, source = html.escape(page_path(file.slug)), html.escape(page_path(file.slug, "file"))
+    page, source = (html.escape(page_path(file.slug, action, context.base)) for action in ("", "file"))
     kind = file.media_type.partition("/")[0]
     if kind == "image":
         width = f' width="{int(size)}"' if size.isascii() and size.isdigit() and len(size) < 5 else ""
@@ -331,7 +332,8 @@ def _file(name: str, target: str, size: str, context: RenderContext) -> str:
 def _missing_page_link(target: str, context: RenderContext) -> str:
     if not context.may_write:
         return '<a class="missing-page" title="no page yet">'
-    return f'<a class="missing-page" href="/memory/~new?slug={quote(target, safe="")}" title="no page yet">'
+    path = f"{context.base}/~new?slug={quote(target, safe='')}"
+    return f'<a class="missing-page" href="{path}" title="no page yet">'
 
 
 def _parser() -> MarkdownIt:

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.concurrency.single_thread import SingleThread
 from sixfold.core.database import Transaction, now
-from sixfold.core.memory import diff, limits, links, mentions, pages, queries, slugs
+from sixfold.core.memory import diff, limits, links, markdown, mentions, pages, queries, slugs
 from sixfold.core.memory.import_export import attachments
 from sixfold.core.memory.import_export.attachments import PageFile
 from sixfold.core.memory.links import Backlink, GraphWalk
@@ -24,7 +24,7 @@ from sixfold.core.memory.operations import before
 from sixfold.core.memory.queries import PageGraphView
 from sixfold.core.memory.service import Change, part
 from sixfold.ui.auth import PageUser
-from sixfold.ui.memory import graph
+from sixfold.ui.memory import formatting, graph
 from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path, render
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -131,8 +131,21 @@ class ReadPages:
         except errors.NotFound:
             return await self._missing(slug, user)
         if data.view.moved and moment is None:
-            return RedirectResponse(page_path(data.view.page.slug), 308)
+            return RedirectResponse(page_path(data.view.page.slug, base=user.memory_path), 308)
         return await self._page(data, user)
+
+    async def card(self, request: Request, user: PageUser) -> Response:
+        """Return the beginning of a page, which links to it show."""
+        page = (await self._memory.read(user.caller, slug_of(request))).page
+        # A comment may end after the part that is read.
+        text = markdown.without_comments(page.body[: formatting.EXCERPT_SOURCE_CHARS]).partition("%%")[0]
+        return self._pages.render(
+            "memory/card.html",
+            None,
+            page=page,
+            excerpt=formatting.excerpt(text),
+            now=await self._services.database.read(now()),
+        )
 
     async def _page(self, data: PageData, user: PageUser) -> Response:
         page, caller = data.view.page, user.caller
@@ -145,6 +158,7 @@ class ReadPages:
             caller.account_id,
             has_tasks=may_write,
             files=data.files,
+            base=user.memory_path,
         )
         written = [link for link in data.view.links if link.origin != "inferred"]
         response = self._pages.render(
@@ -172,7 +186,9 @@ class ReadPages:
         page_mentions, current, moment = await self._services.database.read(
             _of_version(user.caller, slug, page)
         )
-        context = RenderContext(page.slug, page.title, page_mentions, account_id=page.account_id)
+        context = RenderContext(
+            page.slug, page.title, page_mentions, account_id=page.account_id, base=user.memory_path
+        )
         return self._pages.render(
             "memory/page.html",
             user.session,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +24,7 @@ from sixfold.core.shares.shares import Share
 from sixfold.core.workflows.workflows import Workflow
 from sixfold.ui.chat import messages
 from sixfold.ui.chat.rendering import RenderedTexts
-from sixfold.ui.memory import reading
+from sixfold.ui.memory import formatting, reading
 from sixfold.ui.memory.markdown import RenderContext
 from sixfold.ui.predictions import output_view
 from sixfold.ui.predictions.output_view import OutputFileView
@@ -34,13 +33,7 @@ from sixfold.ui.workflows import WorkflowCards
 from sixfold.web.services import WebServices
 
 MAX_MESSAGES = 200
-_MAX_VALUE, _MAX_DESCRIPTION = 4000, 200
-# A description is made of the beginning of a text.
-_MAX_READ = 4000
-_LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,500}\)")
-_WIKI = re.compile(r"!?\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{0,200})\]\]")
-_MARKS = re.compile(r"[*`#>|]+|(?<!\w)_+|_+(?!\w)")
-_URL = re.compile(r"\S*(?:/media/|/uploads/)\S*")
+_MAX_VALUE = 4000
 _FILE_ADDRESSES = (MEDIA_PATH, "/uploads/", "blob_", "data:")
 # Files of a shared workflow.
 GRAPH, DOWNLOAD = "graph.svg", "workflow"
@@ -162,7 +155,7 @@ class SharedContents:
         parsed = [messages.parse(item.id, item.place, item.item, item.detail) for item in items]
         visible = [message for message in parsed if message is not None]
         first = next((message.text for message in visible if message.role == "user"), "")
-        content = SharedContent(chat.title, _short(first) or "A chat")
+        content = SharedContent(chat.title, formatting.excerpt(first) or "A chat")
         content.files.add_texts(self._base_url, (message.text for message in visible))
         rows: list[dict[str, Any]] = []
         for message in visible:
@@ -198,7 +191,7 @@ class SharedContents:
     async def _page(self, share: Share, path: str) -> SharedContent:
         page = await self._services.database.read(objects.page(share.tenant, share.object_id))
         body = markdown.without_comments(page.body)
-        content = SharedContent(page.title, _short(body) or "A page")
+        content = SharedContent(page.title, formatting.excerpt(body) or "A page")
         content.files.add_texts(self._base_url, [body])
         context = RenderContext(page.slug, page.title, None, account_id=page.account_id)
         html = (await reading.render_page(body, context)).html
@@ -209,12 +202,6 @@ class SharedContents:
         pictures = [alias for alias in content.files.sources if alias.endswith((".png", ".jpg", ".webp"))]
         content.image = pictures[0] if pictures else ""
         return content
-
-
-def _short(text: str) -> str:
-    """Return the beginning of a Markdown text in one line, without addresses."""
-    plain = _MARKS.sub("", _WIKI.sub(r"\1", _LINK.sub(r"\1", text[:_MAX_READ])))
-    return " ".join(_URL.sub("", plain).split())[:_MAX_DESCRIPTION]
 
 
 def text_inputs(inputs: Mapping[str, Any], model: Model | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ A script opens the first one as a dialog.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
@@ -15,6 +16,8 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.organizations import grantees
+from sixfold.core.accounts.organizations.grantees import Grantee
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.memory.sharing import folders, membership
@@ -34,6 +37,8 @@ _MAX_ID, _ROWS = 300, 50
 # Days after which a share ends, as the form offers them.
 LIVES = {"": "never", "1": "after a day", "7": "after a week", "30": "after 30 days"}
 _DAY_SECONDS = DAY_US // SECOND_US
+# The choice of one account; others are the ids of teams, and "" is everyone.
+_ACCOUNT = "account"
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -64,11 +69,17 @@ class ShareForms:
                 "kind": form.get("kind"),
                 "id": form.get("id"),
                 "include_inputs": "inputs" in form,
-                "public": "public" in form,
+                "public": "public" in form and not form.get("who"),
                 "expires_in": int(life) * _DAY_SECONDS if life else None,
             }
         )
-        _, token = await self._services.database.write(shares.create(user.principal, draft))
+        try:
+            draft = replace(draft, grantee=_grantee(form, form.get("who", "")))
+            _, token = await self._services.database.write(shares.create(user.principal, draft))
+        except (errors.BadRequest, errors.NotFound, errors.Conflict) as error:
+            if not form.get("who"):
+                raise
+            return await self._render(user, draft, form=form, problem=error.message, status=error.status)
         return await self._render(user, draft, self._services.settings.base_url + shares.path_of(token))
 
     async def end(self, request: Request, user: PageUser) -> Response:
@@ -85,9 +96,11 @@ class ShareForms:
     async def share_folder(self, request: Request, user: PageUser) -> Response:
         """Share a folder of the memory with an account."""
         form = await self._auth.read_form(request, user)
-        fields = {name: form.get(name, "") for name in ("folder", "with", "access")}
+        fields = {name: form.get(name, "") for name in ("folder", "who", "with", "access")}
         try:
-            draft = FolderShareDraft.of(fields)
+            grantee = _grantee(form, form.get("who", _ACCOUNT))
+            named = {"with": grantee.name, "team_id": grantee.team_id}
+            draft = FolderShareDraft.of({"folder": fields["folder"], "access": fields["access"], **named})
             await self._services.database.write(folders.share(user.principal, draft))
         except (errors.BadRequest, errors.NotFound, errors.Conflict) as error:
             return await self._render_list(user, None, fields, error.message, error.status)
@@ -118,6 +131,8 @@ class ShareForms:
             status=status,
             user=user,
             page=await read(shares.page(principal, _ROWS, cursor)),
+            received_shares=await read(shares.received(principal, _ROWS)),
+            teams=dict(await read(grantees.teams_of_person(user.account_id))),
             here=LIST,
             has_memory=has_memory,
             folders=await read(folders.of_account(principal)) if has_memory else (),
@@ -126,12 +141,22 @@ class ShareForms:
             problem=problem,
         )
 
-    async def _render(self, user: PageUser, draft: ShareDraft, link: str = "") -> Response:
-        target, existing = await self._services.database.read(_with_shares(user, draft))
+    async def _render(
+        self,
+        user: PageUser,
+        draft: ShareDraft,
+        link: str = "",
+        *,
+        form: Mapping[str, str] = _EMPTY,
+        problem: str = "",
+        status: int = 200,
+    ) -> Response:
+        target, existing, teams = await self._services.database.read(_with_shares(user, draft))
         values: dict[str, Any] = {"kind": draft.kind, "id": draft.object_id}
         return self._pages.render(
             "shares/new.html",
             user.session,
+            status=status,
             user=user,
             target=target,
             shares=existing,
@@ -139,13 +164,25 @@ class ShareForms:
             lives=LIVES,
             here=f"/shares/new?{urlencode(values)}",
             draft=draft,
+            teams=dict(teams),
+            form=form,
+            problem=problem,
         )
 
 
 def _with_shares(user: PageUser, draft: ShareDraft) -> Any:
     target: ShareTarget = yield from objects.locate(user.principal, draft.kind, draft.object_id)
     page = yield from shares.page(user.principal, _ROWS, None, draft.kind, target.id)
-    return target, page.shares
+    return target, page.shares, (yield from grantees.teams_of_person(user.account_id))
+
+
+def _grantee(form: Mapping[str, str], who: str) -> Grantee:
+    """Return the account or the team that a form names; raises `BadRequest`."""
+    if who != _ACCOUNT:
+        return Grantee.of({"team_id": who})
+    if not form.get("with", "").strip():
+        raise errors.BadRequest("Enter the e-mail address of the account, or the name of the organization")
+    return Grantee.of({"with": form["with"]})
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:

@@ -16,7 +16,7 @@ function replaceContent(container, text) {
 
 function initSearch(form) {
   const input = form.elements.q, results = one("#results"), lists = one("#lists");
-  const title = document.title;
+  const title = document.title, path = form.getAttribute("action");
   let request = null;
   function fail(data) {
     const problem = document.createElement("p");
@@ -29,7 +29,7 @@ function initSearch(form) {
     request?.abort();
     const query = new URLSearchParams(new FormData(form));
     if (!input.value.trim()) query.delete("q");
-    const url = query.size ? `/memory?${query}` : "/memory";
+    const url = query.size ? `${path}?${query}` : path;
     history.replaceState(null, "", url);
     results.hidden = !query.has("q");
     lists.hidden = query.has("q");
@@ -37,7 +37,7 @@ function initSearch(form) {
     request = new AbortController();
     form.classList.add("busy");
     try {
-      const response = await fetch(`/memory/~results?${query}`, { signal: request.signal });
+      const response = await fetch(`${path}/~results?${query}`, { signal: request.signal });
       const text = await response.text();
       if (response.ok) replaceContent(results, text);
       else fail(connection.parse(response.status, response.headers.get("content-type"), text));
@@ -96,9 +96,9 @@ function initEditor(form) {
     request = new AbortController();
     const body = new URLSearchParams();
     for (const name of ["csrf", "slug", "title", "body"]) if (form.elements[name]) body.set(name, form.elements[name].value);
-    if (!body.has("slug")) body.set("slug", decodeURI(form.getAttribute("action").replace(/^.*\/memory\//, "").replace("/~edit", "")));
+    if (!body.has("slug")) body.set("slug", decodeURI(form.getAttribute("action").slice(form.dataset.memory.length + 1).replace("/~edit", "")));
     try {
-      const response = await fetch(form.dataset.preview, { method: "POST", body, signal: request.signal });
+      const response = await fetch(`${form.dataset.memory}/~preview`, { method: "POST", body, signal: request.signal });
       if (!response.ok) return;
       const top = preview.scrollTop;
       replaceContent(preview, await response.text());

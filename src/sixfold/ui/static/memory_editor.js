@@ -136,7 +136,7 @@ function initCompletion(text) {
     request = new AbortController();
     try {
       const query = new URLSearchParams({ kind: found.kind, q: found.query });
-      const response = await fetch(`/memory/~complete?${query}`, { signal: request.signal });
+      const response = await fetch(`${text.form.dataset.memory}/~complete?${query}`, { signal: request.signal });
       const { entries } = await response.json();
       if (!response.ok || !entries.length) { close(); return; }
       open = found;

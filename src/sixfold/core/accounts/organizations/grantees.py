@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from sixfold import errors
 from sixfold.core.accounts import accounts
-from sixfold.core.accounts.organizations import members
-from sixfold.core.database import Transaction, one
+from sixfold.core.accounts.organizations import members, teams
+from sixfold.core.database import Transaction, many, one
 
 FIELDS = frozenset({"with", "team_id"})
 _MAX_TEXT = 200
@@ -37,6 +37,15 @@ class Grantee(NamedTuple):
 
 
 NOBODY = Grantee()
+
+
+def teams_of_person(person_id: str) -> Transaction[tuple[tuple[str, str], ...]]:
+    """Return the id and the name of each team that a person may share with."""
+    rows: list[tuple[str, str]] = []
+    for each in (yield from many("organizations_of", person_id=person_id)):
+        named = yield from teams.of_account(each["account_id"])
+        rows += [(team.id, f"{team.name} of {each['name']}") for team in named]
+    return tuple(rows)
 
 
 def check(account_id: str, grantee: Grantee) -> Transaction[None]:
