@@ -60,6 +60,14 @@ async def test_the_whole_graph_is_seen_and_can_be_read(browser_app: tuple[AppFix
             assert await tab.page.evaluate(WHOLE), slug
             title = await tab.page.locator(".node .title").first.bounding_box()
             assert title["height"] >= 9, slug
+    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+        await tab.open("/workflows/stylized-text-to-image")
+        await tab.page.wait_for_selector(".pane.stacked")
+        pane = await tab.page.locator(".pane").bounding_box()
+        for node in await tab.page.locator(".node .card").all():
+            box = await node.bounding_box()
+            assert pane["x"] <= box["x"] < box["x"] + box["width"] <= pane["x"] + pane["width"]
+        assert (await tab.page.locator(".node .title").first.bounding_box())["height"] >= 12
 
 
 async def test_a_run_brings_the_graph_into_view(browser_app: tuple[AppFixture, str, Any]) -> None:

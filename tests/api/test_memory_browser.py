@@ -115,6 +115,12 @@ async def test_links_are_judged_and_versions_come_back(browser_app: tuple[AppFix
         page = tab.page
         await tab.open("/memory/people/ann")
         assert "Ann works at Acme." in await page.inner_text("#inferred blockquote")
+        await page.focus(".leads a:not(.missing-page) >> nth=0")
+        await page.keyboard.press("Shift+Tab")
+        await page.keyboard.press("Tab")
+        await page.wait_for_selector("#page-card:has-text('just now')")
+        await page.keyboard.press("Escape")
+        assert not await page.is_visible("#page-card")
         await page.click("#inferred [value=dismiss]")
         await page.wait_for_selector("#inferred", state="detached")
         assert "works_at" not in {link["type"] for link in (await read(app, "people/ann"))["links"]}

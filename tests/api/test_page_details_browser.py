@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ async def test_an_import_names_what_it_left_out(
         assert "%%code%%" in await page.inner_text(".prose")
         await tab.open("/memory?q=secret")
         assert await page.locator(".hits li").count() == 0
+        await tab.open("/memory?q=lamps")
+        assert not {"secret", "=="} & set(re.split(r"(==)|\W+", await page.inner_text(".hits")))
 
 
 async def test_a_live_session_shows_time_and_cost_and_stops(

@@ -10,6 +10,7 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.ui.catalog import example_outputs
 from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.templating import PageTemplates
+from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 _APIS = (
@@ -33,6 +34,13 @@ _EXAMPLES = {
     "space:stylized-text-to-image": "workflows",
 }
 _FREE = "free"
+_PROMPTS = (
+    "A lighthouse above a stormy sea at dusk",
+    "A red fox under birch trees in the snow",
+    "A steam train in autumn hills",
+    "A castle by a lake at night",
+)
+_PROMPT_CHARS = 1000
 
 
 class StartPage:
@@ -58,6 +66,9 @@ class StartPage:
             examples=_examples(self._services),
             operator=session is not None and session.account.is_operator,
             models=models,
+            prompt=requests.query_text(request, "prompt", _PROMPT_CHARS) or _PROMPTS[0],
+            prompts=_PROMPTS[1:],
+            picture=_picture(models[0][0]) if models else "",
             free=all(price == _FREE for _name, _title, price in models),
             base_url=self._services.settings.base_url,
         )
@@ -66,6 +77,12 @@ class StartPage:
         terms, catalog = self._services.predictions.terms, self._services.catalog
         model = catalog[name]
         return _FREE if model.is_waived(catalog.prices, terms) else catalog.price_text(model)
+
+
+def _picture(model: str) -> str:
+    """Return the static file with the large example of a model, or ""."""
+    example = example_outputs.by_model().get(model)
+    return "" if example is None else example.large or example.still
 
 
 def _examples(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]]:

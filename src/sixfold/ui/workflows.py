@@ -34,6 +34,8 @@ from sixfold.web.sessions import SessionCookie
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _MAX_NAME = 200
+# Larger graphs are not also drawn for phones.
+_MOST_STACKED = 60
 _FORM_BYTES = 4096
 # Characters that the name of an entry cannot have.
 _UNUSABLE = re.compile(r"[^\w.:-]+")
@@ -68,8 +70,8 @@ class WorkflowCards(Protocol):
         """Return a workflow; raises `NotFound`."""
         ...
 
-    def draw(self, workflow: Workflow) -> str:
-        """Return the graph as SVG."""
+    def draw(self, workflow: Workflow, *, stacked: bool = False) -> str:
+        """Return the graph as SVG, for the width of a phone if `stacked`."""
         ...
 
     def sketch(self, workflow: Workflow) -> str:
@@ -169,7 +171,8 @@ class WorkflowPages:
             _session(user),
             workflow=workflow,
             own=workflow.slug not in self._services.workflows.spaces,
-            drawing=Markup(_STYLE.sub("", self._workflow_list.draw(workflow), count=1)),  # noqa: S704 - escaped by `draw`
+            drawing=self._drawing(workflow),
+            stacked=self._drawing(workflow, stacked=True) if len(workflow.graph) <= _MOST_STACKED else "",
             missing=missing,
             missing_count=sum(len(ids) for classes in missing.values() for ids in classes.values()),
             tested=tested,
@@ -190,6 +193,10 @@ class WorkflowPages:
             user=user,
             base=PATH,
         )
+
+    def _drawing(self, workflow: Workflow, *, stacked: bool = False) -> Markup:
+        drawing = self._workflow_list.draw(workflow, stacked=stacked)
+        return Markup(_STYLE.sub("", drawing, count=1))  # noqa: S704 - escaped by `draw`
 
     async def _sketches(self, page: list[Workflow]) -> dict[str, Markup]:
         sketches: dict[str, Markup] = {}

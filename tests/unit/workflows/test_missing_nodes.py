@@ -57,3 +57,6 @@ def test_a_drawing_uses_the_rows_that_fit_the_space() -> None:
     assert aspect(20.0) > 20
     assert aspect() < aspect(20.0)
     assert aspect(3.0) == aspect()
+    # Below each other, the drawing has the width of one node.
+    stacked = layout.draw(chain, REGISTRY, stacked=True)
+    assert len(re.findall(r'data-node="\d+" transform="translate\(28 ', stacked)) == len(chain)

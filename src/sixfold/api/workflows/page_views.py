@@ -35,10 +35,10 @@ class WorkflowView:
     async def find(self, slug: str, account_id: str | None) -> Workflow:
         return await self._workflow_list.find(slug, account_id)
 
-    def draw(self, workflow: Workflow) -> str:
+    def draw(self, workflow: Workflow, *, stacked: bool = False) -> str:
         """Return the workflow's graph as SVG."""
         classes = self._services.workflows.classes
-        return layout.draw(workflow.graph, classes, workflow.name, aspect=_ASPECT)
+        return layout.draw(workflow.graph, classes, workflow.name, aspect=_ASPECT, stacked=stacked)
 
     def sketch(self, workflow: Workflow) -> str:
         """Return a thumbnail of the graph as SVG without a style of its own."""

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -287,12 +287,21 @@ def without_comments(body: str) -> str:
 
     Line breaks of the comments stay, so that all other lines keep their numbers.
     """
+    return _replace_comments(body, lambda match: "\n" * match[0].count("\n"))
+
+
+def blank_comments(body: str) -> str:
+    """Return the body with spaces for comments, so that all other characters keep their positions."""
+    return _replace_comments(body, _blank)
+
+
+def _replace_comments(body: str, replacement: Callable[[re.Match[str]], str]) -> str:
     if "%%" not in body:
         return body
     parts: list[str] = []
     end = 0
     for match in _COMMENT.finditer(without_code(body)):
-        parts.append(body[end : match.start()] + "\n" * match[0].count("\n"))
+        parts.append(body[end : match.start()] + replacement(match))
         end = match.end()
     return "".join((*parts, body[end:]))
 

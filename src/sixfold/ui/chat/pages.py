@@ -68,7 +68,8 @@ class ChatPages:
 
     async def new(self, request: Request, user: PageUser) -> Response:
         model = requests.query_text(request, "model", _MAX_TEXT)
-        return await self.render(user, None, Composer(model), chats_before=_number(request, "chats"))
+        composer = Composer(model, requests.query_text(request, "text", _MAX_TEXT))
+        return await self.render(user, None, composer, chats_before=_number(request, "chats"))
 
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show a chat: its last messages, or the ones before a place."""
@@ -107,6 +108,7 @@ class ChatPages:
             "groups": groups,
             "model": model_name if model_name in names else model_choices.first(groups),
             "composer": composer,
+            "starters": _starters(self._services) if thread is None else (),
             "web_search": self._services.web_search.available,
             "tool_servers": tool_names,
             "weights": await self._weights(user) if not groups else (),
@@ -153,6 +155,16 @@ class ChatPages:
         title = f"{chat.title[: TITLE_CHARS - 9]} (branch)"
         copy = await self._store.copy(user.tenant, chat_id, item, title=title)
         return RedirectResponse(path_of(copy), 303)
+
+
+def _starters(services: WebServices) -> list[tuple[str, str]]:
+    """Return messages to begin with, and what each shows."""
+    starters = [("Explain how tides work, with a table", "A formatted answer, with its cost below")]
+    if "memory" in services.settings.enabled_apis:
+        starters.append(("@memory What did I write last?", "An answer from your pages, with links to them"))
+    if "ra1" in services.catalog:
+        starters.append(("draw a red fox under birch trees", "An image in the chat, with its receipt"))
+    return starters
 
 
 def _number(request: Request, name: str) -> int | None:

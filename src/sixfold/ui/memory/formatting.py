@@ -29,7 +29,8 @@ _FILE_URL = re.compile(r"\S*(?:/media/|/uploads/)\S*")
 _OWN_MARKS = f"[{snippets.OPEN}{snippets.CLOSE}]*"
 _TABLE_CELLS = re.compile(r"\s+(?:\|[\s:-]*)*\|\s+")
 _SYNTAX = re.compile(
-    r"\[\[[^\[\]|]{1,200}\|(?=[^\[\]]{1,200}\]\])|\[\[|\]\]|\*\*|__|`+|(?<!\S)#{1,6}(?=\s)|(?<!\S)[-*+>](?=\s)"
+    r"!?\[\[[^\[\]|]{1,200}\|(?=[^\[\]]{1,200}\]\])|!?\[\[|\]\]|\*\*|__|==|`+"
+    r"|(?<!\S)\[[ xX]\](?=\s)|(?<!\S)#{1,6}(?=\s)|(?<!\S)[-*+>](?=\s)"
 )
 _REASONS = {
     "text": "words on the page",

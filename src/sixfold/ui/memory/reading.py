@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,6 +32,7 @@ from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 _CACHED_CHARS = 8_000
+_FIRST_HEADING = re.compile(r"\A\s*#{1,6}\s[^\n]*")
 # Texts up to this length are rendered on the event loop, within 10 ms at worst.
 _INLINE_CHARS = 1_000
 _RENDERER = SingleThread("markdown")
@@ -143,7 +145,7 @@ class ReadPages:
             "memory/card.html",
             None,
             page=page,
-            excerpt=formatting.excerpt(text),
+            excerpt=formatting.excerpt(_FIRST_HEADING.sub("", text)),
             now=await self._services.database.read(now()),
         )
 

@@ -123,6 +123,14 @@
     composer.requestSubmit(send);
   });
 
+  document.querySelector(".starters")?.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-starter]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    text.value = link.dataset.starter;
+    text.focus();
+  });
+
   // -- files ------------------------------------------------------------------------------------------
 
   function list() {

@@ -2,6 +2,13 @@
 // The workflow graph: panning and zooming, node states during a run, and input labels.
 for (const pane of document.querySelectorAll("[data-pane]")) {
   const SVG = "http://www.w3.org/2000/svg";
+  // On a phone the nodes are below each other, and the pane scrolls.
+  const tall = matchMedia("(max-width: 43.75rem)").matches && pane.querySelector("template");
+  if (tall) {
+    pane.querySelector("svg").replaceWith(tall.content.cloneNode(true));
+    pane.classList.add("stacked");
+    for (const each of document.querySelectorAll(".pane-tools")) each.classList.add("scrolls");
+  }
   const svg = pane.querySelector("svg");
   const status = document.getElementById("graph-status");
   const nodes = new Map([...svg.querySelectorAll("[data-node]")].map((each) => [each.dataset.node, each]));
@@ -38,7 +45,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     if (!pointers.has(event.pointerId)) return;
     const [before, at] = [pointers.get(event.pointerId), position(event)];
     moved += Math.hypot(at[0] - before[0], at[1] - before[1]);
-    if (pointers.size === 2) {
+    if (pointers.size === 2 && !tall) {
       const [distance] = pinch();
       pointers.set(event.pointerId, at);
       const [now, middleX, middleY] = pinch();
@@ -46,6 +53,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
       return;
     }
     pointers.set(event.pointerId, at);
+    if (tall) return;
     [x, y] = [x + at[0] - before[0], y + at[1] - before[1]];
     draw();
   });
@@ -55,11 +63,12 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     if (node) choose(node);
   });
   pane.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && !event.metaKey) return;
+    if (tall || (!event.ctrlKey && !event.metaKey)) return;
     event.preventDefault();
     zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, ...position(event));
   }, { passive: false });
   pane.addEventListener("keydown", (event) => {
+    if (tall) return;
     const step = { ArrowLeft: [40, 0], ArrowRight: [-40, 0], ArrowUp: [0, 40], ArrowDown: [0, -40] }[event.key];
     if (step) { [x, y] = [x + step[0], y + step[1]]; draw(); }
     else if (event.key === "+" || event.key === "-") zoom(event.key === "+" ? 1.25 : 0.8);
@@ -74,7 +83,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   const { width, height } = svg.viewBox.baseVal;
   // On a phone, zoom in to the start of the graph if its smallest text would have less than ten pixels.
   const legible = 0.9 / Math.min(pane.clientWidth / width, pane.clientHeight / height);
-  if (legible > 1 && innerWidth <= 700) zoom(legible, 0);
+  if (legible > 1 && innerWidth <= 700 && !tall) zoom(legible, 0);
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 
@@ -184,6 +193,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   function reveal(node) {
     const [area, box] = [pane.getBoundingClientRect(), node.getBoundingClientRect()];
     if (box.left >= area.left && box.right <= area.right && box.top >= area.top && box.bottom <= area.bottom) return;
+    if (tall) { pane.scrollTo({ top: pane.scrollTop + (box.top + box.bottom - area.top - area.bottom) / 2, behavior: "smooth" }); return; }
     x += (area.left + area.right - box.left - box.right) / 2;
     y += (area.top + area.bottom - box.top - box.bottom) / 2;
     draw();

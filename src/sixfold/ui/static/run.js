@@ -297,8 +297,20 @@ function remember(id) {
   history.replaceState(null, "", url);
 }
 
+// Required inputs without a value, each with its example as the next step.
+function missingInputs() {
+  const empty = [...form.querySelectorAll("[data-type][required]")].filter((each) => !each.value.trim());
+  return empty.map((each) => {
+    const use = () => { each.value = each.placeholder; showProblems(null); each.dispatchEvent(new Event("input", { bubbles: true })); each.focus(); };
+    const steps = each.placeholder && !each.closest("[data-drop]") ? [{ title: "Use the example", act: use }] : [];
+    return { input: each.name, message: `${each.name} is required`, steps };
+  });
+}
+
 async function run(event) {
   event.preventDefault();
+  const errors = missingInputs();
+  if (errors.length) { showProblems({ errors }); return; }
   const button = form.querySelector(".actions .primary");
   button.disabled = true;
   showError(null);
@@ -309,6 +321,7 @@ async function run(event) {
     showProblems(null);
     remember(data.id);
     await follow(data.id);
+    updatePrice();
     return;
   }
   endWaiting();
@@ -372,6 +385,10 @@ function tabs(group) {
   });
 }
 
+// A receipt that is opened is shown whole.
+document.addEventListener("toggle", ({ target }) => {
+  if (target.matches(".receipt-strip[open]") && target.contains(document.activeElement)) target.scrollIntoView({ block: "nearest" });
+}, { capture: true });
 document.querySelectorAll("[data-tabs]").forEach(tabs);
 byId("cancel")?.addEventListener("click", async () => {
   const { ok, data } = await post(`/pages/predictions/${byId("waiting").dataset.id}/cancel`, "{}");

@@ -22,6 +22,7 @@
     const link = container.querySelector("#share-link");
     link?.focus();
     link?.select();
+    if (container.querySelector("[role=alert]")) container.querySelector("[name=with]")?.focus();
   }
 
   async function open(link) {

@@ -17,3 +17,10 @@ async function generate(event) {
 }
 
 form?.addEventListener("submit", generate);
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-prompt]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  form.prompt.value = link.textContent;
+  form.prompt.focus();
+});

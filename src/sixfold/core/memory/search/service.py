@@ -20,6 +20,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
+from sixfold.core.memory import markdown
 from sixfold.core.memory.indexing import answer_kinds, tokens
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
@@ -420,7 +421,11 @@ def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
         collections=_texts(row["collections"]),
         score=place.score,
         snippet=snippets.of_body(
-            row["body"], place.passage, place.words, request.snippet_chars, marked=request.marked
+            markdown.blank_comments(row["body"]),
+            place.passage,
+            place.words,
+            request.snippet_chars,
+            marked=request.marked,
         ),
         updated_at=row["updated_at"],
         citation=snippets.citation(row["head"], row["body"], place.passage, place.words),

@@ -135,11 +135,17 @@ def lay_out(graph: Graph, registry: Registry, max_nodes: int) -> GraphLayout:
 
 
 def draw(
-    graph: Graph, registry: Registry | None = None, title: str = "", *, aspect: float | None = None
+    graph: Graph,
+    registry: Registry | None = None,
+    title: str = "",
+    *,
+    aspect: float | None = None,
+    stacked: bool = False,
 ) -> str:
     """Return the graph as SVG; for a graph that is too large, only the number of its nodes.
 
     With `aspect`, the ratio of the available space, it is split into the rows that fill the space best.
+    If `stacked`, all nodes are below each other, for the width of a phone.
     """
     try:
         laid = lay_out(graph, registry or Registry(), _MAX_NODES)
@@ -148,7 +154,8 @@ def draw(
         title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
         laid.columns.append([LayoutBox("", title, (), "plain")])
         laid = replace(laid, boxes={"": laid.columns[0][0]})
-    width, height = _placed(laid.columns, aspect)
+    rows = len(laid.columns) if stacked else 0
+    width, height = _place_rows(laid.columns, rows) if rows else _placed(laid.columns, aspect)
     lines = [_path(route, edge) for route, edge in zip(laid.routes, laid.edges, strict=True)]
     cards = [_card(box) for box in laid.boxes.values()]
     name = escape(title or "Graph")
