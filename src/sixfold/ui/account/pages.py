@@ -36,7 +36,7 @@ class AccountPage:
         """Show the balance, and a summary of each tab with the anchor that it had on this page."""
         session = await self._services.sessions.admitted(request)
         if session is None:
-            return RedirectResponse("/signin", 303)
+            return RedirectResponse("/signin?next=/account", 303)
         if session.principal.role == "member":
             return RedirectResponse("/account/members", 303)
         query = request.query_params
