@@ -177,6 +177,9 @@ async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) 
     nodes = [m["data"]["node"] for m in text if isinstance(m, dict) and m["type"] == "executing"]
     assert set(nodes) == {*PAINT, None}
     assert nodes[-2:] == ["9", None]
+    [entry] = (await stage.app.client.get("/history")).json().values()
+    meta = dict.fromkeys(("node_id", "display_node", "real_node_id"), "9") | {"parent_node": None}
+    assert (entry["prompt"][4], entry["meta"]) == (["9"], {"9": meta})
     text, again = await asyncio.to_thread(stage.script.pictures, PAINT)
     assert again == result
     [cached] = [m["data"]["nodes"] for m in text if isinstance(m, dict) and m["type"] == "execution_cached"]

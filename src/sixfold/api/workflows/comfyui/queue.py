@@ -81,6 +81,7 @@ class ComfyQueue:
                 "client_id": str(client_id) if client_id else None,
                 "extra_data": mapping(body.get("extra_data")),
                 "targets": targets,
+                "outputs": list(verdict.outputs),
             },
         )
         prediction = await self._predictions.submit(prediction_request)
@@ -173,7 +174,12 @@ class ComfyQueue:
             "completed": succeeded,
             "messages": messages,
         }
-        return {"prompt": _item(prediction), "outputs": data.get("outputs", {}), "status": status, "meta": {}}
+        outputs = mapping(data.get("outputs"))
+        meta = {
+            node: {"node_id": node, "display_node": node, "parent_node": None, "real_node_id": node}
+            for node in outputs
+        }
+        return {"prompt": _item(prediction), "outputs": outputs, "status": status, "meta": meta}
 
     async def withdraw(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Cancel queued prompts."""
@@ -260,13 +266,13 @@ def _number(prediction: Prediction) -> tuple[float, str]:
 
 
 def _item(prediction: Prediction) -> list[Any]:
-    """Return a prompt as in the queue and history: number, id, graph, extra data, selected outputs."""
+    """Return a prompt as in the queue and history: number, id, graph, extra data, ids of the output nodes."""
     inputs = prediction.task.inputs
     extra: JsonObject = {**mapping(inputs.get("extra_data"))}
     if inputs.get("client_id"):
         extra["client_id"] = inputs["client_id"]
-    selected = as_list(inputs.get("targets"))
-    return [inputs.get("number", 0), _prompt_id(prediction), inputs.get("graph", {}), extra, selected]
+    outputs = as_list(inputs.get("outputs"))
+    return [inputs.get("number", 0), _prompt_id(prediction), inputs.get("graph", {}), extra, outputs]
 
 
 def _last(prediction: Prediction) -> list[Any]:
