@@ -103,7 +103,7 @@ async def test_a_folder_whose_package_is_not_here_says_what_helps(
 
 REFUSED = [
     ({"folder": "../shouter"}, 400, "sixfold space import"),
-    ({"folder": "other-0123456789abcdef"}, 400, "is not found"),
+    ({"folder": "other-0123456789abcdef"}, 400, "not found"),
     ({"folder": KEPT, "run": "remote"}, 400, "container or process"),
     ({"space": "acme/paint", "run": "process"}, 400, "remote or container"),
     ({"folder": KEPT, "run": "container"}, 503, "install Docker or Podman"),

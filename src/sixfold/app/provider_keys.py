@@ -77,7 +77,7 @@ class ProviderKeys:
         spec = _spec(provider)
         key = await asyncio.to_thread(secrets.provider_key, self._settings, spec.key)
         if not key:
-            raise errors.NotFound(f"There is no key for {spec.title}")
+            raise errors.NotFound(f"No key is stored for {spec.title}")
         result = await self._ask(spec, key)
         if result.state == "accepted":
             await asyncio.to_thread(self._stored.mark_checked, spec.key, key)

@@ -53,7 +53,7 @@ def entries(arguments: argparse.Namespace) -> None:
         )
         return
     if not page.entries:
-        TerminalStyle().line("  There are no entries")
+        TerminalStyle().line("  No entries")
         return
     rows = [
         (

@@ -280,7 +280,7 @@ async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> Non
         if loading in done:
             loading.result()
         elif exit_task in done:
-            raise StartFailed(f"its container {exit_task.result()} before the model was loaded")
+            raise StartFailed(f"the container {exit_task.result()} before the model was loaded")
         else:
             raise StartFailed(f"the model was not loaded within {seconds:g} seconds")
     finally:

@@ -92,7 +92,7 @@ class HostedSpaces:
     def _folder(self, name: str) -> SpaceFolder:
         path = self._terms.folders / name
         if path.is_symlink() or not path.is_dir():
-            raise errors.BadRequest(f"Folder {name} is not found; `sixfold space import FOLDER` creates it")
+            raise errors.BadRequest(f"Folder {name} not found; `sixfold space import FOLDER` creates it")
         return folders.read(path)
 
     async def _built(self, name: str, source: SpaceFolder) -> str:

@@ -51,7 +51,7 @@ def _percent(content: str) -> bytes:
     try:
         return unquote_to_bytes(content)
     except UnicodeEncodeError as error:
-        raise FetchFailed("This data: URI is not valid: its content is not valid text.") from error
+        raise FetchFailed("This data: URI is not valid: its content is not valid UTF-8.") from error
 
 
 def _base64(content: str, max_bytes: int) -> bytes:

@@ -98,7 +98,7 @@ def test_an_operators_own_price_goes_over_the_bundled_one() -> None:
 
 
 def test_a_price_below_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="ra1 is negative"):
+    with pytest.raises(ValueError, match="ra1 must not be negative"):
         PriceTable({"ra1": {"per": "image", "usd": "-1"}})
 
 

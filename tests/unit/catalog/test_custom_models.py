@@ -144,7 +144,7 @@ async def test_built_in_names_are_reserved_and_bad_document_rejected(
     own = line.service.custom_models
     with pytest.raises(errors.Conflict):
         await own.put(line.payer.id, "model", "echo", models())
-    with pytest.raises(ValueError, match="price row nothing of model mine is not found"):
+    with pytest.raises(ValueError, match="price row nothing of model mine not found"):
         await own.put(line.payer.id, "model", "mine", document(price="nothing"))
     assert await own.page(line.payer.id) == ((), None)
 

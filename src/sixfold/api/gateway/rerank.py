@@ -241,9 +241,8 @@ def _render(
 ) -> bytes:
     results: list[RerankResultSchema] = []
     # An index beyond the documents of the request is ignored.
-    for ranked in [each for each in ranking if 0 <= each.index < len(rerank_request.texts)][
-        : rerank_request.max_results
-    ]:
+    valid = [ranked for ranked in ranking if 0 <= ranked.index < len(rerank_request.texts)]
+    for ranked in valid[: rerank_request.max_results]:
         row: RerankResultSchema = {"index": ranked.index, "relevance_score": ranked.score}
         if rerank_request.with_documents:
             row["document"] = {"text": rerank_request.texts[ranked.index]}

@@ -144,7 +144,7 @@ async def page_from_body(operation: Operation, request: Request) -> dict[str, An
     unknown = [name for name in body if name not in names and name not in PageSchema.__annotations__]
     if unknown and "body" not in body:
         raise errors.InvalidInput.of(
-            unknown[0], f"There is no field {unknown[0][:100]!r}: use {', '.join(names)}", "unknown"
+            unknown[0], f"Unknown field {unknown[0][:100]!r}: use {', '.join(names)}", "unknown"
         )
     return operation.read(body)
 

@@ -95,13 +95,13 @@ class WorkflowList:
         if slug in self._built_in:
             return self._built_in[slug]
         if account_id is None:
-            raise errors.NotFound(f"Workflow {slug[:100]} is not found")
+            raise errors.NotFound(f"Workflow {slug[:100]} not found")
         try:
             return await self._of(
                 await self._services.predictions.custom_models.find(PREFIX + slug, account_id)
             )
         except errors.NotFound:
-            raise errors.NotFound(f"Workflow {slug[:100]} is not found") from None
+            raise errors.NotFound(f"Workflow {slug[:100]} not found") from None
 
     async def _requested(self, request: Request) -> Workflow:
         principal = await self._principal(request)

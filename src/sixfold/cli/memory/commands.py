@@ -324,11 +324,13 @@ def sync(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     paint = TerminalStyle(sys.stderr if arguments.json else sys.stdout)
 
-    def tell(verb: str, what: str) -> None:
+    def report_change(verb: str, what: str) -> None:
         paint.line(f"  {_VERBS[verb]} {what}")
 
     with _locked(folder):
-        work = FolderSync(folder, ServerMemory(client), client.origin, None if arguments.json else tell)
+        work = FolderSync(
+            folder, ServerMemory(client), client.origin, None if arguments.json else report_change
+        )
         report = work.run()
         if arguments.json:
             put_json(report.plain())

@@ -206,7 +206,7 @@ def _team_id(account_id: str, name: str | None) -> Transaction[str | None]:
     for team in (yield from teams.of_account(account_id)):
         if team.name == name:
             return team.id
-    raise errors.NotFound(f"There is no team {name}: create it with `sixfold team create`")
+    raise errors.NotFound(f"Team {name} not found: create it with `sixfold team create`")
 
 
 def _budgets(arguments: argparse.Namespace) -> dict[str, int | None]:

@@ -111,7 +111,7 @@ class OllamaListing:
         pending.sort(key=lambda key: (key in self._failed, names[key] not in loaded))
         remaining = iter(pending[:_MAX_QUERIED])
 
-        async def ask() -> None:
+        async def query() -> None:
             for key in remaining:
                 # Counts as failed until it is answered, as the time limit may end it.
                 self._failed[key] = time.monotonic() + _FAILED_SECONDS
@@ -124,7 +124,7 @@ class OllamaListing:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(listing.OPTIONAL_SECONDS):
-                await asyncio.gather(*(ask() for _ in range(_CONCURRENCY)))
+                await asyncio.gather(*(query() for _ in range(_CONCURRENCY)))
 
 
 def _key(name: str, row: _Tag) -> str:

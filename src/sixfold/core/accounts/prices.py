@@ -143,7 +143,7 @@ def _rate(name: str, row: Mapping[str, Any]) -> Rate:
     unit = next(iter(variants.values())) if variants else money.parse_usd(str(cast("object", usd)))
     request = money.parse_usd(str(row.get("request_usd", "0")))
     if unit < 0 or request < 0 or any(amount < 0 for amount in variants.values()):
-        raise ValueError(f"the price of {name} is negative")
+        raise ValueError(f"the price of {name} must not be negative")
     return Rate(per=row["per"], unit=unit, request=request, by=row.get("by"), variants=variants)
 
 

@@ -431,7 +431,7 @@ def build(
     catalog = Catalog(models, prices, rates)
     for model in models.values():
         if not catalog.has_price(model.price):
-            raise ValueError(f"price row {model.price} of model {model.name} is not found")
+            raise ValueError(f"price row {model.price} of model {model.name} not found")
     return catalog
 
 
@@ -443,7 +443,7 @@ def parse_custom(document: Mapping[str, Any], catalog: Catalog, name: str) -> Mo
     engines = {key: _engine(key, row, {}) for key, row in document.get("engines", {}).items()}
     model = _model(name, document["models"][name], {**catalog.engines(), **engines})
     if not catalog.has_price(model.price):
-        raise ValueError(f"price row {model.price} of model {name} is not found")
+        raise ValueError(f"price row {model.price} of model {name} not found")
     return model
 
 

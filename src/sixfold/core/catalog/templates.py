@@ -74,7 +74,7 @@ class Templates:
         try:
             return self._templates[name]
         except KeyError:
-            raise errors.NotFound(f"Template {name} is not found") from None
+            raise errors.NotFound(f"Template {name} not found") from None
 
     def idle_seconds(self, model: str) -> float | None:
         """Return the idle limit of a worker that last ran `model`; None if the template does not set it."""

@@ -156,7 +156,7 @@ class PartedUploads:
             file = yield from files.insert(tenant, details, source)
             params = {"id": upload_id, "state": "completed", "file_id": file.id}
             if not (yield Query("file_upload_end", params)):
-                raise errors.Conflict("This upload has already ended")
+                raise errors.Conflict("This upload has already ended: create another one")
             yield Query("file_parts_expire", {"upload_id": upload_id})
             return (yield from _find(tenant, upload_id)), file
 

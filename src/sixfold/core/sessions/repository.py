@@ -208,7 +208,7 @@ def find(session_id: str, tenant: Tenant) -> Transaction[SessionRecord]:
     """Return a session of a tenant; raises `NotFound`."""
     row = yield from one("session_of", id=session_id, **tenant.row)
     if row is None:
-        raise errors.NotFound(f"Session {session_id[:80]} is not found")
+        raise errors.NotFound(f"Session {session_id[:80]} not found")
     return SessionRecord.of(row)
 
 
@@ -301,7 +301,7 @@ def get(session_id: str) -> Transaction[SessionRecord]:
     """Return the current record of a session; raises `NotFound`."""
     session = yield from by_id(session_id)
     if session is None:
-        raise errors.NotFound(f"Session {session_id[:80]} is not found")
+        raise errors.NotFound(f"Session {session_id[:80]} not found")
     return session
 
 

@@ -153,7 +153,7 @@ class GraphFiles:
             name = StoredName.parse(text)
             stored = await self.find(tenant, name) if name is not None else None
             if stored is None:
-                sentence = f"{called}: {kind} {text[:100]!r} is not found; upload it first, or send a URL"
+                sentence = f"{called}: {kind} {text[:100]!r} not found; upload it first, or send a URL"
                 if text.startswith(SENT_FILE):
                     sentence = f"{called}: This workflow does not contain its {kind}; send one"
                 raise errors.InvalidInput.of(called, sentence, "file_missing")

@@ -120,7 +120,7 @@ def _image(job: _EncodeJob) -> tuple[Any, Any]:
     try:
         image = decode.decode(job.path)
     except UnreadableImage as error:
-        raise UnusableInput("The file is neither a readable video nor a readable image.") from error
+        raise UnusableInput("The file is not a readable video or image.") from error
     width = job.width or min(_STILL_WIDTH, image.width)
     size = (width, max(1, round(image.height * width / image.width)))
     interpolation = cv2.INTER_AREA if width < image.width else cv2.INTER_CUBIC

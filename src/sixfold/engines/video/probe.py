@@ -39,7 +39,7 @@ def read(path: Path) -> ProbedVideo:
     """Read the header with the demuxer that the first bytes identify; raise `NotAVideo`."""
     demuxer = demux.demuxer(path)
     if demuxer not in _CONTENT_TYPES:
-        raise NotAVideo("the file is neither MP4 nor WebM")
+        raise NotAVideo("the file must be MP4 or WebM")
     return _read_header(path, _CONTENT_TYPES[demuxer], demuxer)
 
 

@@ -156,7 +156,7 @@ class ReplicateModels:
                 return NamedModel(custom_model.model)
         with contextlib.suppress(errors.NotFound):
             return NamedModel(await self._services.predictions.find(identifier, principal.account_id))
-        message = "version is not found"
+        message = "version not found"
         raise errors.InvalidInput([errors.Problem("version", message, "value_error")])
 
     def current(self, model: str, public: PublicModel | None) -> str:

@@ -69,7 +69,7 @@ class ComfyFileRoutes:
                 principal.tenant, _original(form.fields.get("original_ref", ""))
             )
             if original is None:
-                raise errors.BadRequest("The image that original_ref names is not found")
+                raise errors.BadRequest("original_ref: image not found")
             image = await self._services.blobs.local_path(original.blob)
             try:
                 await self._services.workflows.images.masked(image, path, result)

@@ -82,7 +82,7 @@ class ImportReport:
             self.refuse(path, why)
 
     def leave_out(self, path: str) -> None:
-        """Record a file that is no page."""
+        """Record a file that is not a page."""
         self.skipped += 1
         self.left_out += 1
         if len(self.left_out_paths) < _MAX_LEFT_OUT:

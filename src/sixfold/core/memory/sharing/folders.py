@@ -39,7 +39,9 @@ class FolderShareDraft:
         """Parse the fields of a request; raises `InvalidInput`."""
         unknown = sorted(set(fields) - _FIELDS)
         if unknown:
-            raise errors.InvalidInput.of(unknown[0], f"A shared folder has no field {unknown[0][:40]!r}")
+            raise errors.InvalidInput.of(
+                unknown[0], f"Unknown field {unknown[0][:40]!r}: use {', '.join(sorted(_FIELDS))}"
+            )
         grantee, written = Grantee.of(fields), fields.get("folder")
         if not any(grantee):
             raise errors.InvalidInput.of(

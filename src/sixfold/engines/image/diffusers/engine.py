@@ -32,7 +32,7 @@ from sixfold.engines.image.diffusers.task_parser import DiffusersTask, Pixels, S
 _LOADED, _DENOISED = 0.02, 0.95
 # Number of images encoded at once; the encoders release the GIL.
 _ENCODERS = 4
-_TOO_LARGE = "The image is too large for this machine's memory: ask for a smaller one, or fewer at once."
+_TOO_LARGE = "The image is too large for this machine's memory: request a smaller one, or fewer at once."
 
 
 @dataclass(slots=True)

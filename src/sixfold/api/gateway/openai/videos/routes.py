@@ -237,7 +237,7 @@ class VideoRoutes:
     async def _still(self, file: OutputFile, variant: str) -> Response:
         """Make a still image of a video, at most two at a time."""
         if file.size > _MAX_STILL_BYTES:
-            raise InvalidRequest("The video is too large for a still image", param="variant")
+            raise InvalidRequest("The video exceeds the size of a still image: omit variant", param="variant")
         async with self._stills:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "video")
