@@ -178,7 +178,7 @@ _ROWS = (
         keys_url="https://console.mistral.ai/api-keys",
         dialect="openai",
         price_table="mistral",
-        # It rejects fields that it does not know.
+        # This API rejects unknown fields.
         fields={
             "max_completion_tokens": "max_tokens",
             "seed": "random_seed",
@@ -209,7 +209,7 @@ _ROWS = (
         dialect="openai",
         price_table="openrouter",
         price_unit=1,
-        # Its list of models needs no key.
+        # The list of models needs no key.
         check="key",
     ),
     ProviderSpec(

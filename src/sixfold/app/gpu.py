@@ -68,7 +68,7 @@ class _SharedGpu:
     file: GpuStateFile
     arbiter: GpuArbiter
     note: str = _UNKNOWN
-    # By the name of the program.
+    # Keys are names of programs.
     holders: dict[str, GpuHolder] = field(default_factory=dict[str, GpuHolder])
     watching: asyncio.Task[None] | None = None
 
@@ -247,7 +247,7 @@ class GpuSharing:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):
                 residents = None if holder is None else await holder.residents()
-        # One that does not state its models cannot unload them either.
+        # A server that does not list its loaded models cannot unload them either.
         return None if holder is None or residents is None else _Program(holder, attach)
 
     def _set_comfyui(self, url: str, access: GpuAccess | None) -> None:

@@ -172,7 +172,7 @@ class MetricsFolder:
         """Return the metrics of living processes, and the sum of the counters of all that have ended."""
         with (self._folder / self._GUARD).open("wb") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
-            # One that has ended since its response is in the sum.
+            # The metrics of a process that ended after its response are in the sum already.
             living = [text for name, text in texts.items() if is_alive(name)]
             return [*living, *self._sum(is_alive)]
 

@@ -152,7 +152,7 @@ class DockerClient:
 
     async def remove(self, name: str) -> None:
         """Kill and remove a container; one that is gone is ignored."""
-        # It may have ended. Without the kill, Podman waits before it removes the container.
+        # The container may have ended. Without the kill, Podman waits before it removes one.
         with contextlib.suppress(ContainersFailed):
             await self._call("POST", f"/containers/{name}/kill", missing_is_none=True)
         await self._call(

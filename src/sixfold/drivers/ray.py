@@ -450,6 +450,6 @@ def _names() -> list[str]:
 
 def _kill(names: Sequence[str]) -> None:
     for name in names:
-        # It has ended meanwhile.
+        # The actor may have ended meanwhile.
         with contextlib.suppress(ValueError, RayError):
             ray.kill(ray.get_actor(name))

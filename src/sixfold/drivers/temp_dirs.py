@@ -35,7 +35,7 @@ class OwnedTempDir:
 def clear() -> None:
     """Remove the folders on this machine whose creators have ended."""
     for path in Path(tempfile.gettempdir()).glob(f"{_LOCKED}*"):
-        # Its creator is alive, or it belongs to another user.
+        # The creator of the folder is alive, or the folder belongs to another user.
         with contextlib.suppress(OSError):
             lock = _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:

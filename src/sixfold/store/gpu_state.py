@@ -74,7 +74,7 @@ class GpuStateFile:
             return True
         finally:
             os.close(file)
-        # Its name is never used again.
+        # The name of the file is never used again.
         with contextlib.suppress(OSError):
             self._lock_path(owner).unlink()
         return False

@@ -39,7 +39,7 @@ _MOST_STACKED = 60
 _FORM_BYTES = 4096
 # Characters that the name of an entry cannot have.
 _UNUSABLE = re.compile(r"[^\w.:-]+")
-# What the status of a verification means.
+# The texts for the status of a verification.
 _CHECKED = {
     "api-validated": "Checked: every node exists",
     "gpu-verified": "Checked by a run on a GPU",

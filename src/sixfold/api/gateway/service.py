@@ -135,7 +135,7 @@ class ServiceRoutes:
         try:
             prediction = await service.submit(job)
         except errors.UnknownModel:
-            # This names a model of a model server, not the service.
+            # Here `model` names a model of a model server, not the service.
             raise
         except errors.NotFound as error:
             raise _unknown_service(name) from error

@@ -25,7 +25,7 @@ class UnsupportedResource(NamedTuple):
 
 
 _Row = UnsupportedResource
-# By the beginning of the path after `/v1/`, in whole segments.
+# Keys are the beginning of the path after `/v1/`, in whole segments.
 OPENAI: Mapping[str, UnsupportedResource] = {
     "agents": _Row("The agents API"),
     "assistants": _Row("The assistants API", "use POST /v1/responses"),

@@ -49,7 +49,7 @@ _STOPS: dict[str, Stop] = {
         "filter",
     ),
 }
-# What Google documents for calls whose signature is not known.
+# Google's documented placeholder for calls with an unknown signature.
 _NO_SIGNATURE = "skip_thought_signature_validator"
 # Up to Gemini 2.5, thinking has a budget of tokens; since 3, it has a level.
 _WITH_BUDGET = re.compile(r"gemini-[12][.-]")

@@ -143,7 +143,7 @@ async def unlisted(_queries: ModelQueries) -> Models | None:
     return ()
 
 
-# By provider, or kind of server.
+# Keys are providers or kinds of servers.
 LISTINGS: Mapping[str, Listing] = {
     "azure": unlisted,
     "bedrock": bedrock,

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.input_limits.json_limits import JsonLimits
 
-# This is decoded within a millisecond.
+# A message of this size is decoded within a millisecond.
 _LOOP_BYTES = 64 * 1024
 # `json` blocks all threads while it decodes, 10 ms for each MiB.
 _LENIENT_BYTES = 8 * 2**20

@@ -110,7 +110,7 @@ class Retention:
         self.writer = writer
         self._ledger = LedgerArchive(writer)
         self._holder = boot
-        # By kind, the time before which all that can be deleted has been.
+        # By kind: the time before which everything that may be deleted is deleted.
         self._done: dict[str, int] = {}
         self._passes = 0
         self.removed: Counter[str] = Counter(dict.fromkeys((*record_kinds.KINDS, "ledger", "holds"), 0))

@@ -21,7 +21,7 @@ Origin = Literal["key", "oauth"]
 # A credential id that no work has: its holder sees nothing.
 _NO_CREDENTIAL = "-"
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
-# What a suspended account may not do: everything but see, export and close itself.
+# The rights that a suspension removes: all but to read, export and close the account.
 _SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
 MAX_NAME = 60
 # How long after a login its session may use `account.manage`.
@@ -31,7 +31,7 @@ _NEEDED_ROLES = {
     "owner": "Only the owner of this organization may do this",
     "person": "This concerns the sign-in of a person: switch to your own account first",
 }
-# By OAuth scope.
+# Rights by OAuth scope.
 PROGRAM_RIGHTS = {
     "memory": rights.MEMORY,
     "memory.read": Rights.MEMORY_READ,
@@ -428,7 +428,7 @@ def rights_of(row: Row) -> Rights:
     if scope.services and scope.is_memory_only:
         # The previous version rejects every request of such a key.
         return rights.NONE
-    # It also rejects all but running models for a key that is limited to services.
+    # This also rejects everything but running models for a key that is limited to services.
     return Rights.RUN if scope.services else scope.default_rights
 
 

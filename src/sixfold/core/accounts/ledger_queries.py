@@ -123,7 +123,7 @@ def model_of(kind: str, description: str) -> str:
 
 # -- consistency -------------------------------------------------------------------------------------
 
-# What `verify` checks: the name of a query that returns the violations, and the sentence for each.
+# The checks of `verify`: the name of a query that returns violations, and the sentence for each.
 CHECKS: Mapping[str, str] = {
     "ledger_drift_posted": "balance differs from the sum of its entries",
     "ledger_drift_held": "held amount differs from the pending holds",

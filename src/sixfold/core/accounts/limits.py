@@ -38,7 +38,7 @@ _MINUTE_US = 60 * SECOND_US
 _NO_LIMIT = 2**62
 # Length of the period's name, from which its kind follows.
 _LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}
-# By the prefix of a budget's id.
+# Keys are prefixes of budget ids.
 _OWNERS = {"key": "This key's", "member": "This member's", "team": "The team's", "acct": "This account's"}
 
 
@@ -242,7 +242,7 @@ class OwnRates:
     def __init__(self, clock: Callable[[], float], kind: str = "requests") -> None:
         self._clock = clock
         self._kind = kind
-        # By key: the time, in µs, at which its rate has caught up with all its requests.
+        # The time in µs, by key, at which the rate has caught up with all requests of the key.
         self._due: dict[str, int] = {}
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:

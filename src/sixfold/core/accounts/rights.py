@@ -112,10 +112,10 @@ ANY: Final = Access()
 RUN: Final = Access(Rights.RUN)
 MEMORY_READ: Final = Access(Rights.MEMORY_READ)
 MEMORY_WRITE: Final = Access(Rights.MEMORY_WRITE)
-# What reads or writes the memory with a model, which the account pays for.
+# Reading or writing the memory with a model, which costs the account money.
 RUN_MEMORY_READ: Final = Access(Rights.RUN | Rights.MEMORY_READ)
 RUN_MEMORY_WRITE: Final = Access(Rights.RUN | Rights.MEMORY_WRITE)
-# What changes work of the whole account, which a key without `account.read` does not see.
+# Changing objects of the whole account, which a key without `account.read` does not see.
 RUN_ACCOUNT_READ: Final = Access(Rights.RUN | Rights.ACCOUNT_READ)
 ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)
 ACCOUNT_MANAGE: Final = Access(Rights.ACCOUNT_MANAGE)
@@ -134,5 +134,5 @@ PERSON: Final = Access(Rights.ACCOUNT_MANAGE, role="person")
 
 # Outside a route, every right is required.
 UNDECLARED: Final = Access(ALL)
-# What the current request requires: the router sets it, and authentication checks it.
+# The rights that the current request requires: set by the router, checked by authentication.
 declared: ContextVar[Access] = ContextVar("declared", default=UNDECLARED)

@@ -43,7 +43,7 @@ POLL_SECONDS = 1.0
 _STORE_SECONDS = 1.0
 # Validations and ends of batches at a time.
 _MAX_JOBS = 2
-# Their leases are longer than those of lines by this factor, since they are not renewed.
+# Leases of these jobs are longer than those of lines by this factor, since they are not renewed.
 _JOB_LEASES = 20
 _MAX_PROBLEMS = 10_000
 _MAX_REASON_CHARS = 300

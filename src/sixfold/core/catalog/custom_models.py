@@ -182,7 +182,7 @@ class CustomModels:
         """
         for row in await self._database.read(many("trainings_to_adopt", account_id=account_id)):
             name, document = trained_models.document(row)
-            # It stays unregistered while the account has too many models.
+            # The model stays unregistered while the account has too many models.
             with suppress(errors.BadRequest):
                 await self.put(account_id, trained_models.KIND, name, document)
 

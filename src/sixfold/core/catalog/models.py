@@ -390,7 +390,7 @@ class Catalog:
     def price_at_most(self, model: Model, values: Mapping[str, Any], unknown: frozenset[str]) -> PriceRow:
         """Return the maximum price of a run for which some inputs are unknown; the others are validated."""
         if model.price not in self.prices:
-            # Its hold does not depend on the inputs.
+            # The hold of such a model does not depend on the inputs.
             return FREE
         rate = self.prices[model.price]
         quantity: float = model.most

@@ -221,7 +221,7 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     # The guardrail of the key or its account as JSON; empty without one.
     guardrail: str = ""
-    # What the call is for, by its caller.
+    # The caller's label of the purpose of the call.
     tag: str = ""
     # For how many days the request and its response are logged; 0 for not at all.
     content_days: int = 0

@@ -46,7 +46,7 @@ class CallRecord(msgspec.Struct):
     attempts: int = 0
     first_us: int = 0
     total_us: int = 0
-    # What the call was for, by its caller.
+    # The caller's label of the purpose of the call.
     tag: str = ""
     request: str | None = None
     response: str | None = None

@@ -440,7 +440,7 @@ def _record(state: GpuState, holder: GpuHolder, report: _Report, seconds: Mappin
     sizes = _sizes(state, holder, report)
     states.set_residents(state, holder.name, holder.private, sizes, time.monotonic())
     for model, size in sizes.items():
-        # Of one that nothing states, the size is a guess until the free memory is known.
+        # If no server reports the size of a model, it is a guess until the free memory is known.
         if report.free is not None or report.residents.get(model) is not None or "" in report.residents:
             state.learn(holder.name, model, size, seconds.get(model))
 

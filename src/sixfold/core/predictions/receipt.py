@@ -62,7 +62,7 @@ def steps(prediction: Prediction) -> tuple[ReceiptStep, ...]:
     is_terminal = prediction.is_terminal
     waited = durations.queued
     if waited is None and completed is not None:
-        # It ended while queued.
+        # The prediction ended while it was queued.
         waited = completed - created
     return (
         ReceiptStep("priced", created - durations.priced, durations.priced, prediction.price),

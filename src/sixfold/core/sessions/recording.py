@@ -9,9 +9,9 @@ from typing import Final
 
 MAX_SECONDS: Final = 120
 MAX_BYTES: Final = 64 * 2**20
-# Of one server, with those of ended sessions that were not taken yet.
+# Recordings of one server, including those of ended sessions that were not collected yet.
 MAX_RECORDINGS: Final = 8
-# Of one account among these, so that others can record, too.
+# Recordings of one account, so that other accounts can record, too.
 MAX_ACCOUNT_RECORDINGS: Final = 2
 
 

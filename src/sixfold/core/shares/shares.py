@@ -21,7 +21,7 @@ from sixfold.core.shares import objects
 
 MAX_SHARES = 1000
 MIN_SECONDS, MAX_SECONDS = 60, 10 * 365 * DAY_US // SECOND_US
-# Of 32 characters, which are 192 bits.
+# A token has 32 characters, which are 192 bits.
 _TOKEN_BYTES = 24
 _MAX_TOKEN, _MAX_ID, _MAX_TITLE = 64, 300, 200
 _ID_PREFIX = "share_"

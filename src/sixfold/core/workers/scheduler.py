@@ -243,7 +243,7 @@ class Scheduler:
         for prediction in claimed:
             self._spawn(self._serve_ahead(pool, self._register_run(pool, prediction), pool.add_waiter()))
         for slot in pool.open_lanes(busy=False)[: max(0, self._free_slots(pool))]:
-            # It became free while the claim was written.
+            # The slot became free while the claim was written.
             pool.assign(slot)
         if len(claimed) == count:
             self.notify_work(pool.engine.name)

@@ -34,8 +34,8 @@ FOR fold_turn IN 1 .. cardinality($1) LOOP CONTINUE WHEN fold_done[fold_turn]; {
 END $fold$"""
 _TURNS = re.compile(r"\bFROM turns\b")
 _REFUSED = "SX001"  # SQLSTATE
-# Its first arguments: whether it is a transaction by itself, whether that needs no fsync, and the numbers of
-# rows that the steps have to change, or NULL.
+# The function's first arguments: whether it is a transaction by itself, whether that needs no fsync, and the
+# numbers of rows that the steps have to change, or NULL.
 _CHANGES = f"""
 CREATE OR REPLACE FUNCTION pg_temp.{{name}}(boolean, boolean, bigint[], {{types}})
 RETURNS bigint[] LANGUAGE plpgsql AS $fold$

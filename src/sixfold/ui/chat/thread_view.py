@@ -15,7 +15,7 @@ from sixfold.ui.chat.rendering import RenderedTexts
 from sixfold.ui.chat.versions import MessageVersions
 from sixfold.ui.templating import PageTemplates
 
-# Of the first page, and of each addition to it, which a browser lays out at once.
+# The messages of the first page, and of each addition, which a browser lays out at once.
 MESSAGES, EARLIER_MESSAGES = 40, 16
 _ENDS = {
     "length": "The model's limit was reached: ask it to continue.",

@@ -155,7 +155,7 @@ class Client:
         """Close connections that have been idle for too long, and start the timer for the next one."""
         self._idle_timer = None
         loop = asyncio.get_running_loop()
-        # Of each server, those that have been idle for longest are the first ones.
+        # The idle connections of each server; the ones that have been idle longest come first.
         for connections in self._idle.values():
             while connections and connections[0].last_activity + _IDLE_SECONDS <= loop.time():
                 connections[0].close()

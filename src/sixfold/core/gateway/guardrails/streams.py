@@ -40,7 +40,7 @@ T = TypeVar("T")
 Item = TypeVar("Item", covariant=True)
 _encode = msgspec.json.Encoder().encode
 _DELTA_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
-# Of a choice, read with the members that identify its texts.
+# The tool calls of a choice, whose texts are identified by their `index`.
 _DELTA_CALLS = "tool_calls"
 _BLOCK_FIELDS = ("text", "thinking", "partial_json")
 

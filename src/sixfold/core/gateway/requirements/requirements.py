@@ -193,5 +193,5 @@ def _dimensions(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError 
 
 _Check = Callable[[ServedModel, RequestNeeds], errors.SixfoldError | None]
 _CHAT_CHECKS: tuple[_Check, ...] = (_images, _tools, _length)
-# By protocol.
+# The checks by protocol.
 _CHECKS: dict[str, tuple[_Check, ...]] = {"embeddings": (_embeddings, _dimensions)}

@@ -32,7 +32,7 @@ _SENTENCE_CHARS = 400
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _SPACE = re.compile(r"\s+")
 _ALIKE = str.maketrans({**dict.fromkeys("“”„«»″", '"'), **dict.fromkeys("‘’‚`´", "'"), "\u00a0": " "})
-# What markdown would read as a link, code, a comment or an emphasis.
+# Characters that markdown would read as a link, code, a comment or an emphasis.
 _MARKUP = re.compile(r"\[\[|\]\]|%%|~~~|::|[`*<>\\]")
 T = TypeVar("T")
 

@@ -66,7 +66,7 @@ class ImportReport:
     created: int = 0
     updated: int = 0
     skipped: int = 0
-    # Those of the skipped files that are no pages: their number, and the paths of the first ones.
+    # The skipped files that are not pages: their number, and the paths of the first ones.
     left_out: int = 0
     left_out_paths: list[str] = field(default_factory=list[str])
     errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -472,7 +472,7 @@ def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > paths.MAX_CHARS:
         return ArchiveMember(path, error="has a path that leads out of the archive, or is too long")
-    # It may contain a user's text, so it is reported instead of skipped.
+    # The file may contain a user's text, so it is reported instead of skipped.
     if parts[-1].startswith("."):
         return ArchiveMember(path, error="is hidden: its name begins with a dot")
     if len(data) > limits.page_bytes:

@@ -178,7 +178,7 @@ class IndexCache:
 
     def _measure(self, account_id: str, place: _CacheSlot) -> None:
         """Update the total, which is not summed again, as there may be many accounts."""
-        # It may have been evicted while it was read.
+        # The index may have been evicted while it was read.
         if self._places.get(account_id) is place:
             size = place.index.size
             self._total += size - place.size

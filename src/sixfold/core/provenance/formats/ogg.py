@@ -13,7 +13,7 @@ from sixfold.core.provenance.formats import vorbis
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
 from sixfold.core.provenance.formats.parts import part_budget
 
-# By the first bytes of a stream: those of its comments, and its number of header packets.
+# By the first bytes of a stream: the first bytes of its comments, and its number of header packets.
 _HEADS = {b"OpusHead": (b"OpusTags", 1), b"\x01vorbis": (b"\x03vorbis", 2)}
 _CONTINUED = 1
 _FIRST = 2

@@ -73,7 +73,7 @@ class ImageRoutes:
         try:
             return media_jobs.resolve_model(MODEL, name)
         except errors.UnknownModel as error:
-            # It suggests models that were found on this machine.
+            # Suggest models that were found on this machine.
             if near := near_names.similar(name, catalog.discovered):
                 raise errors.UnknownModel(f"{error.message}, or {near}") from error
             raise

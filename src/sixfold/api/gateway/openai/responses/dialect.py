@@ -116,7 +116,7 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
     if not head.input and not (counting and (head.previous_response_id or head.conversation)):
         raise InvalidRequest("input must not be empty", param="input")
     if head.background:
-        # Its usage would be known only after the response, and could not be charged.
+        # The usage of this tool would be known only after the response, and could not be charged.
         raise InvalidRequest("background is not supported: leave it out, or use a batch", param="background")
     if head.max_output_tokens is not None and head.max_output_tokens < 1:
         raise InvalidRequest("max_output_tokens must be positive", param="max_output_tokens")
