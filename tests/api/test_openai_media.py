@@ -18,8 +18,10 @@ import pytest
 import pytest_asyncio
 from PIL import Image, ImageDraw
 
+from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
+from sixfold.errors import EngineFailed
 from tests.api.app_fixture import AppFixture, running_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -138,6 +140,7 @@ async def test_what_a_mask_lets_through_is_taken_out(real: AppFixture) -> None:
         mask=png("RGBA", colour=(0, 0, 0, 255)),
         prompt="nothing there",
     )
+    assert cast("Any", answer).ignored == ["nothing", "there"]
     assert answer.data is not None
     assert answer.data[0].b64_json is not None
     cleaned = opened(base64.b64decode(answer.data[0].b64_json)).convert("RGB")
@@ -229,6 +232,60 @@ async def test_images_arrive_as_completed_events(real: AppFixture) -> None:
     assert opened(base64.b64decode(event.b64_json)).size == (96, 64)
 
 
+async def test_transparent_background_is_cut_out_at_the_price_of_both(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
+    made: Any = await client(real).images.generate(
+        model="gpt-image-1", prompt="a red fox, blorptastic", size="256x256", background="transparent", n=2
+    )
+    images = [opened(base64.b64decode(image.b64_json)) for image in made.data]
+    assert [(image.mode, image.size) for image in images] == [("RGBA", (256, 256))] * 2
+    assert all(image.getchannel("A").getextrema()[0] == 0 for image in images)
+    assert "fox" in made.understood
+    assert made.ignored == ["blorptastic"]
+    prices = {model: real.product.catalog[model].price for model in ("ra2", "remove-background")}
+    assert all(prices.values())
+    page = (await real.client.get("/api/containers/predictions?limit=4", headers=real.bearer)).json()
+    newest = page["predictions"]
+    assert [row["model"] for row in newest] == ["remove-background"] * 2 + ["ra2"] * 2
+    assert await paid(real, before) == round(sum(float(row["cost"]) for row in newest), 6)
+
+    stream: Any = await client(real).images.edit(
+        model="gpt-image-1",
+        image=("photo.png", png(), "image/png"),
+        prompt="watercolour",
+        background="transparent",
+        stream=True,
+    )
+    (event,) = [event async for event in stream]
+    assert (event.background, event.output_format) == ("transparent", "png")
+    assert opened(base64.b64decode(event.b64_json)).mode == "RGBA"
+
+
+async def test_transparent_background_needs_the_right_to_cut_out(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
+    limited = await real.limited_key(Scope(services=("ra2",)))
+    with pytest.raises(openai.PermissionDeniedError, match="remove-background"):
+        await client(real, limited).images.generate(prompt="x", background="transparent")
+    assert await paid(real, before) == 0
+
+
+async def test_image_whose_background_stays_is_refunded(
+    real: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = MediaJobRunner.run
+
+    async def run_or_fail(runner: MediaJobRunner, job: MediaJobRequest) -> Any:
+        if job.model == "remove-background":
+            raise EngineFailed("The subject was not found")
+        return await run(runner, job)
+
+    monkeypatch.setattr(MediaJobRunner, "run", run_or_fail)
+    before = float((await real.balance())[0])
+    with pytest.raises(openai.APIStatusError, match="subject was not found"):
+        await client(real).images.generate(prompt="a fox", size="256x256", background="transparent")
+    assert await paid(real, before) == 0
+
+
 async def test_failed_image_stream_is_an_error_and_free(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     with pytest.raises(openai.BadRequestError):
@@ -295,7 +352,13 @@ async def test_what_is_made_here_is_among_the_models(real: AppFixture) -> None:
         ("images/generations", {"prompt": "x", "size": "big"}, "size", 400),
         ("images/generations", {"prompt": "x", "size": "9000x9000"}, "size", 400),
         ("images/generations", {"prompt": "x", "response_format": "gif"}, "response_format", 400),
-        ("images/generations", {"prompt": "x", "background": "transparent"}, "background", 400),
+        ("images/generations", {"prompt": "x", "background": "clear"}, "background", 400),
+        (
+            "images/generations",
+            {"prompt": "x", "background": "transparent", "output_format": "jpeg"},
+            "output_format",
+            400,
+        ),
         ("images/generations", {"prompt": "x", "partial_images": 4}, "partial_images", 400),
         ("images/generations", {"prompt": "x", "output_compression": 50}, "output_compression", 400),
         (

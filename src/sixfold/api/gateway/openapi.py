@@ -62,6 +62,7 @@ _IMAGE_OPTIONS: Node = {
     "size": {"type": "string", "pattern": r"^([1-9][0-9]{2,3}x[1-9][0-9]{2,3}|auto)$"},
     "response_format": {"enum": list(images.RESPONSES)},
     "output_format": {"enum": list(images.FORMATS)},
+    "background": {"enum": list(images.BACKGROUNDS)},
     "stream": bool,
     "partial_images": {"type": "integer", "minimum": 0, "maximum": 3},
 }

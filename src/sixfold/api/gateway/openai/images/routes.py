@@ -18,10 +18,12 @@ from sixfold import errors
 from sixfold.api.gateway.openai import media_jobs, passthrough
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.images import sizes
-from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
+from sixfold.api.gateway.openai.images.cutouts import ImageCutouts
+from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, Successes
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import near_names
+from sixfold.core.catalog.prompt_words import MAX_WORDS, NO_WORDS, PromptWords
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import TokenUsage, Units
 from sixfold.core.media.ports import OutputFile
@@ -31,6 +33,8 @@ from sixfold.web.services import WebServices
 
 MODEL, STYLE, CLEANER = "ra2", "style-transfer", "inpaint-cleaner"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
+TRANSPARENT = "transparent"
+BACKGROUNDS = ("auto", "opaque", TRANSPARENT)
 # OpenAI's models with these prefixes always return base64.
 _BASE64_MODELS = ("gpt-image-", "chatgpt-image-")
 # Estimated tokens of a generated image by quality, and of an uploaded one.
@@ -52,6 +56,9 @@ class ImagesSchema(TypedDict):
     created: int
     data: list[ImageSchema]
     output_format: NotRequired[str]
+    # The words of the prompt that a preview engine has painted, and those that it has not.
+    understood: NotRequired[list[str]]
+    ignored: NotRequired[list[str]]
     incomplete: NotRequired[dict[str, Any]]
 
 
@@ -64,6 +71,7 @@ class ImageRoutes:
         self._services = services
         self._runner = runner
         self._forwarding = forwarding
+        self._cutouts = ImageCutouts(services, runner)
 
     def _model(self, name: Any) -> str:
         """Return the text-to-image model of a name; raises `UnknownModel`."""
@@ -111,7 +119,10 @@ class ImageRoutes:
                 media_jobs.resolve_model(MODEL, fields.values.get("model"))
             images = sum(part.name in ("image", "image[]") for part in fields.parts)
             if images > 1:
-                message = f"image must be a single file for the models of this server (got {images})"
+                message = (
+                    f"image must be a single file for the models of this server (got {images}): "
+                    "name a model of a provider, such as openai/gpt-image-1, for several"
+                )
                 raise InvalidRequest(message, param="image")
             image = fields.files.get("image") or fields.files.get("image[]")
             if image is None:
@@ -147,27 +158,38 @@ class ImageRoutes:
             values, "response_format", RESPONSES, "b64_json" if inline else "url"
         )
         output_format = media_jobs.choice(values, "output_format", FORMATS, "png")
-        media_jobs.choice(values, "background", ("auto", "opaque"), "auto")
+        background = media_jobs.choice(values, "background", BACKGROUNDS, "auto")
         extras = {**job.extras, "format": output_format}
         job = dataclasses.replace(job, count=media_jobs.count(values), extras=extras)
-        try:
-            result = await self._runner.run(job)
-        except errors.InvalidInput as error:
-            raise _with_openai_names(error) from error
+        result, words = await self._run(job, values, background)
         first = result.predictions[0]
         images = await self._images(result.predictions, response_format)
         if stream:
             output = _file(first).content_type.removeprefix("image/")
-            completed = [_completed(kind, image, output, values) for image in images]
+            completed = [{**_completed(kind, image, output, values), **words} for image in images]
             return media_jobs.events(completed, responses.result_headers(first))
         document: ImagesSchema = {
             "created": int(time.time()),
             "data": images,
             "output_format": _file(first).content_type.removeprefix("image/"),
         }
+        document |= cast("ImagesSchema", words)
         if len(document["data"]) < job.count:
             document["incomplete"] = _incomplete(job.count, len(document["data"]), result.reason)
         return responses.json(document, headers=responses.result_headers(first))
+
+    async def _run(
+        self, job: MediaJobRequest, values: Mapping[str, Any], background: str
+    ) -> tuple[Successes, Mapping[str, list[str]]]:
+        """Return the images, and the words of the prompt that a preview engine understood and ignored."""
+        if background == TRANSPARENT:
+            self._cutouts.check(job, values)
+        try:
+            result = await self._runner.run(job)
+        except errors.InvalidInput as error:
+            raise _with_openai_names(error) from error
+        words = _words(result.predictions, values)
+        return (await self._cutouts.of(job, result) if background == TRANSPARENT else result), words
 
     async def _images(self, predictions: Sequence[Prediction], response_format: str) -> list[ImageSchema]:
         """Return every readable image; raises `StoreFailed` if none is."""
@@ -235,7 +257,7 @@ def _completed(
     return {
         "type": f"{kind}.completed",
         **image,
-        "background": "opaque",
+        "background": TRANSPARENT if values.get("background") == TRANSPARENT else "opaque",
         "created_at": int(time.time()),
         "output_format": output_format,
         "quality": "auto",
@@ -247,6 +269,22 @@ def _completed(
             "input_tokens_details": {"text_tokens": 0, "image_tokens": 0},
         },
     }
+
+
+def _words(images: Sequence[Prediction], values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the words of the prompt that a preview engine has painted and ignored; empty for others.
+
+    An image whose masked area is removed ignores all words.
+    """
+    words = NO_WORDS
+    for image in images:
+        words |= image.words
+    if images[0].model == CLEANER:
+        named = dict.fromkeys(media_jobs.text(values, "prompt").lower().split())
+        words = PromptWords(ignored=tuple(named)[:MAX_WORDS])
+    if not (words.understood or words.ignored):
+        return {}
+    return {"understood": list(words.understood), "ignored": list(words.ignored)}
 
 
 def _file(prediction: Prediction) -> OutputFile:

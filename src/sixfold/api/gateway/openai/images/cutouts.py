@@ -1,0 +1,75 @@
+"""Transparent backgrounds: the model `remove-background` cuts out the subject of each image."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold import errors
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, Successes
+from sixfold.core.accounts import idempotency
+from sixfold.core.media.media import MediaSource
+from sixfold.core.predictions.models import Prediction
+from sixfold.web.services import WebServices
+
+MODEL = "remove-background"
+_INPUT = "image_url"
+# The part of a request from which its cut-outs are counted; it has at most 10 images.
+_FIRST_PART = 10
+
+
+class ImageCutouts:
+    """Cuts out the subjects of images, each as a prediction of its own with its own price."""
+
+    def __init__(self, services: WebServices, runner: MediaJobRunner) -> None:
+        self._services = services
+        self._runner = runner
+
+    def check(self, job: MediaJobRequest, values: Mapping[str, Any]) -> None:
+        """Raise before an image is made if its subject cannot be cut out.
+
+        Raises `InvalidRequest`, `Forbidden` and `EngineUnavailable`.
+        """
+        if values.get("output_format") not in (None, "", "png"):
+            message = "A transparent background requires PNG: leave output_format out"
+            raise InvalidRequest(message, param="output_format")
+        job.principal.permit(MODEL)
+        self._services.catalog[MODEL].choose({}, self._services.predictions.terms)
+
+    async def of(self, job: MediaJobRequest, images: Successes) -> Successes:
+        """Return the cut-outs of images; an image that cannot be cut out is refunded.
+
+        Raises the reason if there is no cut-out.
+        """
+        runs = [self._cut(job, index, image) for index, image in enumerate(images.predictions)]
+        ended = await asyncio.gather(*runs, return_exceptions=True)
+        cut: list[Prediction] = []
+        reason = images.reason
+        for image, result in zip(images.predictions, ended, strict=True):
+            if isinstance(result, Successes):
+                cut += result.predictions
+            elif isinstance(result, errors.SixfoldError):
+                reason = result
+                await self._services.predictions.refund(image, "its background could not be removed")
+            else:
+                raise result
+        if not cut:
+            raise reason or errors.EngineFailed
+        return Successes(cut, reason)
+
+    async def _cut(self, job: MediaJobRequest, index: int, image: Prediction) -> Successes:
+        assert image.output is not None  # noqa: S101 - it succeeded
+        file = image.output.files[0]
+        source = MediaSource(file.blob, file.content_type, file.size)
+        part = idempotency.part_id(job.idempotency_id, _FIRST_PART + index)
+        cut = MediaJobRequest(
+            job.principal,
+            job.request_id,
+            MODEL,
+            {_INPUT: source.blob},
+            sources={_INPUT: source},
+            idempotency_id=part,
+        )
+        return await self._runner.run(cut)
