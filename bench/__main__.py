@@ -37,7 +37,6 @@ NAMES = (
     "sessions",
     "gateway",
     "streams",
-    "pages",
     "processes",
     "queues",
     "startup",

@@ -1,10 +1,14 @@
-"""Generate the screenshots of pages for the documentation: `python -m tools.page_pictures`."""
+"""Generate the screenshots of pages for the documentation: `python -m tools.page_pictures`.
+
+With `tour`, ten pages as one image.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import io
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +19,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import CHROMIUM, Look, browser, tab
+from tests.api.gateway import running_gateway
 from tests.mcp.loopback import served
 
 PICTURES = Path("docs/pictures")
@@ -24,7 +29,7 @@ Preparation = Callable[[Any], Awaitable[None]]
 
 
 async def _wait_for_images(_page: Any) -> None:
-    await asyncio.sleep(0.5)  # images are loaded lazily
+    await asyncio.sleep(2)  # images are loaded lazily
 
 
 async def _run_workflow(page: Any) -> None:
@@ -40,6 +45,65 @@ async def _scroll_to_lineage(page: Any) -> None:
     await page.locator("#lineage").scroll_into_view_if_needed()
     await page.evaluate("scrollBy(0, document.getElementById('lineage').getBoundingClientRect().top - 40)")
     await asyncio.sleep(0.5)
+
+
+async def _run_model(page: Any) -> None:
+    """Run the model of the page."""
+    await page.fill("#in-prompt", "a hot-air balloon over mountains at sunrise")
+    await page.click("#run button.primary")
+    await page.wait_for_selector(".prediction[data-status=succeeded] img")
+    await asyncio.sleep(0.5)
+
+
+async def _ask(page: Any) -> None:
+    """Ask a chat model."""
+    await page.fill("#text", "How large is a bed, and what grows in it?")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#messages .cost, #last .cost")
+
+
+async def _walk(page: Any) -> None:
+    """Start a live session and walk."""
+    await page.click("main button.primary:visible")
+    await page.wait_for_selector("canvas")
+    await asyncio.sleep(6)
+
+
+# Whether the operator sees it, its path, and what happens there before the screenshot.
+TOUR: tuple[tuple[bool, str, Preparation], ...] = (
+    (False, "/", _wait_for_images),
+    (False, "/catalog", _wait_for_images),
+    (False, "/catalog/ra1", _run_model),
+    (False, "/chat", _ask),
+    (False, "/workflows/stylized-text-to-image", _run_workflow),
+    (False, "/predictions", _wait_for_images),
+    (False, "/memory/places/lighthouse", _wait_for_images),
+    (False, "/live/world-model", _walk),
+    (False, "/account/usage", _wait_for_images),
+    (True, "/admin", _wait_for_images),
+)
+DARK = (4, 9)
+NOTES = {
+    "people/ann": "# Ann\n\nAnn keeps the [[places/lighthouse]] and works at [[places/harbour]]. #team\n",
+    "people/bob": "# Bob\n\nBob repairs boats with [[people/ann]]. #team\n",
+    "places/harbour": "# Harbour Office\n\nOpen on weekdays. [[people/bob]] has the keys.\n",
+    "places/lighthouse": "# Lighthouse\n\nThe lighthouse stands on the north cape since 1893. "
+    "[[people/ann]] keeps it.\n\n- [x] oil the lamp\n- [ ] paint the door\n\n"
+    "| Part | Made |\n|---|---|\n| Lens | 1911 |\n| Bell | 1924 |\n",
+}
+ANSWER = """A bed of width $w$ and length $l$ has the area $A = w l$.
+
+```python
+def area(width: float, length: float) -> float:
+    return width * length
+```
+
+| Plant | Depth | Weeks |
+|---|---:|---:|
+| Carrot | 1 cm | 16 |
+| Bean | 3 cm | 10 |
+"""
+TILE, GAP = (720, 450), 12
 
 
 async def main() -> None:
@@ -90,8 +154,39 @@ async def take_screenshots(app: AppFixture, url: str, middle: str) -> None:
             print(f"{PICTURES / name}  {(PICTURES / name).stat().st_size:,} bytes")
 
 
+async def take_tour() -> None:
+    """Write ten pages, two in each row, as one image."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            running_gateway(Path(folder), models=app_catalog.models_document()) as gateway,
+            served(gateway.app.asgi) as url,
+            browser() as chromium,
+        ):
+            await _create_lineage(gateway.app)
+            for slug, body in NOTES.items():
+                page = {"slug": slug, "body": body}
+                await gateway.app.client.post("/api/pages", json=page, headers=gateway.app.bearer)
+            gateway.acme.answer = ANSWER
+            await _write_tour(chromium, gateway.app, url)
+
+
+async def _write_tour(chromium: Any, app: AppFixture, url: str) -> None:
+    operator = dataclasses.replace(app, account=app.operator)
+    sheet = Image.new("RGB", (2 * TILE[0] + GAP, 5 * TILE[1] + 4 * GAP), "#d8d4cb")
+    for at, (is_operator, path, prepare) in enumerate(TOUR):
+        viewer = operator if is_operator else app
+        async with tab(chromium, viewer, url, Look(1440, "dark" if at in DARK else "light")) as session:
+            await session.open(path)
+            await prepare(session.page)
+            png = await session.page.screenshot()
+        tile = Image.open(io.BytesIO(png)).convert("RGB").resize(TILE, Image.Resampling.LANCZOS)
+        sheet.paste(tile, (at % 2 * (TILE[0] + GAP), at // 2 * (TILE[1] + GAP)))
+    sheet.save(PICTURES / "pages.webp", "WEBP", quality=78, method=6)
+    print(f"{PICTURES / 'pages.webp'}  {(PICTURES / 'pages.webp').stat().st_size:,} bytes")
+
+
 if __name__ == "__main__":
     if CHROMIUM is None:
         print("Chromium not found: the screenshots of the pages were not updated")
     else:
-        asyncio.run(main())
+        asyncio.run(take_tour() if sys.argv[1:] == ["tour"] else main())
