@@ -72,7 +72,7 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
     report = await imported(app, vault())
     assert "<b>3</b> created" in report
     for name, why in (
-        ("files/fake.png", "its content is no image"),
+        ("files/fake.png", "its content is not an image"),
         (".obsidian/app.json", "settings"),
         ("board.canvas", "a canvas of Obsidian"),
     ):
