@@ -13,8 +13,10 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from sixfold.core.accounts.keys import Scope
 from sixfold.web.logs import JsonFormatter
 from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.gateway import running_gateway
 from tests.api.test_pages import signed_in
 from tests.harness import databases
 from tests.unit.net import corpus
@@ -221,6 +223,19 @@ async def test_odd_json_that_is_json_is_taken_for_what_it_says(app: AppFixture) 
     many = await app.client.post("/api/ra1", content=keys, headers=app.bearer)
     assert twice.json()["prompt_used"] == "b"
     assert [a.status_code for a in (escaped, whole, many)] == [200] * 3
+
+
+async def test_a_nul_in_a_list_of_ids_names_nothing(either: Path) -> None:
+    async with running_gateway(either) as gateway:
+        client, headers = gateway.app.client, gateway.headers
+        reference = {"model": "acme/small", "input": [{"type": "item_reference", "id": "a\0b"}]}
+        limited = bearer(await gateway.app.limited_key(Scope(collections=("a\0b",))))
+        answers = [
+            await client.post("/v1/responses", json=reference, headers=headers),
+            await client.post("/history", json={"delete": ["a\0b"]}, headers=headers),
+            await client.get("/api/pages", headers=limited),
+        ]
+        assert [answer.status_code for answer in answers] == [404, 200, 200]
 
 
 async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path) -> None:

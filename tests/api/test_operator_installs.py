@@ -55,7 +55,8 @@ async def test_weights_are_installed_from_the_page_and_removed(tmp_path: Path) -
             assert "/remove" in (await app.client.get("/admin/engines")).text
             assert (await app.client.post(f"{url}/remove", data={"csrf": csrf})).status_code == 303
             assert (await ended(app)).state == "absent"
-            assert (await app.client.post(f"{url}/stop", data={"csrf": csrf})).status_code == 404
+            for each in (url, f"/admin/engines/{FAMILY}/%00"):
+                assert (await app.client.post(f"{each}/stop", data={"csrf": csrf})).status_code == 404
             unknown = await app.client.post(f"/admin/engines/{FAMILY}/x/install", data={"csrf": csrf})
             assert unknown.status_code == 404
             page = await app.product.database.read(actions.page(9, None, "engines."))

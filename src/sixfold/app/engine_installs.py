@@ -73,7 +73,7 @@ class EngineInstalls:
 
     async def stop(self, actor: Principal, family: str, name: str) -> None:
         """Stop an installation; what was downloaded is kept for the next one. Raises `NotFound`."""
-        if not await asyncio.to_thread(self._kill, family, name):
+        if name not in self._rows.get(family, {}) or not await asyncio.to_thread(self._kill, family, name):
             raise errors.NotFound("These weights are not being installed")
         await self._database.write(_noted(actor, "engine.stop", family, name))
 

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("asyncpg")
 
+from sixfold.core.database import Query
 from sixfold.store.postgres.binding import PostgresBinder, translate
 from sixfold.store.postgres.connection import BEGUN, place
 
@@ -20,6 +21,21 @@ def test_none_is_null_and_a_switch_is_a_number() -> None:
     inputs = translate("f(:a, :b)", {"a": None, "b": True})
     assert inputs.text == "f(NULL, $1::bigint)"
     assert inputs.arguments({"a": None, "b": True}) == [1]
+
+
+@pytest.mark.parametrize(
+    ("document", "sent"),
+    [
+        (r'["a\u0000b"]', r'["a\ufffdb"]'),
+        (r'["\u0000\u0000", "\\\u0000"]', r'["\ufffd\ufffd", "\\\ufffd"]'),
+        (r'["\\u0000"]', r'["\\u0000"]'),
+    ],
+)
+def test_an_escaped_nul_in_json_is_replaced(document: str, sent: str) -> None:
+    statement = translate("f(:a::json, :b)", {"a": document, "b": document})
+    assert statement.arguments({"a": document, "b": document}) == [sent, document]
+    one = Query("f", {}, [{"a": document, "b": document}])
+    assert PostgresBinder().changes("f(:a::json, :b)", one.each or (), one).columns == [[sent], [document]]
 
 
 @pytest.mark.parametrize("text", ["'a :b c'", "'it''s :b'", "x::text", "-- of :b\n1"])

@@ -18,17 +18,24 @@ from sixfold.store.postgres.connection import BEGUN
 # Strings, comments and casts may contain a colon that does not begin a parameter.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]\w*)")
 _PLACE = re.compile(r"\$\d+")
+# A parameter that is parsed as JSON, and a NUL as JSON escapes it, after an even number of backslashes.
+_JSON = re.compile(r":([a-z_]\w*)::json\b")
+_NUL_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 INSERT = re.compile(r"(INSERT INTO \w+ \([^()]*\))\s+VALUES \((.*)\)", re.DOTALL)
 _TYPES = ((str, "text"), (int, "bigint"), (float, "double precision"), (bytes, "bytea"))
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedStatement:
-    """A statement for PostgreSQL with the names of its arguments, and the indexes of strings and booleans."""
+    """A statement for PostgreSQL with the names of its arguments.
+
+    It has the indexes of strings, of those that are JSON, and of booleans.
+    """
 
     text: str
     names: tuple[str, ...]
     texts: tuple[int, ...] = ()
+    documents: tuple[int, ...] = ()
     flags: tuple[int, ...] = ()
 
     def arguments(self, params: Mapping[str, Value]) -> list[Any]:
@@ -37,6 +44,8 @@ class PreparedStatement:
         for index in self.texts:
             if "\0" in values[index]:
                 values[index] = _without_nul(values[index])
+        for index in self.documents:
+            values[index] = _without_nul_escapes(values[index])
         for index in self.flags:
             values[index] = int(values[index])
         return values
@@ -112,6 +121,8 @@ class PostgresBinder:
         columns: list[list[Any]] = [values[name] for name in prepared.names]
         for index in prepared.texts:
             columns[index] = [v if v is None or "\0" not in v else _without_nul(v) for v in columns[index]]
+        for index in prepared.documents:
+            columns[index] = [v if v is None else _without_nul_escapes(v) for v in columns[index]]
         for index in prepared.flags:
             columns[index] = [v if v is None else int(v) for v in columns[index]]
         sums = [index for index, name in enumerate(prepared.names) if name in of.sums]
@@ -135,14 +146,19 @@ def translate(sql: str, params: Mapping[str, Value]) -> PreparedStatement:
             names.append(name)
         return f"${names.index(name) + 1}::{kind}"
 
-    text = _TOKEN.sub(numbered, sql)
+    text, parsed = _TOKEN.sub(numbered, sql), set(_JSON.findall(sql))
     texts = tuple(index for index, name in enumerate(names) if isinstance(params[name], str))
+    documents = tuple(index for index in texts if names[index] in parsed)
     flags = tuple(index for index, name in enumerate(names) if isinstance(params[name], bool))
-    return PreparedStatement(text, tuple(names), texts, flags)
+    return PreparedStatement(text, tuple(names), texts, documents, flags)
 
 
 def _without_nul(text: str) -> str:
     return text.replace("\0", "\ufffd")
+
+
+def _without_nul_escapes(document: str) -> str:
+    return _NUL_ESCAPE.sub(r"\1\\ufffd", document) if "\\u0000" in document else document
 
 
 def _type(value: Value) -> str | None:
