@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger, ledger_queries
+from sixfold.core.accounts import accounts, keys, ledger, ledger_queries
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.organizations import organizations
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Transaction
 from sixfold.core.sessions import handover
@@ -144,6 +146,24 @@ async def test_each_interval_counts_against_the_budget_of_its_key(fixture: Sessi
     await fixture.write(ledger.hold(fixture.account.id, "more", 2 * SLICE - ended.cost, payer))
     with pytest.raises(errors.BudgetExceeded):
         await fixture.write(ledger.hold(fixture.account.id, "yet more", 1, payer))
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+async def test_an_interval_counts_against_budgets_of_its_time(fixture: SessionFixture, by_key: bool) -> None:
+    key = await fixture.write(keys.create(fixture.account.id, Scope(budget_day=3 * SLICE)))
+    payer = Payer(key.id, budget_day=3 * SLICE) if by_key else None
+    session = await fixture.ask(payer=payer)
+    for event in (SessionEvent.START, SessionEvent.READY):
+        await fixture.write(sessions.transition(session.id, event, LEASE))
+    fixture.clock["now"] += 60 * SECOND
+    assert (await fixture.write(handover.renew_slice(session.id))).slice == 1
+    await fixture.write(organizations.set_budgets(fixture.account.id, SLICE, None))
+    fixture.clock["now"] += 60 * SECOND
+    with pytest.raises(errors.BudgetExceeded, match=r"budget of 0\.009 USD per day"):
+        await fixture.write(handover.renew_slice(session.id))
+    ended = await fixture.write(sessions.end_last_slice(session.id, LEASE))
+    assert (ended.reason, ended.cost) == ("no credit", 2 * SLICE)
+    assert await fixture.money() == (30_000 - 2 * SLICE, 0)
 
 
 async def test_a_server_that_slept_captures_every_slice_that_is_over(fixture: SessionFixture) -> None:

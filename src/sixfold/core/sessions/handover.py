@@ -1,5 +1,7 @@
 """Handover of sessions between servers that share a database: each session's checkpoint is stored.
 
+Its payer is read from the database for each slice, so that any server knows it, with its present budgets.
+
 The server that accepts the session's socket takes the session over. The previous server notices when it next
 writes a checkpoint or a state transition (`repository.LeaseLost`).
 """
@@ -26,11 +28,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A session that this server has taken over, with its last checkpoint and the key that pays for it."""
+    """A session that this server has taken over, with its last checkpoint."""
 
     session: SessionRecord
     checkpoint: Checkpoint | None
-    payer: Payer | None
 
 
 def save_checkpoint(session_id: str, lease: SessionLease, checkpoint: Checkpoint) -> Transaction[bool]:
@@ -45,7 +46,7 @@ def take_over(session_id: str, lease: SessionLease) -> Transaction[Handover]:
     session = yield from sessions.get(session_id)
     row = yield from one("session_standing", id=session_id)
     checkpoint = None if row is None else Checkpoint(row["seq"], bytes(row["standing"]))
-    return Handover(session, checkpoint, (yield from _payer(session)))
+    return Handover(session, checkpoint)
 
 
 def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
@@ -55,12 +56,18 @@ def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
     return (yield from sessions.transition(session_id, SessionEvent.END, lease))
 
 
+def renew_slice(session_id: str) -> Transaction[SessionRecord]:
+    """Do what `repository.renew_slice` does, against the budgets that its payer has now."""
+    session = yield from sessions.get(session_id)
+    return (yield from sessions.renew_slice(session_id, (yield from _payer(session))))
+
+
 def _payer(session: SessionRecord) -> Transaction[Payer | None]:
-    """Return the payer of a session's last slice: its key, or the account's own budgets without one."""
+    """Return the payer of a session's next slice: the key of the last one, or else the account's budgets."""
     row = yield from one("session_key", hold=sessions.hold_of(session.id, session.slice))
-    if row is None or row["key_id"] is None:
+    if row is None:
         return None
-    principal = yield from keys.by_id(str(row["key_id"]).partition(" ")[0])
+    principal = yield from keys.by_id(str(row["key_id"] or "").partition(" ")[0])
     if principal is None:
         principal = (yield from accounts.by_id(session.account_id)).owner
     return limits.payer_of(principal)

@@ -13,7 +13,6 @@ from sixfold import errors
 from sixfold.core.accounts import limits, rights
 from sixfold.core.accounts.connections import Connections, Credential, current
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, EngineSpec
@@ -173,7 +172,7 @@ class SessionService:
             credential_id=request.principal.credential_id or None,
         )
         session = await self._database.write(sessions.create(draft, self._lease))
-        self._start_runner(session.session, engine, draft.payer)
+        self._start_runner(session.session, engine)
         return session
 
     async def find(self, session_id: str, tenant: Tenant) -> SessionRecord:
@@ -248,7 +247,7 @@ class SessionService:
         handed = await self._database.write(handover.take_over(session.id, self._lease))
         if not handed.session.is_terminal and session.id not in self._running:
             engine = self._session_catalog.catalog.engines()[session.engine]
-            self._start_runner(handed.session, engine, handed.payer, handed.checkpoint)
+            self._start_runner(handed.session, engine, handed.checkpoint)
         return handed.session
 
     def _idle_seconds(self, model: str) -> float:
@@ -264,7 +263,6 @@ class SessionService:
         self,
         session: SessionRecord,
         engine: EngineSpec,
-        payer: Payer | None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
         spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
@@ -272,7 +270,7 @@ class SessionService:
         hooks = SessionHooks(
             acquire_slot=lambda lost: self._worker_pool.acquire(spec, engine.seats, lost),
             transition=self._transition,
-            renew_slice=lambda session_id: self._renew_slice(session_id, payer),
+            renew_slice=self._renew_slice,
             save_checkpoint=self._save_checkpoint if self._shared else None,
         )
         self._running[session.id] = running = SessionRunner(
@@ -324,9 +322,9 @@ class SessionService:
         storing = handover.save_checkpoint(session_id, self._lease, checkpoint)
         return await self._database.write(storing, durable=False)
 
-    async def _renew_slice(self, session_id: str, payer: Payer | None) -> tuple[SessionRecord, int]:
+    async def _renew_slice(self, session_id: str) -> tuple[SessionRecord, int]:
         try:
-            session = await self._database.write(sessions.renew_slice(session_id, payer))
+            session = await self._database.write(handover.renew_slice(session_id))
         except (errors.InsufficientCredits, errors.BudgetExceeded):
             session = await self._database.write(sessions.end_last_slice(session_id, self._lease))
         return session, await self._database.read(now())
