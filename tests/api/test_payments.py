@@ -233,6 +233,15 @@ async def test_a_checkout_that_is_not_ours_or_not_paid_credits_nobody(
     assert await app.faults() == ()
 
 
+async def test_the_age_of_an_event_is_by_the_database(
+    shop: tuple[AppFixture, Processor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = shop
+    monkeypatch.setattr(time, "time", lambda moment=time.time: moment() + 600)
+    assert (await tell(app, session(app), at=time.time_ns() // 10**9)).status_code == 200
+    assert (await tell(app, session(app), at=int(time.time()))).status_code == 400
+
+
 async def test_a_processor_that_refuses_is_told_as_such(shop: tuple[AppFixture, Processor]) -> None:
     app, processor = shop
     processor.status = 402

@@ -7,7 +7,6 @@ is sent once for each day or month; its message is signed and retried as webhook
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -74,7 +73,7 @@ class CostAlerts:
 
     async def _send(self, row: Row) -> tuple[str | None, bool]:
         """Send one message; returns the error, if any, and whether this result is final."""
-        body, timestamp = _encode(message(row)), int(time.time())
+        body, timestamp = _encode(message(row)), int(row["now"]) // SECOND_US
         try:
             secret = await self._secrets.of(row["account_id"])
             response = await self.sender.send(
