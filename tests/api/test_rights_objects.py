@@ -102,6 +102,22 @@ async def test_lists_of_models_keep_to_the_limit_of_the_key(app: AppFixture) -> 
     assert await names("/api/services", "services", "service") == ["ra1"]
     assert await names("/api/graph/spaces", "spaces", "slug") == []
     assert await names("/ollama/api/tags", "models", "name") == []
+    own = (await imported_workflow(app))["slug"]
+    for path in (
+        *(f"{WORKFLOWS}/{own}", f"{WORKFLOWS}/{own}/download", f"{WORKFLOWS}/{own}/graph.svg"),
+        *(f"/api/containers/templates/space:{own}", f"/replicate/v1/models/sixfold/space:{own}"),
+    ):
+        refused = await app.client.get(path, headers=headers)
+        assert (refused.status_code, "limited to ra1" in refused.text) == (403, True), path
+        assert (await app.client.get(path, headers=app.bearer)).status_code == 200, path
+    assert "space:" not in str(await names("/api/containers/templates", "templates", "name"))
+    share = {"kind": "workflow", "id": own}
+    assert (await app.client.post("/api/shares", json=share, headers=headers)).status_code == 403
+    assert (await app.client.post("/api/shares", json=share, headers=app.bearer)).status_code == 201
+    described = await Agent(app, key).rpc(
+        "tools/call", {"name": "models", "arguments": {"model": f"space:{own}"}}
+    )
+    assert "limited to ra1" in str(described)
     tool = await Agent(app, key).call("models")
     assert [row["model"] for row in tool["models"]] == ["ra1"]
     everyone = (await app.visitor().get("/api/services")).json()["services"]

@@ -154,6 +154,8 @@ class ModelTools:
         """List the models that the key may use, including the account's own, or describe one in full."""
         account_id, name = call.principal.account_id, arguments["model"]
         if name is not None:
+            if name not in self._services.catalog:
+                call.principal.permit(name)
             return ToolOutcome(self._model(await self._predictions.find(name, account_id), full=True))
         custom_models, next_cursor = await self._predictions.custom_models.page(
             account_id, cursor=arguments["cursor"]

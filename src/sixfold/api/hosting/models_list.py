@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.hosting import schemas
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import hardware
 from sixfold.core.catalog.custom_models import CustomModel
 from sixfold.core.catalog.hardware import Hardware
@@ -272,13 +273,14 @@ class HostedModelList:
 
     async def templates(self, request: Request) -> Response:
         """Return every template; with a key, also models of ComfyUI and, a page at a time, custom models."""
-        account_id = await self._account(request)
-        if account_id is None:
+        principal = await self._principal(request)
+        if principal is None:
             return self._list.response(request)
         models, next_cursor = await requests.own_models(
-            self._services.predictions.custom_models, request, account_id
+            self._services.predictions.custom_models, request, principal.account_id
         )
-        encoded = await responses.encode_each(self._own(each) for each in models)
+        permitted = (each for each in models if principal.allows(each.name))
+        encoded = await responses.encode_each(self._own(each) for each in permitted)
         built_in = [] if requests.cursor(request) else [*self._templates, *self._found()]
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
         return responses.json({"templates": [*built_in, *encoded], "next_cursor": next_cursor}, 200, headers)
@@ -288,13 +290,14 @@ class HostedModelList:
         name = requests.path_value(request, "name")
         if name in self._each:
             return self._each[name].response(request)
-        account_id = await self._account(request)
-        if account_id is None:
+        principal = await self._principal(request)
+        if principal is None:
             raise errors.NotFound(f"Template {name} not found")
         if model := self._services.catalog.discovered.get(name):
             entry = _found_template(model, self._services.templates, self._idle_seconds)
             return responses.json(entry, 200, {"Cache-Control": "private, no-cache"})
-        custom_model = await self._services.predictions.custom_models.find(name, account_id)
+        principal.permit(name)
+        custom_model = await self._services.predictions.custom_models.find(name, principal.account_id)
         return responses.json(self._own(custom_model), 200, {"Cache-Control": "private, no-cache"})
 
     def _found(self) -> Iterator[TemplateSchema]:
@@ -304,12 +307,12 @@ class HostedModelList:
     def _own(self, own: CustomModel) -> TemplateSchema:
         return own_template(own, self._services.templates, self._idle_seconds)
 
-    async def _account(self, request: Request) -> str | None:
-        """Return the id of the caller's account, or None without a key."""
+    async def _principal(self, request: Request) -> Principal | None:
+        """Return the caller, or None without a key that may run models."""
         if auth.bearer_token(request) is None:
             return None
         principal = await self._services.authenticator.bearer(request)
-        return principal.account_id if principal.has(rights.Rights.RUN) else None
+        return principal if principal.has(rights.Rights.RUN) else None
 
 
 def routes(services: WebServices, import_image: Handler) -> tuple[RouteEntry, ...]:

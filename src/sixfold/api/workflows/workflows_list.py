@@ -106,6 +106,8 @@ class WorkflowList:
     async def _requested(self, request: Request) -> Workflow:
         principal = await self._principal(request)
         slug = requests.path_value(request, "slug")
+        if principal is not None and slug not in self._built_in:
+            principal.permit(PREFIX + slug)
         return await self.find(slug, principal.account_id if principal is not None else None)
 
     async def _principal(self, request: Request) -> Principal | None:

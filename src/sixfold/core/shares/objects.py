@@ -37,7 +37,7 @@ def locate(principal: Principal, kind: ShareKind, object_id: str) -> Transaction
     """Return an object of a principal.
 
     Raises `NotFound`, `Conflict` for an object that has nothing to show yet, and `Forbidden` without the
-    right to read the memory.
+    right to read the memory or for a workflow that a limited key may not use.
     """
     return (yield from _LOCATORS[kind](principal, object_id))
 
@@ -54,6 +54,7 @@ def _run(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
 
 def _workflow(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
     name = PREFIX + object_id
+    principal.permit(name)
     row = yield from one("custom_model_newest", account_id=principal.account_id, name=name)
     if row is None:
         raise errors.NotFound(f"The account has no workflow {object_id[:100]!r}; built-in ones are public")

@@ -173,6 +173,8 @@ class ReplicateModels:
                 f"Model {reference[:100]} not found: the owner of models here is {schemas.OWNER}, and "
                 f"GET {schemas.BASE}/models lists the names of Replicate that stand for them"
             )
+        if name not in self._services.catalog:
+            principal.permit(name)
         return NamedModel(await self._services.predictions.find(name, principal.account_id))
 
     def _found(self, query: str, principal: Principal) -> list[NamedModel]:
