@@ -241,7 +241,7 @@ async def test_number_of_documents_is_limited(gateway: Gateway) -> None:
 
 
 async def test_message_errors_have_the_shape_of_their_api(gateway: Gateway) -> None:
-    with pytest.raises(anthropic.BadRequestError, match="the type 'x' is not one of") as caught:
+    with pytest.raises(anthropic.BadRequestError, match="must be base64, text, content") as caught:
         await message(gateway, {"type": "document", "source": {"type": "x"}})
     body: Any = caught.value.body
     assert body["error"]["type"] == "invalid_request_error"
