@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection
 from sixfold.core.accounts import accounts
 from sixfold.ui.login import passwords
 from sixfold.web import refusals
-from sixfold.web.connections.uvicorn_protocol import WebSocketProtocol
+from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.sessions import BROWSER_COOKIE
 from tests.api.app_fixture import AppFixture, bearer, client, running_app
 from tests.harness.embedded_server import EmbeddedServer

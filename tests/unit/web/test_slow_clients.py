@@ -29,7 +29,8 @@ from sixfold.web.app import WebApp
 from sixfold.web.connections import overload
 from sixfold.web.connections.overload import ConnectionCapacity
 from sixfold.web.connections.peers import PeerLimits
-from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
+from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
+from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.metrics import Metrics
 from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
 from sixfold.web.trusted_hosts import TrustedHosts

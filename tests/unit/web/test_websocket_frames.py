@@ -11,7 +11,8 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from sixfold.web.connections.uvicorn_protocol import HttpProtocol, WebSocketProtocol
+from sixfold.web.connections.uvicorn_protocol import HttpProtocol
+from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from tests import loop_time
 
 _HANDSHAKE = (

@@ -40,7 +40,8 @@ from sixfold.web import logs
 from sixfold.web.connections import local_socket
 from sixfold.web.connections.local_socket import LocalHttpProtocol, LocalOperator
 from sixfold.web.connections.peers import PeerLimits
-from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
+from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
+from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 
 _LOG = logging.getLogger("sixfold.server")
 Listener = socket.socket
@@ -51,6 +52,8 @@ _OPTIONS = ("data_dir", "host", "port", "public_url", "comfyui_port", "workers",
 # Time for open connections to close after all runs have ended.
 _CLOSE_SECONDS = 5
 _KEEP_ALIVE_SECONDS = 30
+# The clients of all routes send messages of at most 64 KiB characters.
+_MAX_SOCKET_MESSAGE = 256 * 1024
 # Ticks of uvicorn per second.
 _TICKS = 10
 # Objects between collections. Requests leave no cycles, and the objects of the start are frozen.
@@ -310,6 +313,8 @@ def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
         ws=WebSocketProtocol,
         ws_ping_interval=10,
         ws_per_message_deflate=False,
+        # An account may have many websockets, each of which holds one message.
+        ws_max_size=_MAX_SOCKET_MESSAGE,
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP and websocket protocols, with fast writes of whole responses and a shared timer.
+"""uvicorn's HTTP protocol, with parsing in slices, fast writes of whole responses and a shared timer.
 
 uvicorn checks each header of a response by itself and sets a timer after each response. Here a whole response
 on a persistent connection is one write, and a sweep each second closes idle connections.
@@ -11,28 +11,61 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, cast
 
+import httptools
 from starlette.types import Scope
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CloseCode, Frame
 
 from sixfold import errors
 from sixfold.web import refusals
 from sixfold.web.connections import overload
 from sixfold.web.connections.peers import PeerLimits
+from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
 
 # Bytes that a header must not contain.
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})
 # The longest allowed pause of a body.
 _PAUSE_SECONDS = 30
-_MESSAGE = b"The request did not arrive in time"
-_TIMED_OUT = (
-    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_MESSAGE), _MESSAGE)
-)
+# The limit on the request line and headers of a request, and on the trailers of a body.
+_MAX_HEAD_BYTES = 64 * 1024
+# A read of 256 KiB may have 14,000 requests, which take 300 ms to parse and 40 MB until they are answered, so
+# data is parsed in slices, and no more while a pipelined request waits.
+_PARSED_BYTES = 2 * 1024
+# The slices that are parsed before other callbacks run.
+_TURN_BYTES = 16 * 1024
 _NO_LIMITS = PeerLimits()
+
+
+def _closing_response(status: bytes, message: bytes) -> bytes:
+    return b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b" % (
+        status,
+        len(message),
+        message,
+    )
+
+
+_TIMED_OUT = _closing_response(b"408 Request Timeout", b"The request did not arrive in time")
+_TOO_LONG = _closing_response(
+    b"431 Request Header Fields Too Large",
+    b"The request line and headers must have at most %d bytes" % _MAX_HEAD_BYTES,
+)
+_INVALID = _closing_response(b"400 Bad Request", b"Invalid HTTP request")
+
+
+class _Flow(FlowControl):
+    """Flow control that does not resume reading while data that was read is not parsed."""
+
+    is_held = False
+
+    def hold(self) -> None:
+        self.is_held = True
+        self.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.is_held:
+            super().resume_reading()
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -59,6 +92,12 @@ class HttpProtocol(HttpToolsProtocol):
     is_counted = False
     is_unfinished = False
     peer: str | None = None
+    # Data that is not parsed yet, the position at which it continues, and the callback that will do so.
+    _data = b""
+    _at = 0
+    _parsing: asyncio.Handle | None = None
+    # Bytes since a request began or its body continued.
+    _head_bytes = 0
 
     def __init__(self, *args: Any, limits: PeerLimits = _NO_LIMITS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -88,6 +127,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.is_starting = True
         capacity.start(self, now)
         super().connection_made(transport)
+        self.flow = self._flow = _Flow(transport)
 
     def _replace_silent(self, capacity: overload.ConnectionCapacity, now: float) -> overload.Refusal | None:
         silent = cast("HttpProtocol | None", capacity.pop_silent(self.connections, now))
@@ -108,6 +148,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.ws_protocol_class = None
         super().connection_made(cast("asyncio.Transport", self.refused))
+        self.flow = self._flow = _Flow(cast("asyncio.Transport", self.refused))
         # A refused connection closes by itself and must not count against the capacity.
         self.connections.discard(self)
 
@@ -119,13 +160,11 @@ class HttpProtocol(HttpToolsProtocol):
             self.is_unfinished = False
             self.limits.finish(self.peer)
 
-    def _unsupported_upgrade_warning(self) -> None:
-        # A refused connection gets an error response and is counted already.
-        if self.refused is None:
-            super()._unsupported_upgrade_warning()
-
     def handle_websocket_upgrade(self) -> None:
         """Switch to the websocket protocol, which releases the connection when it ends."""
+        self._data = b""
+        self._flow.is_held = False
+        self.flow.resume_reading()
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
         if isinstance(protocol, WebSocketProtocol):
@@ -141,6 +180,7 @@ class HttpProtocol(HttpToolsProtocol):
         elif self.is_starting:
             overload.capacity().started(self)
         self._release()
+        self._data = b""
         super().connection_lost(exc)
         cycle: Any = self.cycle
         if cycle is not None:
@@ -151,8 +191,66 @@ class HttpProtocol(HttpToolsProtocol):
             self.on_disconnect = None
 
     def data_received(self, data: bytes) -> None:
+        """Parse the data, or keep it until pipelined requests before it are answered."""
+        unparsed = self._data[self._at :]
+        self._data, self._at = unparsed + data, 0
+        if not unparsed and not self.pipeline:
+            self._parse_slices()
+        else:
+            self._flow.hold()
+
+    def _parse_slices(self) -> None:
+        """Parse some of the data now, and the rest in later callbacks."""
+        self._parsing = None
+        end = self._at + _TURN_BYTES
+        while self._at < min(end, len(self._data)) and not self.pipeline:
+            piece = self._data[self._at : self._at + _PARSED_BYTES]
+            self._at += len(piece)
+            self._parse(piece)
+            if self.transport.is_closing():
+                self._data = b""
+        self._count_unfinished()
+        if self._at < len(self._data):
+            self._flow.hold()
+            self._parse_later()
+            return
+        self._data, self._at = b"", 0
+        if self._flow.is_held and not self.pipeline:
+            self._resume()
+
+    def _parse_later(self) -> None:
+        if self._parsing is None and not self.pipeline:
+            self._parsing = self.loop.call_soon(self._parse_slices)
+
+    def _resume(self) -> None:
+        """Read on, unless the application has yet to read what there is of the body."""
+        self._flow.is_held = False
+        cycle = self.current
+        if cycle is None or len(cycle.body) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            cast("httptools.HttpRequestParser", self.parser).feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Other upgrades are ignored, as the standard allows.
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+        except httptools.HttpParserError:
+            self._reject("invalid_request", _INVALID)
+        self._head_bytes += len(data)
+        if self._head_bytes > _MAX_HEAD_BYTES:
+            self._reject("long_headers", _TOO_LONG)
+
+    def _reject(self, reason: str, response: bytes) -> None:
+        if not self.transport.is_closing():
+            refusals.recorder().add(reason, self.peer or "")
+            _end(self, response)
+
+    def _count_unfinished(self) -> None:
         """Count the request as unfinished until it is complete."""
-        super().data_received(data)
+        if self.transport.is_closing():
+            return
         if self.headers_since or self.is_receiving_body():
             if not self.is_unfinished:
                 self._begin()
@@ -181,6 +279,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.idle_since = 0.0
         self.headers_since = self.loop.time()
+        self._head_bytes = -_PARSED_BYTES
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -199,6 +298,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self.body_bytes += len(body)
+        self._head_bytes = -_PARSED_BYTES
         super().on_body(body)
 
     def on_response_complete(self) -> None:
@@ -210,12 +310,18 @@ class HttpProtocol(HttpToolsProtocol):
         # The headers of a pipelined request had to wait for this response.
         if self.headers_since:
             self.headers_since = self.loop.time()
-        if self.pipeline or self.transport.is_closing():
-            super().on_response_complete()
-            return
         self.server_state.total_requests += 1
-        self.flow.resume_reading()
-        self.idle_since = self.loop.time()
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self.idle_since = self.loop.time()
+        # More is read when all of the data has been parsed.
+        if self._data or self._flow.is_held:
+            self._parse_later()
+        else:
+            self.flow.resume_reading()
 
     def is_receiving_body(self) -> bool:
         """Return whether the rest of a body is awaited."""
@@ -298,10 +404,10 @@ class ConnectionSweep:
             connection.timeout_keep_alive_handler()
         elif self._is_late_with_headers(connection, now):
             record.add("slow_headers", _peer(connection))
-            _time_out(connection)
+            _end(connection, _TIMED_OUT)
         elif self._is_late_with_body(connection):
             record.add("slow_body", _peer(connection))
-            _time_out(connection)
+            _end(connection, _TIMED_OUT)
 
     def _has_stalled(self, connection: HttpProtocol | WebSocketProtocol, now: float) -> bool:
         unsent = connection.transport.get_write_buffer_size()
@@ -333,71 +439,9 @@ def _peer(connection: HttpProtocol | WebSocketProtocol) -> str:
     return connection.client[0] if connection.client else ""
 
 
-def _time_out(connection: HttpProtocol) -> None:
+def _end(connection: HttpProtocol, response: bytes) -> None:
     if connection.current is not None and connection.current.response_started:
         connection.transport.abort()
         return
-    connection.transport.write(_TIMED_OUT)
+    connection.transport.write(response)
     connection.transport.close()
-
-
-# A read of 256 KiB may have 40,000 frames, which take 100 ms to parse.
-_SLICE_BYTES = 16 * 1024
-_MAX_FRAMES = 16_384
-
-
-class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """A websocket connection that parses frames in slices, between which other callbacks run.
-
-    `unsent` and `stalled_since` are those of `ConnectionSweep`.
-    """
-
-    on_lost: Callable[[], None] | None = None
-    unsent = 0
-    stalled_since = 0.0
-    # Data that is not parsed yet, and the position at which it continues.
-    _data = b""
-    _at = 0
-
-    def data_received(self, data: bytes) -> None:
-        """Parse the first slice now and the others in later callbacks; no more data is read meanwhile."""
-        unread = self._data[self._at :]
-        self._data, self._at = unread + data, 0
-        if not unread:
-            self._parse_slice()
-
-    def _parse_slice(self) -> None:
-        if self.transport.is_closing():
-            self._data = b""
-            return
-        piece = self._data[self._at : self._at + _SLICE_BYTES]
-        self._at += len(piece)
-        super().data_received(piece)
-        if self.transport.is_closing():
-            return
-        if self._at < len(self._data):
-            self.transport.pause_reading()
-            self.loop.call_soon(self._parse_slice)
-        elif len(self._data) > _SLICE_BYTES and not self.read_paused:
-            self.transport.resume_reading()
-
-    async def receive(self) -> Any:
-        """Return the next event; reading continues when all data has been parsed."""
-        event = await super().receive()
-        if self._at < len(self._data) and not self.transport.is_closing():
-            self.transport.pause_reading()
-        return event
-
-    def handle_cont(self, event: Frame) -> None:
-        """Add a frame to the message; close the connection if the message has too many."""
-        if len(self.frames) < _MAX_FRAMES:
-            super().handle_cont(event)
-        elif not self.transport.is_closing():
-            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"A message may have at most {_MAX_FRAMES:,} frames")
-            self.handle_parser_exception()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.on_lost is not None:
-            self.on_lost()
-            self.on_lost = None
-        super().connection_lost(exc)

@@ -1,0 +1,70 @@
+"""uvicorn's websocket protocol, which parses frames in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
+
+# A read of 256 KiB may have 40,000 frames, which take 100 ms to parse.
+_SLICE_BYTES = 16 * 1024
+_MAX_FRAMES = 16_384
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """A websocket connection that parses frames in slices, between which other callbacks run.
+
+    `unsent` and `stalled_since` are those of `ConnectionSweep`.
+    """
+
+    on_lost: Callable[[], None] | None = None
+    unsent = 0
+    stalled_since = 0.0
+    # Data that is not parsed yet, and the position at which it continues.
+    _data = b""
+    _at = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Parse the first slice now and the others in later callbacks; no more data is read meanwhile."""
+        unread = self._data[self._at :]
+        self._data, self._at = unread + data, 0
+        if not unread:
+            self._parse_slice()
+
+    def _parse_slice(self) -> None:
+        if self.transport.is_closing():
+            self._data = b""
+            return
+        piece = self._data[self._at : self._at + _SLICE_BYTES]
+        self._at += len(piece)
+        super().data_received(piece)
+        if self.transport.is_closing():
+            return
+        if self._at < len(self._data):
+            self.transport.pause_reading()
+            self.loop.call_soon(self._parse_slice)
+        elif len(self._data) > _SLICE_BYTES and not self.read_paused:
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        """Return the next event; reading continues when all data has been parsed."""
+        event = await super().receive()
+        if self._at < len(self._data) and not self.transport.is_closing():
+            self.transport.pause_reading()
+        return event
+
+    def handle_cont(self, event: Frame) -> None:
+        """Add a frame to the message; close the connection if the message has too many."""
+        if len(self.frames) < _MAX_FRAMES:
+            super().handle_cont(event)
+        elif not self.transport.is_closing():
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"A message may have at most {_MAX_FRAMES:,} frames")
+            self.handle_parser_exception()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.on_lost is not None:
+            self.on_lost()
+            self.on_lost = None
+        super().connection_lost(exc)
