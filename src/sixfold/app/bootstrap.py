@@ -48,6 +48,7 @@ from sixfold.core.catalog.gradio_spaces import LocalSpaces
 from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentReader
 from sixfold.core.failpoints import Failpoints
@@ -345,6 +346,7 @@ def _signer_and_secrets(settings: Settings, database: Database) -> tuple[Signer,
 @asynccontextmanager
 async def running(product: Application) -> AsyncIterator[Application]:
     """Run the application within the block; drains and closes it at the end."""
+    fair_threads.use_for_loop()
     if product.processes is not None:
         product.processes.channel.open(product.scheduler.boot)
         # Process 0 starts before the others.

@@ -20,10 +20,10 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from sixfold.core.concurrency.fair_threads import FairThreadPool
 from sixfold.core.media.ports import ObjectInfo
 
 MAX_KEY_CHARACTERS = 1024
@@ -66,7 +66,7 @@ class FileStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="blobs")
+        self._pool = FairThreadPool(_THREADS, "blobs")
         self._lock = threading.Lock()
         self._known: set[tuple[str, ...]] = set()  # folders that were synced
         self._prepared = False

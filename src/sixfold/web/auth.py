@@ -21,7 +21,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, connections, keys, limits, rights
 from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.concurrency import single_thread
+from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database
 from sixfold.core.memory.sharing import folders
 from sixfold.settings import Settings
@@ -121,7 +121,7 @@ class Authenticator:
         if principal.key_id is not None:
             self._key_use.note(principal.key_id)
         connections.authenticated.set(principal)
-        single_thread.owner.set(principal.account_id)
+        fair_threads.owner.set(principal.account_id)
         return principal
 
     async def count_request(self, principal: Principal) -> None:

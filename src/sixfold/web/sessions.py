@@ -22,7 +22,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
-from sixfold.core.concurrency import single_thread
+from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database
 from sixfold.settings import Settings
 from sixfold.web.trusted_hosts import TrustedHosts
@@ -112,7 +112,7 @@ class SessionCookies:
             session.principal.require(access)
         except errors.SignInAgain:
             raise errors.SignInAgain(_current_page(request)) from None
-        single_thread.owner.set(session.account.id)
+        fair_threads.owner.set(session.account.id)
         cookie = SessionCookie(session.account, token, session.principal, session.person_id)
         current_session.set(cookie)
         return cookie

@@ -21,7 +21,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.authentication.key_use import KeyUse
-from sixfold.core.concurrency import single_thread
+from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database, Transaction, many
 
 CHECK_SECONDS = 0.5
@@ -70,7 +70,7 @@ def reset(peer: str = "") -> None:
     """Start a request of `peer` without the credential that its task may have inherited from another one."""
     authenticated.set(None)
     session_token.set(None)
-    single_thread.owner.set(peer)
+    fair_threads.owner.set(peer)
 
 
 class Connections:

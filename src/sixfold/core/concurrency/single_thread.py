@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import threading
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
+
+from sixfold.core.concurrency.fair_threads import FairThreadPool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,53 +21,22 @@ T = TypeVar("T")
 LOOP_BYTES = 256 * 1024
 
 
-owner: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
-"""The account that this request is for, or the address that sent it before that is known."""
-
-
 class SingleThread:
     """Runs functions one after another in a thread of its own, those of different owners in turn."""
 
     def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(1, name)
-        self._lock = threading.Lock()
-        self._waiting: dict[str, deque[Callable[[], None]]] = {}
+        self._executor = FairThreadPool(1, name)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of a function, called in the context of the caller; raises what it raises."""
-        context = contextvars.copy_context()
-        future: Future[T] = Future()
-        call = functools.partial(_settle, future, lambda: context.run(function, *args, **kwargs))
-        with self._lock:
-            self._waiting.setdefault(owner.get(), deque()).append(call)
-        self._executor.submit(self._run_next)
-        return await asyncio.wrap_future(future)
-
-    def _run_next(self) -> None:
-        """Run the next function of the owner whose turn it is, who is then the last."""
-        with self._lock:
-            name = next(iter(self._waiting))
-            calls = self._waiting.pop(name)
-            call = calls.popleft()
-            if calls:
-                self._waiting[name] = calls
-        call()
+        call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
+        return await asyncio.wrap_future(self._executor.submit(call))
 
     async def run_large(self, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of a function of an input of `size` bytes: called here if that is little."""
         if size <= LOOP_BYTES:
             return function(*args, **kwargs)
         return await self.run(function, *args, **kwargs)
-
-
-def _settle(future: Future[T], function: Callable[[], T]) -> None:
-    """Run a function and set its result or error, unless its caller was canceled."""
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(function())
-    except BaseException as error:  # noqa: BLE001 - the caller's
-        future.set_exception(error)
 
 
 # Parses, counts and encodes large documents.

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sixfold.core.concurrency.single_thread import SingleThread, owner
+from sixfold.core.concurrency.fair_threads import owner
+from sixfold.core.concurrency.single_thread import SingleThread
 
 CALLER = contextvars.ContextVar("CALLER", default=0)
 

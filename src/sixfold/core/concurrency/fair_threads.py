@@ -1,0 +1,91 @@
+"""A thread pool that accounts share: they take turns, and one account has at most half of the threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# As many as asyncio's own pool has, but enough for several accounts.
+_THREADS = max(8, min(32, (os.cpu_count() or 1) + 4))
+
+owner: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
+"""The account that this request is for, or the address that sent it before that is known."""
+
+
+class FairThreadPool(ThreadPoolExecutor):
+    """A pool whose functions wait in one queue for each owner."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(threads, name)
+        self._share = (threads + 1) // 2
+        self._lock = threading.Lock()
+        self._queues: dict[str, deque[Callable[[], None]]] = {}
+        self._running: Counter[str] = Counter()
+        # The turns that were left out because all waiting owners had their share.
+        self._skipped = 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a function for the owner of the caller's context."""
+        future: Future[T] = Future()
+        call = functools.partial(_settle, future, functools.partial(fn, *args, **kwargs))
+        with self._lock:
+            self._queues.setdefault(owner.get(), deque()).append(call)
+        super().submit(self._run)
+        return future
+
+    def _run(self) -> None:
+        while (turn := self._begin()) is not None:
+            name, call = turn
+            call()
+            if not self._end(name):
+                return
+
+    def _begin(self) -> tuple[str, Callable[[], None]] | None:
+        """Return the next function of the owner whose turn it is, who is then the last."""
+        with self._lock:
+            name = next((each for each in self._queues if self._running[each] < self._share), None)
+            if name is None:
+                self._skipped += 1
+                return None
+            queue = self._queues.pop(name)
+            call = queue.popleft()
+            if queue:
+                self._queues[name] = queue
+            self._running[name] += 1
+            return name, call
+
+    def _end(self, name: str) -> bool:
+        """Return whether a turn that was left out is due."""
+        with self._lock:
+            self._running[name] -= 1
+            if not self._running[name]:
+                del self._running[name]
+            if not self._skipped:
+                return False
+            self._skipped -= 1
+            return True
+
+
+def use_for_loop() -> None:
+    """Let the running loop's `asyncio.to_thread` use a pool that no account can take alone."""
+    asyncio.get_running_loop().set_default_executor(FairThreadPool(_THREADS, "asyncio"))
+
+
+def _settle(future: Future[T], function: Callable[[], T]) -> None:
+    """Run a function and set its result or error, unless its caller was canceled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001 - the caller's
+        future.set_exception(error)
