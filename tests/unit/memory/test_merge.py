@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from difflib import SequenceMatcher
 
 import pytest
@@ -45,6 +47,23 @@ def test_hunks_tell_every_change_and_nothing_else(old: str, new: str) -> None:
     assert len(gone) - len(come) == len(before) - len(after)
     assert all(before[number - 1] == text for number, text in gone.items())
     assert all(after[number - 1] == text for number, text in come.items())
+
+
+@given(TEXTS, TEXTS)
+def test_unified_diffs_have_both_texts_and_their_places(old: str, new: str) -> None:
+    a, b = old.splitlines(), new.splitlines()
+    whole = list(diff.unified(a, b, ("a", "b"), context=10_000))
+    assert (not whole) == (a == b)
+    for text, signs in ((a, " -"), (b, " +")):
+        assert a == b or [line[1:] for line in whole[3:] if line[0] in signs] == text
+    for at, line in enumerate(hunk := list(diff.unified(a, b, ("a", "b"), context=1))):
+        if match := re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line):
+            start, length = int(match[1]), int(match[2] or 1)
+            lines = itertools.takewhile(lambda each: each[0] != "@", hunk[at + 1 :])
+            assert (
+                a[start - 1 : start - 1 + length] == [each[1:] for each in lines if each[0] in " -"]
+                or not length
+            )
 
 
 def test_words_that_differ_are_told_inside_a_line() -> None:
@@ -163,6 +182,9 @@ def test_long_texts_are_compared_in_bounded_steps(
     words = " ".join(f"w{at} a" for at in range(100)), " ".join(f"w{at} b" for at in range(100))
     diff.hunks(f"{words[0]}\n" * 2_000, f"{words[1]}\n" * 2_000)
     assert _CountingMatcher.compared < 10_000_000
+    lines = before.splitlines()[:5_000], after.splitlines()[:5_000]
+    assert sum(1 for _ in diff.unified(*lines, ("a", "b"))) > 5_000
+    assert _CountingMatcher.compared < 15_000_000
 
 
 def test_hunks_build_only_the_lines_shown() -> None:

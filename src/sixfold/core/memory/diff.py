@@ -135,6 +135,51 @@ def _unique(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
     return result[::-1]
 
 
+def unified(
+    old: Sequence[str], new: Sequence[str], names: tuple[str, str], context: int = 3
+) -> Iterator[str]:
+    """Yield the lines of a unified diff, as `difflib.unified_diff` does but in bounded steps."""
+    for number, group in enumerate(_BlockMatcher(blocks(old, new)).get_grouped_opcodes(context)):
+        if not number:
+            yield from (f"--- {names[0]}", f"+++ {names[1]}")
+        (_, i, _, k, _), (_, _, j, _, m) = group[0], group[-1]
+        yield f"@@ -{_range(i, j)} +{_range(k, m)} @@"
+        for tag, first, last, begin, end in group:
+            if tag == "equal":
+                yield from (f" {line}" for line in old[first:last])
+                continue
+            yield from (f"-{line}" for line in old[first:last])
+            yield from (f"+{line}" for line in new[begin:end])
+
+
+class _BlockMatcher(SequenceMatcher[str]):
+    """Groups blocks that were found before."""
+
+    def __init__(self, found: Sequence[DiffBlock]) -> None:
+        super().__init__()
+        self._found = found
+
+    def get_opcodes(self) -> list[tuple[_Tag, int, int, int, int]]:
+        return [(_tag(block), *block.old, *block.new) for block in self._found]
+
+
+_Tag = Literal["replace", "delete", "insert", "equal"]
+
+
+def _tag(block: DiffBlock) -> _Tag:
+    if block.same:
+        return "equal"
+    if block.old[0] == block.old[1]:
+        return "insert"
+    return "delete" if block.new[0] == block.new[1] else "replace"
+
+
+def _range(start: int, end: int) -> str:
+    """Return a range of lines as in unified diffs: an empty one begins after the line before it."""
+    length = end - start
+    return f"{start + 1}" if length == 1 else f"{start + 1 if length else start},{length}"
+
+
 class DiffPiece(NamedTuple):
     """A part of a line, and whether it differs."""
 

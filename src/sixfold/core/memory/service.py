@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from difflib import unified_diff
 from pathlib import Path
 
 from sixfold import errors
 from sixfold.core import pagination
 from sixfold.core.database import Database, Row
 from sixfold.core.files.files import AccountFile, AccountFiles
-from sixfold.core.memory import commands, links, pages, queries, slugs, timeline, usage
+from sixfold.core.memory import commands, diff, links, pages, queries, slugs, timeline, usage
 from sixfold.core.memory.commands import PageWriter, SavedPage, WriteTerms
 from sixfold.core.memory.import_export import archive_stream as exchange
 from sixfold.core.memory.import_export import attachments
@@ -305,11 +304,5 @@ def _diff(before: MemoryPage, after: MemoryPage) -> str:
     old, new = before.body.splitlines(), after.body.splitlines()
     if max(len(old), len(new)) > MAX_DIFF_LINES:
         raise errors.TooLarge(f"These versions are too long to compare (limit: {MAX_DIFF_LINES} lines)")
-    lines = unified_diff(
-        old,
-        new,
-        f"{before.slug} version {before.version}",
-        f"{after.slug} version {after.version}",
-        lineterm="",
-    )
-    return "\n".join(lines)
+    names = f"{before.slug} version {before.version}", f"{after.slug} version {after.version}"
+    return "\n".join(diff.unified(old, new, names))
