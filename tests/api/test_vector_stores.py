@@ -16,7 +16,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.account_data import deletion
 from sixfold.core.database import Query, Transaction, many
-from sixfold.core.vector_stores import attributes, chunking, stores
+from sixfold.core.vector_stores import attributes, chunking, search, stores
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import documents as fakes
 
@@ -312,3 +312,23 @@ def test_chunks_overlap_and_cover_the_text() -> None:
     plain = list(chunking.split(text, 100, 0))
     assert sum(len(chunk.split()) for chunk in plain) == 2_000
     assert next(chunking.split("x" * 1_000, 100, 50)) == "x" * 350
+
+
+async def test_index_of_unusual_words_has_a_largest_size(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_MAX_INDEX_BYTES", 2**18)
+    client = gateway.openai()
+    words = [
+        f"{at:x}".translate(str.maketrans("0123456789", "ghijklmnop")) for at in range(4**7, 4**7 + 9_000)
+    ]
+    file = await uploaded(client, "words.txt", " ".join(words).encode())
+    store = await client.vector_stores.create(file_ids=[file], chunking_strategy=STATIC)
+    assert (await until_read(client, store.id)).file_counts.completed == 1
+    for word, is_found in ((words[0], True), (words[-1], False)):
+        hits = await client.vector_stores.search(store.id, query=word)
+        assert any(word in hit.content[0].text.split() for hit in hits.data) is is_found
+    (slot,) = gateway.app.product.vector_stores.search._indexes.values()
+    assert slot.index is not None
+    # The last chunk may exceed the limit.
+    assert slot.index.size < 2 * 2**18

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -23,6 +24,11 @@ from sixfold.core.vector_stores.stores import VectorStore, VectorStoreFile
 
 _BATCH = 200
 _MAX_INDEXES, _MAX_BYTES = 16, 256 * 2**20
+# The limit on one index, beyond which chunks are not found. 32 MiB of prose take about 100 MB, and as many
+# unusual words would take 2 GB and 3 minutes.
+_MAX_INDEX_BYTES = 128 * 2**20
+# Indexes that are built at a time, and those of one account.
+_MAX_BUILDS, _MAX_ACCOUNT_BUILDS = 2, 1
 _ACTIVE_US = 60 * SECOND_US
 _TYPE = "chunk"
 
@@ -61,6 +67,8 @@ class VectorStoreSearch:
         self._database = database
         self._new_index = new_index
         self._indexes: OrderedDict[str, _StoreIndex] = OrderedDict()
+        self._builds = asyncio.Semaphore(_MAX_BUILDS)
+        self._account_builds: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def search(self, tenant: Tenant, store_id: str, query: ChunkQuery) -> Sequence[ChunkHit]:
         """Return the best chunks; raises `VectorStoreNotFound`, and `BadRequest` for an expired store."""
@@ -70,7 +78,7 @@ class VectorStoreSearch:
         if not matching_files or not query.text.strip():
             return ()
         tags = tuple(matching_files) if query.keep is not None else ()
-        places = await self._ranked(store, query, tags)
+        places = await self._ranked(tenant.account_id, store, query, tags)
         texts = await self._database.read(_texts(store_id, [name for name, _ in places]))
         hits: list[ChunkHit] = []
         for (name, score), text in zip(places, texts, strict=True):
@@ -85,14 +93,19 @@ class VectorStoreSearch:
             await self._database.write(_active(store.id, current), durable=False)
 
     async def _ranked(
-        self, store: VectorStore, query: ChunkQuery, tags: Sequence[str]
+        self, account_id: str, store: VectorStore, query: ChunkQuery, tags: Sequence[str]
     ) -> list[tuple[str, float]]:
         """Return the best chunks with their scores; one search of a store runs at a time."""
         slot = self._indexes.setdefault(store.id, _StoreIndex())
         self._indexes.move_to_end(store.id)
         async with slot.building:
             if slot.index is None or slot.version != store.version:
-                slot.index = await self._build(store.id)
+                slot.index = None
+                account_builds = self._account_builds.setdefault(
+                    account_id, asyncio.Semaphore(_MAX_ACCOUNT_BUILDS)
+                )
+                async with account_builds, self._builds:
+                    slot.index = await self._build(store.id)
                 slot.version = store.version
             self._evict(store.id)
             return await asyncio.to_thread(_rank, slot.index, query, tags)
@@ -102,9 +115,8 @@ class VectorStoreSearch:
         after = ("", -1)
         while True:
             rows = await self._database.read(_chunks(store_id, after))
-            if not rows:
+            if not rows or not await asyncio.to_thread(_fill, index, rows, _MAX_INDEX_BYTES):
                 return index
-            await asyncio.to_thread(_fill, index, rows)
             after = str(rows[-1]["file_id"]), int(rows[-1]["position"])
 
     def _evict(self, current: str) -> None:
@@ -152,8 +164,11 @@ def _texts(store_id: str, names: Sequence[str]) -> Transaction[list[str | None]]
     return texts
 
 
-def _fill(index: Index, rows: Rows) -> None:
+def _fill(index: Index, rows: Rows, most_bytes: int) -> bool:
+    """Add chunks, and return whether there is room for more."""
     for row in rows:
+        if index.size >= most_bytes:
+            return False
         name = f"{row['file_id']}/{row['position']:06}"
         page = MemoryPage(
             id=name,
@@ -170,6 +185,7 @@ def _fill(index: Index, rows: Rows) -> None:
             created_by="",
         )
         index.put(name, entries.entry(page, ()))
+    return True
 
 
 def _rank(index: Index, query: ChunkQuery, tags: Sequence[str]) -> list[tuple[str, float]]:
