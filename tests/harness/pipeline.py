@@ -17,8 +17,8 @@ from sixfold.core.catalog.metering import FlatRates, HardwareRate
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
 from sixfold.core.failpoints import Failpoints
-from sixfold.core.media.media import MediaLimits, MediaService
-from sixfold.core.media.ports import BlobStore
+from sixfold.core.media.media import MediaService
+from sixfold.core.media.ports import BlobStore, MediaLimits
 from sixfold.core.predictions import requests as prediction_requests
 from sixfold.core.predictions.events import EventBus
 from sixfold.core.predictions.models import Prediction

@@ -16,8 +16,8 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentLimits, DocumentReader
 from sixfold.core.files.files import AccountFiles, FileLimits
-from sixfold.core.media.media import MediaLimits, MediaService
-from sixfold.core.media.ports import BlobStore
+from sixfold.core.media.media import MediaService
+from sixfold.core.media.ports import BlobStore, MediaLimits
 from sixfold.core.media.uploaded_files import UploadedFiles
 from sixfold.core.provenance.certificates import InvalidCertificate
 from sixfold.core.provenance.content_credentials import ContentCredentials

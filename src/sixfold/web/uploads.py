@@ -12,12 +12,16 @@ from typing import BinaryIO
 from starlette.requests import Request
 
 from sixfold import errors
+from sixfold.core.concurrency import fair_threads
+from sixfold.core.concurrency.account_limit import AccountLimit
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import multipart
 from sixfold.web.multipart import Head, PartHandler
 
 _BLOCK_BYTES = 1 << 20
 _FIELD = b"file"
+# Uploads that are received are files on disk that no quota counts.
+_IN_PROGRESS = AccountLimit(16, "uploads")
 
 
 @dataclass(slots=True)
@@ -68,8 +72,13 @@ async def receive(
     """Write the upload of a request to `path`: its body, or the form's `part`. The caller removes the file.
 
     With `max_fields`, a form may have that many fields beside its one file, and they are returned. Raises
-    `BadRequest` or `TooLarge`.
+    `BadRequest`, `TooLarge` or `TooManyRequests`.
     """
+    with _IN_PROGRESS.running(fair_threads.owner.get()):
+        return await _receive(request, path, part, max_fields)
+
+
+async def _receive(request: Request, path: Path, part: bytes, max_fields: int | None) -> ReceivedUpload:
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     received = ReceivedUpload(path, claimed_type=kind)

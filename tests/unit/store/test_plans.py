@@ -26,6 +26,7 @@ from tests.unit.store import plans
 UNATTENDED = {
     "the configuration reloader, once a second": ("configuration_entries",),
     "assembly: media": ("media_expired", "media_delete", "media_blob_names", "graph_files_of_media"),
+    "uploads and inputs": ("media_leaving",),
     "assembly: accounts": (
         "idempotency_sweep",
         "auth_challenge_sweep",

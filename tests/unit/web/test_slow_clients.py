@@ -132,7 +132,7 @@ async def serving(limits: PeerLimits | None = None) -> AsyncGenerator[tuple[Serv
     served = Served(limits or Loopback(1000, 1000, 1000))
     listener = await asyncio.get_running_loop().create_server(served.line, "127.0.0.1", 0)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             yield served, listener.sockets[0].getsockname()[1]
             for each in tuple(served.state.connections):
                 cast("Any", each).transport.abort()

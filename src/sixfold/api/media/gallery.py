@@ -154,16 +154,15 @@ class GalleryRoutes:
         media, at = self._services.media, sources[0] if sources else name
         try:
             if uploaded is not None:
-                source = await media.store_unnamed(uploaded, media_types.UNKNOWN)
+                source = await media.store_unnamed(uploaded, media_types.UNKNOWN, tenant.account_id)
             elif not sources:
                 return None
             elif at == by_url:
                 checked = inputs.check((Descriptor(by_url, "file", required=True),), fields.values)
                 source = await media.resolve(tenant, Descriptor(by_url, "file"), checked[by_url])
             else:
-                source = await media.store_unnamed(
-                    _decoded(fields.values[by_bytes], by_bytes), media_types.UNKNOWN
-                )
+                data = _decoded(fields.values[by_bytes], by_bytes)
+                source = await media.store_unnamed(data, media_types.UNKNOWN, tenant.account_id)
             return await self._typed(source, at, allowed)
         except (errors.BadRequest, errors.TooLarge) as error:
             if isinstance(error, errors.InvalidInput):

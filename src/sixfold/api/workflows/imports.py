@@ -125,7 +125,7 @@ class WorkflowImportRoutes:
     async def store(self, account_id: str, space: Workflow) -> Workflow:
         """Store a workflow as one of the account's own."""
         media = self._services.media
-        source = await media.store_unnamed(space.content, space.content_type)
+        source = await media.store_unnamed(space.content, space.content_type, account_id)
         name = await self._services.database.write(media.name_blob(account_id, source))
         metadata = {
             "kind": space.kind,

@@ -76,7 +76,7 @@ class BatchService:
 
     async def create_from_path(self, principal: Principal, new: NewBatch, path: Path) -> Batch:
         """Create a batch of the requests in the file at `path`, which is moved away; raises `TooLarge`."""
-        source = await self._files.store(path)
+        source = await self._files.store(path, principal.account_id)
 
         def create() -> Transaction[Batch]:
             yield from files.check_quota(principal.account_id, self._files.limits, source.size)

@@ -18,6 +18,7 @@ from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.media import blob_keys, media
+from sixfold.core.media.leaving import LeavingFiles
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import BlobStore, OutputFile
 
@@ -189,6 +190,7 @@ class AccountFiles:
         self.blobs = blobs
         self._database = database
         self._staging = staging
+        self._leaving = LeavingFiles(database, limits.bytes)
 
     def new_path(self) -> Path:
         """Return the path of a new temporary file; call it outside of the event loop."""
@@ -200,12 +202,16 @@ class AccountFiles:
         details = check_details(details)
         size = (await asyncio.to_thread(path.stat)).st_size
         await self._database.read(check_quota(tenant.account_id, self.limits, size))
-        source = await self.store(path)
+        source = await self.store(path, tenant.account_id)
         return await self._database.write(self._insert(tenant, details, source))
 
-    async def store(self, path: Path) -> MediaSource:
-        """Store the content of the file at `path`, which is moved away, without a name."""
+    async def store(self, path: Path, account_id: str = "") -> MediaSource:
+        """Store the content of the file at `path`, which is moved away, without a name.
+
+        With an account, it is deleted if it gets no name. Raises `TooLarge`.
+        """
         key, _, size = await asyncio.to_thread(blob_keys.hashes, path)
+        await self._leaving.note(account_id, key, size)
         await self.blobs.put_file(key, path, content_type=ANY_TYPE)
         return MediaSource(key, ANY_TYPE, size)
 

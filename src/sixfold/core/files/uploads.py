@@ -105,7 +105,7 @@ class PartedUploads:
     async def add(self, tenant: Tenant, upload_id: str, path: Path) -> tuple[UploadPart, int]:
         """Store the file at `path` as a part; return it with the time of its creation in epoch µs."""
         await self._database.read(_find_pending(tenant, upload_id))
-        source = await self._files.store(path)
+        source = await self._files.store(path, tenant.account_id)
 
         def add() -> Transaction[tuple[UploadPart, int]]:
             upload = yield from _find_pending(tenant, upload_id)
@@ -146,7 +146,7 @@ class PartedUploads:
             digest = await self._join(parts, path)
             if md5 and md5.lower() != digest:
                 raise errors.BadRequest(f"md5 must be that of the whole file, which is {digest}")
-            source = await self._files.store(path)
+            source = await self._files.store(path, tenant.account_id)
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import secrets
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -23,8 +22,10 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, now, one
+from sixfold.core.media import ports
 from sixfold.core.media.blob_keys import blob_key, hashes
-from sixfold.core.media.ports import BlobStore, FetcherPort, OutputFile, StagedFile
+from sixfold.core.media.leaving import LeavingFiles
+from sixfold.core.media.ports import BlobStore, FetcherPort, MediaLimits, OutputFile, StagedFile
 from sixfold.core.media.thumbnails import ThumbnailStore
 from sixfold.core.media.uploaded_files import UploadedFiles
 from sixfold.core.provenance import embed
@@ -44,27 +45,6 @@ _CONCURRENCY = 8
 _RECENT_SECONDS, _MAX_RECENT = 3600.0, 4096
 Probe = Callable[[Path], tuple[str, int, int]]
 Measure = Callable[[Path, str], float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class MediaLimits:
-    """Limits of media inputs: bytes and pixels of one file, seconds of one fetch, bytes of an account's
-    uploads.
-
-    Video and audio have limits of their own: `video_bytes` of one file and of all files of a request
-    together, `video_seconds` of duration, and `video_fetch_seconds` of one fetch, which goes through a file
-    in `staging`.
-    """
-
-    image_bytes: int
-    image_pixels: int
-    fetch_seconds: float
-    quota_bytes: int
-    upload_life_us: int
-    video_bytes: int = 2 << 30
-    video_seconds: float = 1800
-    video_fetch_seconds: float = 300
-    staging: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +94,7 @@ class StoredMedia:
 
 def new_name(content_type: str) -> str:
     """Return a new public file name with 192 random bits."""
-    return f"{secrets.token_urlsafe(24)}.{media_types.EXTENSIONS.get(content_type, 'bin')}"
+    return ports.new_name(media_types.EXTENSIONS.get(content_type, "bin"))
 
 
 def no_measure(_path: Path, _type: str) -> None:
@@ -144,6 +124,7 @@ class MediaService:
         self._limits = limits
         self._measure = measure
         self.thumbnails = ThumbnailStore(blobs)
+        self._leaving = LeavingFiles(database, limits.quota_bytes)
         # Keys of recently stored blobs, and when they were stored by the monotonic clock.
         self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
@@ -207,7 +188,8 @@ class MediaService:
     async def _load(self, tenant: Tenant, kind: str, text: str) -> MediaSource:
         source = await self._find(tenant, text)
         if source is None:
-            source = await (self._fetch_to_file(text) if kind in _LARGE_KINDS else self._fetch(text))
+            fetch = self._fetch_to_file if kind in _LARGE_KINDS else self._fetch
+            source = await fetch(tenant.account_id, text)
         return source
 
     async def _check(self, source: MediaSource, kind: str) -> MediaSource:
@@ -235,7 +217,7 @@ class MediaService:
         data = await self.uploaded_files.read(tenant, path, self._limits.image_bytes)
         if data is None:
             raise errors.FetchFailed("File not found on this server")
-        return await self.store_unnamed(data, media_types.sniff(data))
+        return await self.store_unnamed(data, media_types.sniff(data), tenant.account_id)
 
     def _own_path(self, text: str, prefix: str) -> str | None:
         """Return the rest of a URL of this server, or of a path, that begins with `prefix`."""
@@ -244,15 +226,16 @@ class MediaService:
                 return text[len(origin + prefix) :]
         return None
 
-    async def _fetch(self, url: str) -> MediaSource:
+    async def _fetch(self, account_id: str, url: str) -> MediaSource:
         fetched = await self._fetcher.fetch_bytes(
             url, max_bytes=self._limits.image_bytes, timeout_seconds=self._limits.fetch_seconds
         )
         key = blob_key(fetched.data)
+        await self._leaving.note(account_id, key, len(fetched.data))
         await self._blobs.put(key, fetched.data)
         return MediaSource(key, fetched.content_type, len(fetched.data))
 
-    async def _fetch_to_file(self, url: str) -> MediaSource:
+    async def _fetch_to_file(self, account_id: str, url: str) -> MediaSource:
         """Fetch a URL through a file, without holding its content in memory."""
         limits = self._limits
         with tempfile.TemporaryDirectory(dir=limits.staging, prefix="fetch-") as folder:
@@ -261,6 +244,7 @@ class MediaService:
                 url, path, max_bytes=limits.video_bytes, timeout_seconds=limits.video_fetch_seconds
             )
             key, _, size = await asyncio.to_thread(hashes, path)
+            await self._leaving.note(account_id, key, size)
             await self._blobs.put_file(key, path)
         return MediaSource(key, content_type, size)
 
@@ -331,24 +315,30 @@ class MediaService:
         `name` comes from `new_name` and is not in use; without one the upload gets a new name.
         """
         key, sha256, size = await asyncio.to_thread(hashes, path)
+        await self._leaving.note(tenant.account_id, key, size)
         await self._blobs.put_file(key, path, content_type=content_type)
         upload = Upload(ids.new("blob"), name or new_name(content_type), content_type, size, sha256)
         await self._database.write(self._name_upload(tenant, key, upload))
         return upload
 
-    async def store_unnamed(self, data: bytes, content_type: str) -> MediaSource:
-        """Store bytes of a request as a blob without a name."""
+    async def store_unnamed(self, data: bytes, content_type: str, account_id: str = "") -> MediaSource:
+        """Store bytes as a blob without a name; with an account, they are deleted if they get none."""
         key = blob_key(data)
+        await self._leaving.note(account_id, key, len(data))
         await self._blobs.put(key, data, content_type=content_type)
         self._recent[key] = time.monotonic()
         if len(self._recent) > _MAX_RECENT:
             del self._recent[next(iter(self._recent))]
         return MediaSource(key, content_type, len(data))
 
-    async def store_input(self, data: bytes, content_type: str, descriptor: Descriptor) -> MediaSource:
+    async def store_input(
+        self, data: bytes, content_type: str, descriptor: Descriptor, account_id: str
+    ) -> MediaSource:
         """Store bytes as a media input; raises `InvalidInput` with one sentence that names it."""
         try:
-            return await self._check(await self.store_unnamed(data, content_type), str(descriptor.type))
+            return await self._check(
+                await self.store_unnamed(data, content_type, account_id), str(descriptor.type)
+            )
         except _INPUT_ERRORS as error:
             raise _invalid_input(descriptor, error) from error
 

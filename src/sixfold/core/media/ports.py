@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,32 @@ class ObjectInfo:
     size: int
     modified_at: int
     tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaLimits:
+    """Limits of media inputs: bytes and pixels of one file, seconds of one fetch, bytes of an account's
+    uploads.
+
+    Video and audio have limits of their own: `video_bytes` of one file and of all files of a request
+    together, `video_seconds` of duration, and `video_fetch_seconds` of one fetch, which goes through a file
+    in `staging`.
+    """
+
+    image_bytes: int
+    image_pixels: int
+    fetch_seconds: float
+    quota_bytes: int
+    upload_life_us: int
+    video_bytes: int = 2 << 30
+    video_seconds: float = 1800
+    video_fetch_seconds: float = 300
+    staging: Path | None = None
+
+
+def new_name(extension: str) -> str:
+    """Return a new public file name with 192 random bits."""
+    return f"{secrets.token_urlsafe(24)}.{extension}"
 
 
 class BlobStore(Protocol):

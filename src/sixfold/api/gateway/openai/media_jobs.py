@@ -19,6 +19,7 @@ from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.concurrency import fair_threads
 from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions import repository as work
 from sixfold.core.predictions.models import Prediction
@@ -118,7 +119,9 @@ class MediaJobRunner:
     async def receive(self, name: str, kind: Any, data: bytes) -> MediaSource:
         """Store an uploaded file as a media input; raises `InvalidInput`."""
         content_type = media_types.sniff(data[: media_types.HEAD_BYTES])
-        return await self._services.media.store_input(data, content_type, Descriptor(name, kind))
+        return await self._services.media.store_input(
+            data, content_type, Descriptor(name, kind), fair_threads.owner.get()
+        )
 
     async def run(self, job: MediaJobRequest) -> Successes:
         """Run a request and return the successes, each charged by itself; raises if all failed.

@@ -1,0 +1,106 @@
+"""Bytes of refused requests and of deleted files leave the disk in a day, and are limited until then."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from sixfold.core.accounts import accounts
+from sixfold.core.clock import DAY_US
+from sixfold.core.media.media import MediaService
+from sixfold.core.media.ports import MediaLimits
+from sixfold.store.file_store import FileStore
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.test_quotas import png
+from tests.harness import databases
+
+SIZE = 100_000
+LIMIT = 300_000
+Way = Callable[[AppFixture], Awaitable[httpx.Response]]
+
+
+async def run_without_credit(app: AppFixture) -> httpx.Response:
+    """A run that costs more than the account has."""
+    image = "data:image/png;base64," + base64.b64encode(png()).decode()
+    body = {"model": "upscaler", "input": {"image": image}}
+    return await app.client.post("/api/containers/run", json=body, headers=bearer(app.poor))
+
+
+async def deleted_file(app: AppFixture) -> httpx.Response:
+    """A file that is deleted at once."""
+    files = {"file": ("a.bin", os.urandom(SIZE))}
+    headers = bearer(app.poor)
+    result = await app.client.post("/v1/files", data={"purpose": "assistants"}, files=files, headers=headers)
+    if result.status_code == 200:
+        await app.client.delete(f"/v1/files/{result.json()['id']}", headers=headers)
+    return result
+
+
+async def part_beyond_its_upload(app: AppFixture) -> httpx.Response:
+    """A part that is larger than the file."""
+    headers = bearer(app.poor)
+    details = {"filename": "a", "purpose": "assistants", "bytes": 9, "mime_type": "text/plain"}
+    upload = await app.client.post("/v1/uploads", json=details, headers=headers)
+    path = f"/v1/uploads/{upload.json()['id']}/parts"
+    return await app.client.post(path, files={"data": ("a", os.urandom(SIZE))}, headers=headers)
+
+
+async def post_of_the_wrong_type(app: AppFixture) -> httpx.Response:
+    """A post whose media has the wrong type."""
+    files = {"media": ("a.bin", os.urandom(SIZE))}
+    return await app.client.post(
+        "/api/create-post", data={"text": "a"}, files=files, headers=bearer(app.poor)
+    )
+
+
+async def upload_beyond_the_quota(app: AppFixture) -> httpx.Response:
+    """Uploads of which few have room."""
+    return await app.client.post("/api/uploads", content=os.urandom(SIZE), headers=bearer(app.poor))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        run_without_credit,
+        deleted_file,
+        part_beyond_its_upload,
+        post_of_the_wrong_type,
+        upload_beyond_the_quota,
+    ],
+)
+async def test_refused_and_deleted_bytes_are_limited(tmp_path: Path, way: Way) -> None:
+    limits: dict[str, Any] = {"upload_quota_bytes": LIMIT, "file_bytes_per_account": LIMIT}
+    async with running_app(tmp_path, **limits) as app:
+        blobs = app.product.media.blobs
+        before = sum([each.size async for each in blobs.list("blobs/")])
+        statuses = [(await way(app)).status_code for _ in range(12)]
+        taken = sum([each.size async for each in blobs.list("blobs/")]) - before
+    assert SIZE <= taken <= 2 * LIMIT + 2 * SIZE
+    assert statuses[-1] in (400, 413)
+
+
+async def test_bytes_without_another_name_are_deleted_in_a_day(either: Path) -> None:
+    at = [1_800_000_000_000_000]
+    async with databases.on(None, either, lambda: at[0]) as database:
+        account = await database.write(accounts.create("ada@example.com"))
+        store = FileStore(either / "store")
+        limits = MediaLimits(SIZE, SIZE, 1, 10 * SIZE, DAY_US)
+        media = MediaService(database, store, cast("Any", None), cast("Any", None), limits)
+        refused = await media.store_unnamed(b"refused", "image/png", account.id)
+        named = await media.store_unnamed(b"named", "image/png", account.id)
+        await database.write(media.name_blob(account.id, named))
+        for source in (refused, named):
+            os.utime(await store.local_path(source.blob), (1, 1))
+        await media.sweep()
+        assert await store.stat(refused.blob) is not None
+        at[0] += DAY_US + 1
+        await media.sweep()
+        assert await store.stat(refused.blob) is None
+        assert await store.stat(named.blob) is not None
+        store.close()
