@@ -176,7 +176,8 @@ def _weights(table: Mapping[str, object]) -> Iterable[str]:
 _HEAD = """# Licences
 
 Sixfold is under Apache-2.0. It stands on the packages below, none of which is copied into it; each installs
-under its own licence, which is what it says of itself. Two [typefaces](#typefaces) are copied. The extras
+under its own licence, which is what it says of itself. Two [typefaces](#typefaces) are copied, and
+`src/sixfold/data/chinese.toml` is from OpenCC (Apache-2.0, Carbo Kuo and contributors). The extras
 `weights` and `ray` are not in the lock, and not here. Written by `python -m tools.licences`; a test
 compares the names.
 """

@@ -18,9 +18,9 @@ from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.ports import SearchRequest, SearchResult
-from sixfold.core.memory.search import index_cache, reindex, snippets
+from sixfold.core.memory.search import index_cache, ranking, reindex, snippets
 from sixfold.core.memory.search.index_cache import IndexCache
-from sixfold.core.memory.search.ports import Index
+from sixfold.core.memory.search.ports import Index, IndexView
 from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
 from tests import loop_time
@@ -305,6 +305,25 @@ async def test_an_index_has_no_words_beyond_its_limit(
     assert await found("pears orchard", tags=("fruit",)) == [("p5", True)]
     await place.memory.delete(place.ann, "p5", WriteTerms())
     assert await found("pears") == []
+
+
+async def test_what_searches_share_is_computed_in_a_thread(
+    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await put(place, f"p{number}", "common words")
+    on_loop: list[bool] = []
+    kind = ranking._kind
+
+    def recorded(view: IndexView, weights: ranking.Weights) -> object:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return kind(view, weights)
+
+    monkeypatch.setattr(ranking, "_kind", recorded)
+    fresh = SearchService(place.memory.database, IndexCache(place.memory.database, PageIndex))
+    for _ in range(2):
+        assert len((await fresh.search(place.ann, SearchRequest("common"))).hits) == 3
+    assert on_loop == [False]
 
 
 async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: MemoryFixture) -> None:

@@ -46,7 +46,7 @@ def test_words_that_say_nothing_are_left_out() -> None:
 
 
 def test_text_without_spaces_becomes_pairs_of_characters() -> None:
-    assert tokens.words("東京タワー") == ["東京", "京た", "たわ", "わー"]
+    assert tokens.words("東京タワー") == ["东京", "京た", "たわ", "わー"]
     assert tokens.words("水") == ["水"]
     assert "tokyo" in tokens.words("東京Tokyo")
 

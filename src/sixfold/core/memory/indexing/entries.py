@@ -18,7 +18,7 @@ from sixfold.core.memory.indexing import answer_kinds, chunks, tokens
 from sixfold.core.memory.models import Link, MemoryPage
 
 # The version of entries, to be changed whenever the entry of an unchanged page would differ.
-FORM = 6
+FORM = 7
 PREFIX = f"[{FORM},"
 # The weight of a word of the title relative to one of the body.
 TITLE_WEIGHT = 2

@@ -22,6 +22,37 @@ _ARABIC_ARTICLE = re.compile("^[وف]?(?:[بك]?ال|لل)(?=.{3})")
 _ARABIC_ENDS = ("ة", "ه", "ت")
 _MIN_ARABIC_LETTERS = 4
 
+# Plurals by another pattern of vowels, with the letters of their singulars, without a feminine ending; then
+# plurals that follow none of these patterns.
+_BROKEN_PLURALS = (
+    (re.compile("^م(.)ا(.)(.)$"), r"م\1\2\3"),  # schools, centers
+    (re.compile("^(.)وا(.)(.)$"), r"\1ا\2\3"),  # streets, capitals
+    (re.compile("^([^ا].)اي(.)$"), r"\1ي\2"),  # gardens, jobs
+    (re.compile("^([^امتي][^اوي])و([^اوي])$"), r"\1\2"),  # contracts, letters
+    (re.compile("^ا([^اوي].)ا([^اوي])$"), r"\1\2"),  # prices, pens
+)
+_PAIRS = """
+    اولاد=ولد كتب=كتاب رجال=رجل كلاب=كلب جبال=جبل بحار=بحر بلاد=بلد جمال=جمل رمال=رمل قلاع=قلعة غرف=غرفة
+    صور=صورة دول=دولة مدن=مدينة سفن=سفينة جزر=جزيرة قرى=قرية طرق=طريق خطط=خطة قطط=قطة شقق=شقة حدود=حد
+    حقوق=حق اسرار=سر بيوت=بيت ابواب=باب ايام=يوم اخوة=اخ اباء=اب ابناء=ابن نساء=امراة جيران=جار طيور=طاير
+    افلام=فيلم اسنان=سن اسماء=اسم اصدقاء=صديق اطباء=طبيب زملاء=زميل مدراء=مدير وزراء=وزير عملاء=عميل
+    علماء=عالم طلاب=طالب طلبة=طالب عمال=عامل ادوية=دواء اجهزة=جهاز انظمة=نظام احذية=حذاء اسيلة=سوال
+    اجوبة=جواب اسابيع=اسبوع رسايل=رسالة فواتير=فاتورة تقارير=تقرير تواريخ=تاريخ برامج=برنامج مفاتيح=مفتاح
+    مشاريع=مشروع مواعيد=موعد عناوين=عنوان صناديق=صندوق شبابيك=شباك كراسي=كرسي قوانين=قانون ملايين=مليون
+    ثياب=ثوب قمصان=قميص
+"""
+_PLURALS = {plural: one for plural, _, one in (pair.partition("=") for pair in _PAIRS.split())}
+
+
+def singular(word: str) -> str:
+    """Return an Arabic word without its article, a broken plural as its singular."""
+    if word in _PLURALS:
+        return _PLURALS[word]
+    for pattern, replacement in _BROKEN_PLURALS:
+        if pattern.match(word):
+            return pattern.sub(replacement, word)
+    return word
+
 
 def without_article(word: str) -> str:
     """Return an Arabic word without its article and the prefixes before the article."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import threading
+import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import Stemmer
@@ -53,12 +55,22 @@ _LETTERS = (
     )
 )
 _VOWEL_MARKS = re.compile(f"[{semitic.MARKS}]")
-# Katakana as hiragana, in which a word may be written as well; spellings of the same Arabic letter.
-_SAME_LETTERS = {code: code - 0x60 for code in range(0x30A1, 0x30F7)} | str.maketrans("ٱىیک", "اييك")
+_CHINESE = tomllib.loads((Path(__file__).parents[3] / "data" / "chinese.toml").read_text("utf-8"))
+# Traditional Chinese characters as simplified ones, also in Japanese; katakana as hiragana, in which a word may
+# be written as well; spellings of the same Arabic letter.
+_SAME_LETTERS = {
+    **str.maketrans(*(_CHINESE[name].replace("\n", "") for name in ("traditional", "simplified"))),
+    **{code: code - 0x60 for code in range(0x30A1, 0x30F7)},
+    **str.maketrans("ٱىیک帳帐", "اييك账账"),
+}
 _CLITIC = re.compile(r"(?:n't|'(?:s|t|m|d|re|ve|ll))$")
 _ELISION = re.compile(
     r"^(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu|(?:[ds]e|a|da|ne|su|que)ll|un|quest)'(?=[aeiouhy])"
 )
+# French plurals whose last letter an English stemmer keeps: clés, gâteaux, jeux, journaux.
+_SHORT_PLURAL = re.compile(r"^([^aeiouy\W]{1,3}e)s$")
+_PLURAL_IN_X = re.compile(r"(?<=eau)x$|(?<=[^aeiouy]eu)x$")
+_PLURAL_OF_AL = re.compile(r"(?<=..[^aeiouy])aux$")
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})(?!\d)")
 _YEAR = "january february march april may june july august september october november december"
 _MONTHS = _YEAR.split()
@@ -155,18 +167,25 @@ def stem_once(word: str) -> str:
     if word in STOP_WORDS:
         return ""
     word = BASE_FORMS.get(word, word)
+    if word.endswith(("es", "x")):
+        word = _singular(word)
     first = word[:1]
     if "א" <= first <= "ת":
         return semitic.hebrew_stem(word)
     arabic = "\u0600" <= first <= "\u06ff"
     if arabic:
-        word = semitic.without_article(word)
+        word = semitic.singular(semitic.without_article(word))
     for low, high, language in _LANGUAGES:
         if low <= first <= high:
             with _ONE_AT_A_TIME:
                 stemmed = str(_STEMMERS[language].stemWord(word))
             return semitic.without_feminine(stemmed) if arabic else stemmed
     return word
+
+
+def _singular(word: str) -> str:
+    word = _SHORT_PLURAL.sub(r"\1", _PLURAL_IN_X.sub("", word))
+    return _PLURAL_OF_AL.sub("al", word)
 
 
 def stem_as(language: str, word: str) -> str:

@@ -16,10 +16,13 @@ from dataclasses import dataclass, field, replace
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.indexing.entries import IndexEntry
+from sixfold.core.memory.search import ranking
 from sixfold.core.memory.search.ports import Index
+from sixfold.core.memory.search.ranking import RankedQuery
 
 _LOG = logging.getLogger("sixfold.memory")
 _UNREAD = -1
+_ANY_QUERY = RankedQuery({"any": 1.0})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +137,10 @@ class IndexCache:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
             batch = await self._database.read(self._changed(account_id, place.index, _BATCH))
             await asyncio.to_thread(_apply, place.index, batch, self._most_bytes)
-            await asyncio.to_thread(place.index.settle)
             full = batch.full
             if not full:
                 place.change = row["change"] if row is not None else 0
+        await asyncio.to_thread(_prepare, place.index)
         if place.index.size >= self._most_bytes:
             _LOG.warning(
                 "The search index of account %s has its largest size, %d bytes, and the words of further"
@@ -191,6 +194,12 @@ class IndexCache:
             if oldest == account_id:
                 return
             self._total -= self._places.pop(oldest).size
+
+
+def _prepare(index: Index) -> None:
+    """Compute what searches of an unchanged index share, so that the first one does not on the event loop."""
+    index.settle()
+    ranking.rank(index.view(()), _ANY_QUERY)
 
 
 def _fitting(sizes: Rows, limit: _Limit) -> int:
