@@ -87,11 +87,11 @@ async def _example(client: httpx.AsyncClient, key: str, row: Mapping[str, Any], 
     method, path = _filled(row["request"], saved).split(" ", 1)
     body, file = _filled(row.get("body", ""), saved), row.get("file")
     headers = {"Authorization": f"Bearer {key}"} | row.get("headers", {})
+    sent = headers | ({"Content-Type": row.get("content_type", "application/json")} if body else {})
     if file:
         form = {"data": row.get("form", {}), "files": {row.get("part", "file"): (file, _FILE_BYTES[file])}}
         response = await client.request(method, path, headers=headers, **form)
     else:
-        sent = headers | {"Content-Type": row.get("content_type", "application/json")} if body else headers
         response = await client.request(method, path, headers=sent, content=body or None)
     while "until" in row and response.json()["status"] != row["until"]:
         await asyncio.sleep(0.5)

@@ -43,7 +43,12 @@ def filled(path: str) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", lambda found: PATHS.get(found[1], "none"), path)
 
 
-async def test_form_without_csrf_token_or_cross_origin_is_refused(app: AppFixture) -> None:
+async def test_form_without_csrf_token_or_cross_origin_is_refused(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = {"folder": "notes", "with": "local@localhost"}
+    shared = await app.client.post("/api/shared-folders", json=share, headers=app.bearer)
+    monkeypatch.setitem(PATHS, "folder_id", shared.json()["id"])
     changing = [(method, route.path) for method, route in routes(app) if method not in ("GET", "HEAD")]
     assert len(changing) > 20
     operator = await app.product.database.write(

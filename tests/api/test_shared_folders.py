@@ -274,7 +274,7 @@ async def test_a_large_folder_is_moved_in_several_transactions(
         ({"team_id": "team_none"}, 400, "either with"),
         ({"folder": "x" * 94}, 400, "at most 93 characters"),
         ({"access": "own"}, 400, "access must be read or write"),
-        ({"colour": 1}, 400, "no field 'colour'"),
+        ({"colour": 1}, 400, "Unknown field 'colour'"),
     ],
 )
 async def test_a_share_that_cannot_be_is_refused(

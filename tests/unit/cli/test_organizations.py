@@ -16,7 +16,7 @@ def test_an_organization_is_built_and_shown(sixfold: Commands) -> None:
     sixfold.ok("team", "create", "acme", "Vision", "--budget-month", "100")
     sixfold.ok("member", "add", "acme", "ben@example.com", "--team", "Vision")
     assert "already" in sixfold.refused("member", "add", "acme", "ben@example.com")
-    assert "no team" in sixfold.refused("member", "add", "acme", "cleo@example.com", "--team", "Sound")
+    assert "not found" in sixfold.refused("member", "add", "acme", "cleo@example.com", "--team", "Sound")
     sixfold.ok("member", "change", "acme", "ben@example.com", "--role", "admin", "--budget-day", "2.5")
     assert "is not a valid budget" in sixfold.refused("team", "budget", "acme", "Vision", "--budget-day=-1")
     sixfold.ok("team", "budget", "acme", "Vision", "--budget-month", "none", "--budget-day", "5")

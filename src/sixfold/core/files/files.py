@@ -18,8 +18,8 @@ from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.media import blob_keys, media
-from sixfold.core.media.leaving import LeavingFiles
 from sixfold.core.media.media import MediaSource
+from sixfold.core.media.pending_deletions import PendingDeletions
 from sixfold.core.media.ports import BlobStore, OutputFile
 
 MAX_FILENAME_CHARS = 255
@@ -190,7 +190,7 @@ class AccountFiles:
         self.blobs = blobs
         self._database = database
         self._staging = staging
-        self._leaving = LeavingFiles(database, limits.bytes)
+        self._pending_deletions = PendingDeletions(database)
 
     def new_path(self) -> Path:
         """Return the path of a new temporary file; call it outside of the event loop."""
@@ -211,7 +211,7 @@ class AccountFiles:
         With an account, it is deleted if it gets no name. Raises `TooLarge`.
         """
         key, _, size = await asyncio.to_thread(blob_keys.hashes, path)
-        await self._leaving.note(account_id, key, size)
+        await self._pending_deletions.add(account_id, key, size, self.limits.bytes)
         await self.blobs.put_file(key, path, content_type=ANY_TYPE)
         return MediaSource(key, ANY_TYPE, size)
 

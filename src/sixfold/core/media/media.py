@@ -24,7 +24,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, now, one
 from sixfold.core.media import ports
 from sixfold.core.media.blob_keys import blob_key, hashes
-from sixfold.core.media.leaving import LeavingFiles
+from sixfold.core.media.pending_deletions import PendingDeletions
 from sixfold.core.media.ports import BlobStore, FetcherPort, MediaLimits, OutputFile, StagedFile
 from sixfold.core.media.thumbnails import ThumbnailStore
 from sixfold.core.media.uploaded_files import UploadedFiles
@@ -124,7 +124,7 @@ class MediaService:
         self._limits = limits
         self._measure = measure
         self.thumbnails = ThumbnailStore(blobs)
-        self._leaving = LeavingFiles(database, limits.quota_bytes)
+        self._pending_deletions = PendingDeletions(database)
         # Keys of recently stored blobs, and when they were stored by the monotonic clock.
         self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
@@ -231,7 +231,7 @@ class MediaService:
             url, max_bytes=self._limits.image_bytes, timeout_seconds=self._limits.fetch_seconds
         )
         key = blob_key(fetched.data)
-        await self._leaving.note(account_id, key, len(fetched.data))
+        await self._delete_if_unnamed(account_id, key, len(fetched.data))
         await self._blobs.put(key, fetched.data)
         return MediaSource(key, fetched.content_type, len(fetched.data))
 
@@ -244,7 +244,7 @@ class MediaService:
                 url, path, max_bytes=limits.video_bytes, timeout_seconds=limits.video_fetch_seconds
             )
             key, _, size = await asyncio.to_thread(hashes, path)
-            await self._leaving.note(account_id, key, size)
+            await self._delete_if_unnamed(account_id, key, size)
             await self._blobs.put_file(key, path)
         return MediaSource(key, content_type, size)
 
@@ -315,7 +315,7 @@ class MediaService:
         `name` comes from `new_name` and is not in use; without one the upload gets a new name.
         """
         key, sha256, size = await asyncio.to_thread(hashes, path)
-        await self._leaving.note(tenant.account_id, key, size)
+        await self._delete_if_unnamed(tenant.account_id, key, size)
         await self._blobs.put_file(key, path, content_type=content_type)
         upload = Upload(ids.new("blob"), name or new_name(content_type), content_type, size, sha256)
         await self._database.write(self._name_upload(tenant, key, upload))
@@ -324,7 +324,7 @@ class MediaService:
     async def store_unnamed(self, data: bytes, content_type: str, account_id: str = "") -> MediaSource:
         """Store bytes as a blob without a name; with an account, they are deleted if they get none."""
         key = blob_key(data)
-        await self._leaving.note(account_id, key, len(data))
+        await self._delete_if_unnamed(account_id, key, len(data))
         await self._blobs.put(key, data, content_type=content_type)
         self._recent[key] = time.monotonic()
         if len(self._recent) > _MAX_RECENT:
@@ -341,6 +341,10 @@ class MediaService:
             )
         except _INPUT_ERRORS as error:
             raise _invalid_input(descriptor, error) from error
+
+    async def _delete_if_unnamed(self, account_id: str, key: str, size: int) -> None:
+        if account_id:
+            await self._pending_deletions.add(account_id, key, size, self._limits.quota_bytes)
 
     def name_blob(self, account_id: str, source: MediaSource) -> Transaction[str]:
         """Name a blob permanently; raises `TooLarge` over the account's quota."""

@@ -56,8 +56,8 @@ _LETTERS = (
 )
 _VOWEL_MARKS = re.compile(f"[{semitic.MARKS}]")
 _CHINESE = tomllib.loads((Path(__file__).parents[3] / "data" / "chinese.toml").read_text("utf-8"))
-# Traditional Chinese characters as simplified ones, also in Japanese; katakana as hiragana, in which a word may
-# be written as well; spellings of the same Arabic letter.
+# Traditional Chinese characters as simplified ones, also in Japanese; katakana as hiragana, in which a word
+# may be written as well; spellings of the same Arabic letter.
 _SAME_LETTERS = {
     **str.maketrans(*(_CHINESE[name].replace("\n", "") for name in ("traditional", "simplified"))),
     **{code: code - 0x60 for code in range(0x30A1, 0x30F7)},

@@ -1,0 +1,40 @@
+"""Stored bytes that nothing refers to: of deleted files, and of requests that were refused.
+
+They stay for a day, since another request may be about to use the same bytes. Until then they count against
+a limit of the account.
+"""
+
+from __future__ import annotations
+
+from sixfold import errors
+from sixfold.core.database import Database, Query, Transaction, one
+from sixfold.core.media import ports
+
+_ACCOUNT = "acct_"
+
+
+class PendingDeletions:
+    """Blobs of all accounts that are to be deleted in a day."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, account_id: str, blob: str, size: int, quota_bytes: int) -> None:
+        """Have a blob that is about to be stored deleted in a day, unless it has another name by then.
+
+        Raises `TooLarge` if the account has `quota_bytes` of them already. Does nothing without an account.
+        """
+        if account_id.startswith(_ACCOUNT):
+            await self._database.write(_add(account_id, blob, size, quota_bytes), durable=False)
+
+
+def _add(account_id: str, blob: str, size: int, quota_bytes: int) -> Transaction[None]:
+    pending = yield from one("media_leaving", account_id=account_id)
+    used = int(pending["bytes"]) if pending is not None else 0
+    if used >= quota_bytes:
+        raise errors.TooLarge(
+            f"Deleted files and files of refused requests of this account take {used} bytes, at or "
+            f"beyond the limit of {quota_bytes}: they are removed after a day"
+        )
+    row = {"name": ports.new_name("bin"), "account_id": account_id, "blob": blob, "size": size}
+    yield Query("media_leave", row)
