@@ -277,8 +277,8 @@ def _with_vectors(model: Noise) -> type[PageIndex]:
     class Vectored(PageIndex):
         """Create an index that assigns a vector to each page as it is added."""
 
-        def put(self, page_id: str, entry: index.IndexEntry) -> None:
-            super().put(page_id, entry)
+        def put(self, page_id: str, entry: index.IndexEntry, *, on_disk: bool = False) -> None:
+            super().put(page_id, entry, on_disk=on_disk)
             self.embed(page_id, half)
 
     return Vectored
