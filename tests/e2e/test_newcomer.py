@@ -37,17 +37,17 @@ async def makes_a_picture(tab: Tab, pictures: Path) -> None:
     await page.fill("#prompt", "A hot-air balloon over mountains at dawn")
     await page.select_option("#model", "anime")
     await page.click("#generate .primary")
-    await page.wait_for_selector("#frame img")
-    await page.wait_for_function("document.querySelectorAll('#receipt .reached').length === 6")
-    await page.eval_on_selector("#frame img", "image => image.decode()")
+    await page.wait_for_url("**/catalog/anime?run=*")
+    await page.wait_for_selector(f"{DONE} img")
+    await page.eval_on_selector(f"{DONE} img", "image => image.decode()")
     await page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => 0)")
-    await page.eval_on_selector("#maker", "note => note.scrollIntoView(false)")
     await keep(tab, pictures, "picture")
 
 
 async def looks_around(tab: Tab, pictures: Path) -> None:
     """The catalogue."""
     page = tab.page
+    await tab.open("/")
     await page.click("text=All models in the catalog")
     await page.wait_for_url("**/catalog")
     assert await page.locator(".card").count() > 40
