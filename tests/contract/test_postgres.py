@@ -194,14 +194,17 @@ async def test_it_goes_on_after_the_server_was_restarted(database: Any, tmp_path
 async def test_what_is_under_way_when_the_server_goes_is_refused_whole(database: Any, tmp_path: Path) -> None:
     account = await database.write(accounts.create("a@example.com", credit=10))
 
+    ending: list[asyncio.Task[None]] = []
+
     def cut() -> Transaction[None]:
         yield from ledger.hold(account.id, "h", 3)
-        ended = asyncio.run_coroutine_threadsafe(_sessions_end(tmp_path), asyncio.get_running_loop())
-        while not ended.done():  # each round trip gives the loop a turn
+        ending.append(asyncio.ensure_future(_sessions_end(tmp_path)))
+        while not ending[0].done():  # each round trip gives the loop a turn
             yield Query("clock", {})
 
     with pytest.raises(errors.StoreFailed):
         await database.write(cut())
+    await ending[0]
     assert (await database.read(accounts.by_id(account.id))).held == 0
     await database.write(ledger.hold(account.id, "h", 4))
     assert (await database.read(accounts.by_id(account.id))).held == 4
