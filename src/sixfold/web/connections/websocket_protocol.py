@@ -45,7 +45,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self._at < len(self._data):
             self.transport.pause_reading()
             self.loop.call_soon(self._parse_slice)
-        elif len(self._data) > _SLICE_BYTES and not self.read_paused:
+            return
+        had_slices = len(self._data) > _SLICE_BYTES
+        # An idle connection keeps no data.
+        self._data, self._at = b"", 0
+        if had_slices and not self.read_paused:
             self.transport.resume_reading()
 
     async def receive(self) -> Any:
