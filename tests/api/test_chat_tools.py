@@ -26,7 +26,7 @@ from tests.fakes import fault_server
 
 @contextlib.asynccontextmanager
 async def weather(*, json_response: bool = False) -> AsyncGenerator[tuple[str, list[str]]]:
-    """Run a server with two tools, and yield its URL and the cities that it was asked for."""
+    """Run a server with two tools, and yield its URL and the cities of the calls."""
     server, cities = MCPServer("weather"), list[str]()
 
     @server.tool()

@@ -60,7 +60,7 @@ async def post_of_the_wrong_type(app: AppFixture) -> httpx.Response:
 
 
 async def upload_beyond_the_quota(app: AppFixture) -> httpx.Response:
-    """Uploads of which few have room."""
+    """A server with a small limit on uploads."""
     return await app.client.post("/api/uploads", content=os.urandom(SIZE), headers=bearer(app.poor))
 
 

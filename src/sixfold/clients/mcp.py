@@ -97,7 +97,7 @@ class McpToolSession:
         await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def end(self) -> None:
-        """Let the server forget the session, if it has one."""
+        """End the session on the server, if it has one."""
         if "mcp-session-id" in self._headers:
             with contextlib.suppress(errors.SixfoldError):
                 await self._server.fetcher.send(
@@ -106,21 +106,21 @@ class McpToolSession:
 
     async def tools(self) -> Sequence[ToolSpec]:
         """Return the tools; raises `ToolServerFailed`."""
-        found: list[ToolSpec] = []
+        specs: list[ToolSpec] = []
         params: dict[str, Any] = {}
         for _ in range(_PAGES):
             _, result = await self._request("tools/list", params)
-            page = self._converted(result, _ToolPage)
-            found += [_spec(tool) for tool in page.tools if self._is_offered(tool)]
-            if not page.nextCursor or len(found) >= MAX_TOOLS:
+            page = self._convert(result, _ToolPage)
+            specs += [_spec(tool) for tool in page.tools if self._is_offered(tool)]
+            if not page.nextCursor or len(specs) >= MAX_TOOLS:
                 break
             params = {"cursor": page.nextCursor}
-        return found[:MAX_TOOLS]
+        return specs[:MAX_TOOLS]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutput:
         """Call a tool; raises `ToolServerFailed`."""
         _, result = await self._request("tools/call", {"name": name, "arguments": arguments})
-        output = self._converted(result, _CallResult)
+        output = self._convert(result, _CallResult)
         text = "\n\n".join(_text(content) for content in output.content)
         if len(text) > RESULT_CHARS:
             text = f"{text[:RESULT_CHARS]}\n[cut: the result has {len(text):,} characters]"
@@ -160,7 +160,7 @@ class McpToolSession:
         except errors.SixfoldError as error:
             raise self._failed(error.message.partition(": ")[2] or error.message) from error
 
-    def _converted(self, result: Any, kind: type[Any]) -> Any:
+    def _convert(self, result: Any, kind: type[Any]) -> Any:
         try:
             return msgspec.convert(result, kind)
         except msgspec.ValidationError as error:

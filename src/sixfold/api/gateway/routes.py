@@ -257,7 +257,7 @@ class ChatRoutes:
         policy = provider_objects.policy(self._gateway.router, principal, call.model, COMPACTION)
         handler = self._compact if policy.servers else self._summary
         close = functools.partial(self._compactions.close, principal.account_id)
-        call = compaction.summarizing(call, raw, close)
+        call = compaction.summary_call(call, raw, close)
         return await handler.answer(request, principal, call, raw, sent=sent)
 
     async def count_response(self, request: Request) -> Response:

@@ -23,7 +23,7 @@ owner: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
 
 
 class FairThreadPool(ThreadPoolExecutor):
-    """A pool whose functions wait in one queue for each owner."""
+    """A pool with one queue of functions for each owner."""
 
     def __init__(self, threads: int, name: str) -> None:
         super().__init__(threads, name)
@@ -51,7 +51,7 @@ class FairThreadPool(ThreadPoolExecutor):
                 return
 
     def _begin(self) -> tuple[str, Callable[[], None]] | None:
-        """Return the next function of the owner whose turn it is, who is then the last."""
+        """Return the next function, and move its owner behind the others."""
         with self._lock:
             name = next((each for each in self._queues if self._running[each] < self._share), None)
             if name is None:

@@ -82,6 +82,6 @@ def by_engine(life_us: int) -> Transaction[tuple[EngineCost, ...]]:
     runs = yield from many("prediction_upstream_costs", since=since)
     calls = yield from many("gateway_call_upstream_costs", since=since, first=ids.earliest("req", since))
     return tuple(
-        EngineCost(row["engine"], row["runs"], row["earned"], row["spent"], row["told"])
+        EngineCost(row["engine"], row["runs"], row["earned"], row["spent"], row["reported"])
         for row in (*runs, *calls)
     )

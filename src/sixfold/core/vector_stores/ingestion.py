@@ -96,12 +96,12 @@ class VectorStoreIngestion:
         size = sum(len(chunk.encode()) for chunk in chunks)
         usage = await self._database.read(one("vector_store_usage", account_id=account_id))
         filled = await self._database.read(one("vector_store_bytes", id=file.store_id))
-        for whose, row, max_bytes in (
+        for holder, row, max_bytes in (
             ("this account's vector stores", usage, self._limits.bytes),
             ("a vector store", filled, self._limits.store_bytes),
         ):
             if row is not None and row["bytes"] + size > max_bytes:
-                message = f"The text has {size} bytes, beyond the {max_bytes} bytes of {whose}"
+                message = f"The text has {size} bytes, beyond the {max_bytes} bytes of {holder}"
                 await self._database.write(_end(file, "failed", "invalid_file", message))
                 return
         await self._database.write(_clear(file))

@@ -164,10 +164,10 @@ def _texts(store_id: str, names: Sequence[str]) -> Transaction[list[str | None]]
     return texts
 
 
-def _fill(index: Index, rows: Rows, most_bytes: int) -> bool:
-    """Add chunks, and return whether there is room for more."""
+def _fill(index: Index, rows: Rows, max_bytes: int) -> bool:
+    """Add chunks, and return False if the index has reached its largest size."""
     for row in rows:
-        if index.size >= most_bytes:
+        if index.size >= max_bytes:
             return False
         name = f"{row['file_id']}/{row['position']:06}"
         page = MemoryPage(

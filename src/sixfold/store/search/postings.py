@@ -100,12 +100,12 @@ class _List(Numbers):
                 return
             repeated = self.repeated = Numbers("I")
         at = bisect_left(repeated, place << 8)
-        there = at < len(repeated) and repeated[at] >> 8 == place
-        if there and times == 1:
+        exists = at < len(repeated) and repeated[at] >> 8 == place
+        if exists and times == 1:
             del repeated[at]
             if not repeated:
                 self.repeated = None
-        elif there:
+        elif exists:
             repeated[at] = place << 8 | times
         elif times > 1:
             repeated.insert(at, place << 8 | times)
@@ -133,12 +133,12 @@ class Postings:
         if place > self._last:
             for skipped in range(self._last + 1, place):
                 self._of[skipped] = b""
-            self._of[place] = _packed(self._append(place, words))
+            self._of[place] = _pack(self._append(place, words))
             self._last = place
         else:
-            old = _unpacked(self._of[place])
+            old = _unpack(self._of[place])
             self._count -= len(old)
-            self._of[place] = _packed(self._rewrite(place, old, words))
+            self._of[place] = _pack(self._rewrite(place, old, words))
 
     def get(self, word: str) -> tuple[Places, Floats] | None:
         """Return the places that contain a word and its count in each, or None if it is unknown."""
@@ -160,10 +160,10 @@ class Postings:
 
     def among(self, places: Places, word: str) -> Flags:
         """Return a flag for each of `places`: whether its page contains the word."""
-        having = self.places(word)
-        if not len(having):
+        containing = self.places(word)
+        if not len(containing):
             return np.zeros(len(places), np.bool_)
-        return having.take(np.searchsorted(having, places), mode="clip") == places
+        return containing.take(np.searchsorted(containing, places), mode="clip") == places
 
     def word(self, number: int) -> str:
         """Return the word with a number, or "" if no page contains it."""
@@ -173,7 +173,7 @@ class Postings:
         """Return the words in the order of their numbers, from number `first` on."""
         return [entry.word for entry in self._numbered[first:]]
 
-    def renamed(self) -> Sequence[tuple[int, str]]:
+    def take_renamed(self) -> Sequence[tuple[int, str]]:
         """Return the numbers that were reused since the last call, with their new words."""
         entries = [(number, self._numbered[number].word) for number in self._renamed]
         self._renamed.clear()
@@ -230,7 +230,7 @@ class Postings:
             self._numbers.release(number)
 
 
-def _packed(numbers: list[int]) -> bytes:
+def _pack(numbers: list[int]) -> bytes:
     """Return the differences of the sorted numbers in seven bits to a byte, the last of each below 128."""
     numbers.sort()
     packed: list[int] = []
@@ -245,7 +245,7 @@ def _packed(numbers: list[int]) -> bytes:
     return bytes(packed)
 
 
-def _unpacked(packed: bytes) -> list[int]:
+def _unpack(packed: bytes) -> list[int]:
     numbers: list[int] = []
     number = shift = 0
     for byte in packed:

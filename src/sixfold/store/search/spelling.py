@@ -89,7 +89,7 @@ class Spellings:
 
     def catch_up(self) -> None:
         """Read the words that are new or have been renamed."""
-        for number, word in self._of.renamed():
+        for number, word in self._of.take_renamed():
             if number < len(self._length):
                 self._length[number], self._letters[number] = _lengths([word])[0], _letters([word])[0]
         new = self._of.words_from(len(self._length))

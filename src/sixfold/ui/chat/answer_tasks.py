@@ -258,7 +258,7 @@ class AnswerWriter:
                 made.append(f"{call.name} (failed)" if output.failed else call.name)
                 outputs.append(output)
             answer.detail = msgspec.structs.replace(answer.detail, tools=tuple(made))
-            chat = response.continued(chat, outputs)
+            chat = response.next_request(chat, outputs)
             if response.text:
                 await answer.add("\n\n")
 

@@ -56,7 +56,7 @@ class Round:
     calls: dict[int, ToolCall] = field(default_factory=dict)
 
     def read(self, event: Event) -> None:
-        """Take in an event; raises `TooLarge` for arguments that are too long."""
+        """Add an event; raises `TooLarge` for arguments that are too long."""
         match event:
             case TextDelta(text):
                 self.text += text
@@ -70,13 +70,13 @@ class Round:
             case _:
                 pass
 
-    def continued(self, chat: ChatRequest, outputs: Sequence[ToolOutput]) -> ChatRequest:
+    def next_request(self, chat: ChatRequest, outputs: Sequence[ToolOutput]) -> ChatRequest:
         """Return the next request, with this response and the outputs of its calls."""
         calls = tuple(self.calls.values())
-        said = (TextPart(self.text),) if self.text else ()
+        texts = (TextPart(self.text),) if self.text else ()
         results = tuple(
             ToolResult(call.id, (TextPart(output.text),), output.failed)
             for call, output in zip(calls, outputs, strict=True)
         )
-        messages = (ChatMessage("assistant", (*said, *calls)), ChatMessage("user", results))
+        messages = (ChatMessage("assistant", (*texts, *calls)), ChatMessage("user", results))
         return replace(chat, messages=(*chat.messages, *messages))

@@ -14,8 +14,8 @@ function pruneDrafts(account) {
   const keys = Object.keys(localStorage).filter((key) => key.startsWith(DRAFT));
   const since = Date.now() - DRAFT_DAYS * 86_400_000;
   const own = keys.filter((key) => key.startsWith(`${DRAFT}${account}:`) && (readDraft(key)?.at ?? 0) > since);
-  const kept = own.sort((one, other) => readDraft(other).at - readDraft(one).at).slice(0, MAX_DRAFTS);
-  for (const key of keys) if (!kept.includes(key)) localStorage.removeItem(key);
+  const newest = own.sort((one, other) => readDraft(other).at - readDraft(one).at).slice(0, MAX_DRAFTS);
+  for (const key of keys) if (!newest.includes(key)) localStorage.removeItem(key);
 }
 
 function initDrafts(form) {

@@ -52,12 +52,12 @@ def test_words_that_come_and_go_leave_nothing_behind() -> None:
     for number in range(500):
         postings.put(0, {f"word{number}": 1, "stays": 1})
     assert postings.size == size
-    assert dict(postings.renamed()) == {
+    assert dict(postings.take_renamed()) == {
         number: word
         for number, word in enumerate(postings.words_from(0))
         if word in ("word498", "word499", "")
     }
-    assert list(postings.renamed()) == []
+    assert list(postings.take_renamed()) == []
 
 
 def test_a_column_grows_to_what_is_written_in_it() -> None:

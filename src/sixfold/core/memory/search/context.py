@@ -174,10 +174,10 @@ def parse(arguments: Arguments) -> ContextRequest:
 def _fitting(number: int, hit: Hit, left: int) -> str | None:
     """Return as much of a page's passage as fits, or None if that is too little to be of use."""
     text = hit.snippet
-    room = left - tokens_of(_item(number, hit, "", "0" * _CODE_CHARS)) - 1
-    if tokens_of(text) > room:
-        while len(text) >= _MIN_PAGE_CHARS and tokens_of(text) > room:
-            text = text[: min(len(text) - 20, len(text) * max(room, 0) // tokens_of(text))]
+    limit = left - tokens_of(_item(number, hit, "", "0" * _CODE_CHARS)) - 1
+    if tokens_of(text) > limit:
+        while len(text) >= _MIN_PAGE_CHARS and tokens_of(text) > limit:
+            text = text[: min(len(text) - 20, len(text) * max(limit, 0) // tokens_of(text))]
         text = text.rpartition(" ")[0] + "…" if " " in text else text
     return text if text and (text == hit.snippet or len(text) >= _MIN_PAGE_CHARS) else None
 

@@ -170,7 +170,7 @@ WHERE state IN ('starting', 'running', 'canceling') GROUP BY state;
 
 -- name: prediction_upstream_costs | Return revenue and provider costs of succeeded predictions by engine since a point in time.
 SELECT engine, COUNT(*) AS runs, CAST(SUM(cost) AS BIGINT) AS earned,
-       CAST(COALESCE(SUM(upstream_cost), 0) AS BIGINT) AS spent, COUNT(upstream_cost) AS told
+       CAST(COALESCE(SUM(upstream_cost), 0) AS BIGINT) AS spent, COUNT(upstream_cost) AS reported
 FROM prediction WHERE state = 'succeeded' AND completed_at >= :since AND meter <> 'children'
 GROUP BY engine ORDER BY engine;
 

@@ -38,16 +38,16 @@ class ImageCutouts:
         job.principal.permit(MODEL)
         self._services.catalog[MODEL].choose({}, self._services.predictions.terms)
 
-    async def of(self, job: MediaJobRequest, images: Successes) -> Successes:
+    async def cut_out(self, job: MediaJobRequest, images: Successes) -> Successes:
         """Return the cut-outs of images; an image that cannot be cut out is refunded.
 
         Raises the reason if there is no cut-out.
         """
         runs = [self._cut(job, index, image) for index, image in enumerate(images.predictions)]
-        ended = await asyncio.gather(*runs, return_exceptions=True)
+        results = await asyncio.gather(*runs, return_exceptions=True)
         cut: list[Prediction] = []
         reason = images.reason
-        for image, result in zip(images.predictions, ended, strict=True):
+        for image, result in zip(images.predictions, results, strict=True):
             if isinstance(result, Successes):
                 cut += result.predictions
             elif isinstance(result, errors.SixfoldError):

@@ -189,7 +189,7 @@ class ImageRoutes:
         except errors.InvalidInput as error:
             raise _with_openai_names(error) from error
         words = _words(result.predictions, values)
-        return (await self._cutouts.of(job, result) if background == TRANSPARENT else result), words
+        return (await self._cutouts.cut_out(job, result) if background == TRANSPARENT else result), words
 
     async def _images(self, predictions: Sequence[Prediction], response_format: str) -> list[ImageSchema]:
         """Return every readable image; raises `StoreFailed` if none is."""

@@ -72,7 +72,7 @@ def parse_call(raw: bytes) -> ResponsesRequest:
     return call
 
 
-def summarizing(call: ResponsesRequest, body: bytes, close: Callable[[str], str]) -> CompactionRequest:
+def summary_call(call: ResponsesRequest, body: bytes, close: Callable[[str], str]) -> CompactionRequest:
     """Return a call that compacts the conversation in `body`; `call` parses it with all that came before."""
     reparse = call.reparse or dialect.parse
     return CompactionRequest(
@@ -99,7 +99,7 @@ def _summary_request(chat: ChatRequest) -> ChatRequest:
         for part in message.parts:
             parts += _transcript(message.role, part)
     parts.append(TextPart("</conversation>"))
-    return ChatRequest((ChatMessage("user", _joined(parts)),), system=_TASK)
+    return ChatRequest((ChatMessage("user", _join_texts(parts)),), system=_TASK)
 
 
 def _transcript(role: str, part: Part) -> Iterator[TextPart | ImagePart]:
@@ -120,7 +120,7 @@ def _transcript(role: str, part: Part) -> Iterator[TextPart | ImagePart]:
             return
 
 
-def _joined(parts: list[TextPart | ImagePart]) -> tuple[TextPart | ImagePart, ...]:
+def _join_texts(parts: list[TextPart | ImagePart]) -> tuple[TextPart | ImagePart, ...]:
     """Return the parts with neighboring texts joined."""
     joined: list[TextPart | ImagePart] = []
     texts: list[str] = []
@@ -150,8 +150,11 @@ def _is_summary(message: Mapping[str, Any]) -> bool:
     return isinstance(first, dict) and str(cast("Any", first).get("text")).startswith(_SUMMARY)
 
 
-def opened(seal: CompactionSeal, account_id: str, raw: bytes) -> bytes:
-    """Return a request whose encrypted summaries are messages; raises `InvalidRequest` for another's."""
+def open_summaries(seal: CompactionSeal, account_id: str, raw: bytes) -> bytes:
+    """Return a request whose encrypted summaries are messages.
+
+    Raises `InvalidRequest` for a summary of another account.
+    """
     if _NAME not in raw:
         return raw
     items = item_forms.input_items(raw)
