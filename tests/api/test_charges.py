@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.clock import DAY_US
 from sixfold.core.database import many
+from sixfold.core.predictions import queries
+from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, leave_stream, running_gateway
 from tests.api.test_gateway_async import ended
 from tests.harness.charge_recomputation import micros, recomputed
@@ -196,6 +199,19 @@ async def test_a_call_under_way_has_no_charge_yet(gateway: Gateway) -> None:
     assert (calls[0]["status"], calls[0]["charge"]) == ("running", None)
     gateway.acme.go_on.set()
     assert (await request).status_code == 200
+
+
+async def test_operators_income_counts_a_prepaid_chat_once(gateway: Gateway) -> None:
+    run = {"model": "chat", "input": {"model": "acme/small", "prompt": "say 9 words", "max_tokens": 50}}
+    answer = await gateway.app.client.post("/api/containers/run", json=run, headers=gateway.headers)
+    cost = micros(answer.json()["cost"])
+    assert cost > 0
+    await gateway.settled(1)
+    rows = await gateway.app.product.database.read(queries.by_engine(DAY_US))
+    assert {row.engine: row.earned for row in rows} == {"relay": cost, "acme/small": 0}
+    operator = bearer(await gateway.app.operator_key())
+    figures = (await gateway.app.client.get("/api/operator/figures", headers=operator)).json()
+    assert sum(micros(slot["earned_usd"]) for slot in figures["slots"]) == cost
 
 
 async def test_a_run_that_the_cache_answers_is_free(gateway: Gateway) -> None:

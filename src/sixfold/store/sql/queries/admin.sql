@@ -75,5 +75,6 @@ GROUP BY slot;
 SELECT slot, COUNT(*) AS total, CAST(SUM(failed) AS BIGINT) AS failed, CAST(SUM(earned) AS BIGINT) AS earned,
   CAST(SUM(spent) AS BIGINT) AS spent
 FROM (SELECT (created_at - :start) / :step AS slot, CASE WHEN state = 'failed' THEN 1 ELSE 0 END AS failed,
-    cost AS earned, COALESCE(upstream_cost, 0) AS spent FROM relay_call WHERE id >= :since AND created_at >= :start) AS c
+    CASE WHEN face = 'hosting' THEN 0 ELSE cost END AS earned,
+    COALESCE(upstream_cost, 0) AS spent FROM relay_call WHERE id >= :since AND created_at >= :start) AS c
 GROUP BY slot;

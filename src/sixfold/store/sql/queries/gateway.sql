@@ -120,7 +120,9 @@ ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.
 RETURNING period;
 
 -- name: gateway_call_upstream_costs | Return revenue and provider costs of answered gateway calls by target since a point in time.
-SELECT target AS engine, COUNT(*) AS runs, CAST(SUM(cost) AS BIGINT) AS earned,
+-- Their predictions pay for the calls of `hosting`.
+SELECT target AS engine, COUNT(*) AS runs,
+       CAST(SUM(CASE WHEN face = 'hosting' THEN 0 ELSE cost END) AS BIGINT) AS earned,
        CAST(COALESCE(SUM(upstream_cost), 0) AS BIGINT) AS spent, COUNT(upstream_cost) AS reported
 FROM relay_call WHERE id >= :first AND created_at >= :since AND state IN ('succeeded', 'left')
 GROUP BY target ORDER BY target;
