@@ -57,6 +57,38 @@ async def test_start_page_works_without_scripts_and_has_no_foreign(app: AppFixtu
     assert {path.name for path in STATIC.iterdir()} >= {"sixfold.css", "start.js", "sixfold.svg"}
 
 
+@pytest.mark.parametrize(
+    ("headers", "compressed"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({}, False),
+        ({"Sec-Fetch-Site": "none", "Accept-Encoding": "gzip;q=0"}, False),
+    ],
+)
+async def test_pages_with_a_session_are_compressed_for_this_site(
+    app: AppFixture, headers: dict[str, str], compressed: bool
+) -> None:
+    await signed_in(app)
+    for path in ("/catalog?q=image", "/nowhere"):
+        page = await app.client.get(path, headers={**HTML, **headers})
+        assert page.headers.get("Content-Encoding") == ("gzip" if compressed else None)
+        assert page.text.rstrip().endswith("</html>")
+        assert page.headers["Vary"] == "Accept-Encoding, Cookie, Sec-Fetch-Site"
+
+
+async def test_pages_without_a_cookie_are_compressed(app: AppFixture) -> None:
+    page = await app.client.get("/docs", headers=HTML)
+    assert page.headers["Content-Encoding"] == "gzip"
+    assert int(page.headers["Content-Length"]) < len(page.content) / 3
+    head = await app.client.head("/docs", headers=HTML)
+    assert head.headers["Content-Length"] == page.headers["Content-Length"]
+    plain = await app.client.get("/docs", headers={**HTML, "Accept-Encoding": "identity"})
+    assert ("Content-Encoding" in plain.headers, plain.text) == (False, page.text)
+
+
 async def test_not_found_is_a_page_for_browsers_and_json_for_programs(app: AppFixture) -> None:
     page = await app.client.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
     assert (page.status_code, page.headers["Content-Type"].partition(";")[0]) == (404, "text/html")

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.ui.catalog import example_outputs
 from sixfold.ui.templating import STATIC
-from sixfold.web import requests
+from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry
 
 _SUFFIXES = {
@@ -59,7 +59,7 @@ class StaticFiles:
         if name not in self._compressed:
             return Response(file[0], 200, _IMMUTABLE, file[1])
         headers = {**_IMMUTABLE, "Vary": "Accept-Encoding"}
-        if "gzip" not in request.headers.get("accept-encoding", ""):
+        if not responses.accepts_gzip(request.headers.get("accept-encoding", "")):
             return Response(file[0], 200, headers, file[1])
         return Response(self._compressed[name], 200, {**headers, "Content-Encoding": "gzip"}, file[1])
 

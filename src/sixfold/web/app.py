@@ -24,7 +24,7 @@ from sixfold.web.connections.overload import OVERLOADED, PROBES
 from sixfold.web.connections.peers import network
 from sixfold.web.metrics import Metrics
 from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
-from sixfold.web.responses import LongResponse, error_response
+from sixfold.web.responses import LongResponse, compress_page, error_response
 from sixfold.web.routing import ApiGroup, RouteMatch, Router
 
 _LOG = logging.getLogger("sixfold.web")
@@ -106,6 +106,8 @@ class WebApp:
             response = await self._answer(scope, receive, match)
             if response is not None:
                 status = response.status_code
+                if type(response) is Response:
+                    await compress_page(dict(scope["headers"]), response)
                 response.raw_headers += [(b"x-request-id", request_id.encode()), *self._headers]
                 wrapped_send = send if scope["method"] != "HEAD" else _without_body(send)
                 if self._connections is not None and isinstance(response, _LONG):

@@ -1,4 +1,4 @@
-"""JSON responses, the error format that most APIs share, and the schema of model inputs."""
+"""JSON responses, the error format that most APIs share, the schema of model inputs, and compressed pages."""
 
 from __future__ import annotations
 
@@ -140,6 +140,12 @@ def input_schema(descriptor: Descriptor) -> InputSchema:
 
 # Documents up to this size in bytes are sent uncompressed.
 _SMALL = 1024
+# Pages above this size in bytes are compressed in a thread, to not block the event loop.
+_LARGE = 256 * 1024
+# A fourth of the size in a fifth of the time of the usual level.
+_PAGE_LEVEL = 1
+# What browsers state of requests that no other site caused.
+_OWN_SITES = frozenset({b"same-origin", b"none"})
 
 
 class StaticJson:
@@ -155,7 +161,7 @@ class StaticJson:
 
     def response(self, request: Request) -> Response:
         """Return the document, compressed if the client accepts it, or 304 if its tag matches."""
-        compressed = _accepts_gzip(request.headers.get("accept-encoding", "")) and bool(self._compressed)
+        compressed = accepts_gzip(request.headers.get("accept-encoding", "")) and bool(self._compressed)
         tag = f'"{self._tag}-gzip"' if compressed else f'"{self._tag}"'
         headers = {"ETag": tag, "Cache-Control": "public, no-cache", "Vary": "Accept-Encoding"}
         if self._is_known(request.headers.get("if-none-match")):
@@ -171,7 +177,29 @@ class StaticJson:
         return bool(tags & {"*", f'"{self._tag}"', f'"{self._tag}-gzip"'})
 
 
-def _accepts_gzip(header: str) -> bool:
+async def compress_page(headers: Mapping[bytes, bytes], response: Response) -> None:
+    """Compress a page if the client that sent `headers` accepts it.
+
+    The length of a compressed page can reveal its secrets to a site that causes many requests with its own
+    text (BREACH). A request with a cookie is therefore answered with a compressed page only if the browser
+    states that this site or the user caused it.
+    """
+    if response.media_type != "text/html" or response.status_code == 206:
+        return
+    response.headers["Vary"] = "Accept-Encoding, Cookie, Sec-Fetch-Site"
+    body = bytes(response.body)
+    is_own = b"cookie" not in headers or headers.get(b"sec-fetch-site") in _OWN_SITES
+    accepted = headers.get(b"accept-encoding", b"").decode("latin-1")
+    if len(body) < _SMALL or not is_own or not accepts_gzip(accepted):
+        return
+    compress = functools.partial(gzip.compress, body, _PAGE_LEVEL, mtime=0)
+    response.body = await asyncio.to_thread(compress) if len(body) > _LARGE else compress()
+    response.headers["Content-Encoding"] = "gzip"
+    response.headers["Content-Length"] = str(len(response.body))
+
+
+def accepts_gzip(header: str) -> bool:
+    """Return whether an `Accept-Encoding` header accepts gzip."""
     for part in header.lower().split(","):
         name, _, weight = part.strip().partition(";")
         if name.strip() in {"gzip", "*"}:
