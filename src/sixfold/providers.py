@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 class ProviderSpec:
     """A provider: its name on the command line, how it receives the key, and what a key unlocks.
 
+    `name` has only lower-case letters and digits: the names of its engines begin with it and a hyphen.
     `key` is the setting of the key. `base_url` may contain further settings in braces; `parameters` has their
     defaults, and the provider is not used while one of them is empty. `dialect` names the API of its chats;
     without one, it has none. `check` is a path that only a valid key may GET, at `check_url` if it is set.

@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md: their diffs apply, and what they add works over HTTP."""
+"""The worked examples of CONTRIBUTING.md: their diffs apply, and the result works over HTTP."""
 
 from __future__ import annotations
 
@@ -43,28 +43,37 @@ async def main():
         assert "What the image must not show" in page.text, page.text[:500]
 """
 PROVIDER = """
+from sixfold.clients import provider_check
+from sixfold.providers import PROVIDERS
+
 class Acme(http.server.BaseHTTPRequestHandler):
     received = []
+    def do_GET(self):
+        self.respond(200 if self.path == "/account" else 404, {})
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         Acme.received.append((self.headers["Authorization"], json.loads(body)))
-        answer = json.dumps({"image_url": URI}).encode()
-        self.send_response(200)
+        self.respond(200, {"image_url": URI})
+    def respond(self, status, document):
+        content = json.dumps(document).encode()
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(content)
     def log_message(self, *_): pass
 
 async def main():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Acme)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     document = catalog.models_document()
-    document["engines"]["acme-image"]["options"]["base_url"] = f"http://127.0.0.1:{server.server_port}"
+    url = f"http://127.0.0.1:{server.server_port}"
+    await provider_check.check(PROVIDERS["acme"], "secret", url)
+    document["engines"]["acme-image"]["options"]["base_url"] = url
     async with running_app(Path("data"), document, probe=False, acme_key="secret") as app:
-        answer = await post(app, "/api/ra1", prompt="a lake", seed=7)
-        assert answer.status_code == 200, answer.text
-        image = await app.client.get(answer.json()["image_url"])
+        response = await post(app, "/api/ra1", prompt="a lake", seed=7)
+        assert response.status_code == 200, response.text
+        image = await app.client.get(response.json()["image_url"])
         assert Image.open(io.BytesIO(image.content)).size == (1024, 1024)
     (key, body), = Acme.received
     assert key == "Bearer secret"
@@ -75,9 +84,9 @@ async def main():
 ENGINE = """
 async def main():
     async with running_app(Path("data"), catalog.models_document(), probe=False) as app:
-        answer = await post(app, "/api/containers/run", model="gray", input={"image": URI})
-        assert answer.json()["status"] == "succeeded", answer.text
-        image = await app.client.get(answer.json()["output"]["url"])
+        response = await post(app, "/api/containers/run", model="gray", input={"image": URI})
+        assert response.json()["status"] == "succeeded", response.text
+        image = await app.client.get(response.json()["output"]["url"])
         assert Image.open(io.BytesIO(image.content)).mode == "L"
 """
 SESSION = """
@@ -108,13 +117,15 @@ def diffs(title: str) -> Iterator[tuple[str, str]]:
         yield from zip(parts[1::2], parts[2::2], strict=True)
 
 
-def patch(text: str, hunks: str) -> str:
-    """Apply hunks, whose context must occur exactly once in the text."""
+def patch(name: str, text: str, hunks: str) -> str:
+    """Apply hunks, whose context must occur exactly once in the text of the file `name`."""
     for hunk in re.split(r"^@@\n", hunks, flags=re.MULTILINE)[1:]:
         lines = hunk.splitlines(keepends=True)
         before = "".join(line[1:] for line in lines if not line.startswith("+"))
         after = "".join(line[1:] for line in lines if not line.startswith("-"))
-        assert not before or text.count(before) == 1, f"not found once:\n{before}"
+        assert not before or text.count(before) == 1, (
+            f"{name} must contain these lines of a diff in CONTRIBUTING.md once; update the diff:\n{before}"
+        )
         text = text.replace(before, after) if before else text + after
     return text
 
@@ -132,7 +143,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source.ROOT / name, path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(patch(path.read_text("utf-8") if path.exists() else "", hunks), "utf-8")
+            path.write_text(patch(name, path.read_text("utf-8") if path.exists() else "", hunks), "utf-8")
     return folder
 
 

@@ -71,6 +71,18 @@ def test_every_provider_is_documented() -> None:
     assert not missing, f"docs/howto/providers.md or docs/reference/cli.md lacks {missing}"
 
 
+def test_every_model_of_a_provider_is_documented() -> None:
+    text, document = page("howto/providers.md"), module("sixfold.app.catalog").models_document()
+    hosted = {name for name, engine in document["engines"].items() if "setting" in engine}
+    missing = [
+        name
+        for name, model in document["models"].items()
+        if not hosted.isdisjoint(model["engines"]) and f"`{name}`" not in text
+    ]
+    missing += [name for name in hosted if f"`{name}`" not in text]
+    assert not missing, f"docs/howto/providers.md does not name {missing}"
+
+
 def options(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[str, str]]:
     """Yield each command of a parser with each of its options, and with nothing for the command itself."""
     yield words, ""

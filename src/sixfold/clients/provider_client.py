@@ -5,9 +5,8 @@ What may be repeated, and when:
 - a GET, a PUT that cancels and a DELETE after a lost connection and after 408, 429 and 5xx;
 
 - a POST only if it was certainly not accepted: the connection was never established, or the response says so
-(429, 503, and other statuses that the provider documents). None of the three providers supports an
-idempotency key, so a POST whose connection was lost is not repeated: it may be running, and would be charged
-twice.
+(429, 503, and other statuses that the provider documents). fal, Replicate and OpenAI support no idempotency
+key, so a POST whose connection was lost is not repeated: it may be running, and would be charged twice.
 
 A `Retry-After` is honored; without one the pauses double, with jitter. The sum of all pauses is limited, and
 every attempt has its own timeout.

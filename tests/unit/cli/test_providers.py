@@ -1,4 +1,4 @@
-"""Providers' keys from the shell: read from standard input, sealed, checked, shown by their ends only."""
+"""`sixfold provider`: keys are read from standard input, encrypted, checked, and masked in the output."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ KEY = "sk-proj-canary-0123456789abcdef"
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def key_input(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Standard input with a key."""
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{KEY}\n"))
     return monkeypatch
 
 
 def test_key_is_read_from_stdin_and_only_its_end_is_shown(
-    sixfold: Commands, typed: pytest.MonkeyPatch
+    sixfold: Commands, key_input: pytest.MonkeyPatch
 ) -> None:
-    done = sixfold("provider", "set", "openai", "--json")
-    assert done.json == {"provider": "openai", "source": "stored", "hint": "…cdef", "used": True}
+    result = sixfold("provider", "set", "openai", "--json")
+    assert result.json == {"provider": "openai", "source": "stored", "hint": "…cdef", "used": True}
     assert provider_key(Settings(data_dir=sixfold.folder), "openai_api_key") == KEY
-    listed = sixfold("provider", "list")
-    row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}["openai"]
+    listing = sixfold("provider", "list")
+    row = {row["provider"]: row for row in sixfold.ok("provider", "list")["providers"]}["openai"]
     assert (row["source"], row["hint"], row["checked_at"]) == ("stored", "…cdef", None)
     assert row["set_at"].endswith("Z")
     doctor = sixfold("doctor")
     assert "a key is stored (…cdef)" in doctor.out
-    assert KEY not in done.out + done.err + listed.out + doctor.out + doctor.err
+    assert KEY not in result.out + result.err + listing.out + doctor.out + doctor.err
 
 
 def test_the_data_folder_of_a_key_is_for_its_owner_alone(
-    sixfold: Commands, typed: pytest.MonkeyPatch
+    sixfold: Commands, key_input: pytest.MonkeyPatch
 ) -> None:
     sixfold.ok("provider", "set", "openai")
     assert {path.stat().st_mode & 0o077 for path in sixfold.folder.rglob("*")} == {0}
@@ -52,7 +53,7 @@ def test_the_data_folder_of_a_key_is_for_its_owner_alone(
 @pytest.mark.parametrize(
     "text", ["", "\n", "short\n", "two words are none\n", "ключ-который-не-подходит\n", "x" * 5000]
 )
-def test_what_can_be_no_key_is_refused(sixfold: Commands, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_malformed_key_is_refused(sixfold: Commands, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     assert "nothing was stored" in sixfold.refused("provider", "set", "fal")
     assert provider_key(Settings(data_dir=sixfold.folder), "fal_key") == ""
@@ -64,25 +65,27 @@ def test_a_key_is_never_taken_from_the_command_line(sixfold: Commands) -> None:
 
 
 def test_a_variable_goes_before_a_stored_key_and_is_said_to(
-    sixfold: Commands, typed: pytest.MonkeyPatch
+    sixfold: Commands, key_input: pytest.MonkeyPatch
 ) -> None:
-    typed.setenv("OPENAI_API_KEY", "sk-from-the-environment-9999")
-    done = sixfold("provider", "set", "openai")
-    assert "OPENAI_API_KEY is also set" in done.out
-    row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}["openai"]
+    key_input.setenv("OPENAI_API_KEY", "sk-from-the-environment-9999")
+    result = sixfold("provider", "set", "openai")
+    assert "OPENAI_API_KEY is also set" in result.out
+    row = {row["provider"]: row for row in sixfold.ok("provider", "list")["providers"]}["openai"]
     assert (row["source"], row["hint"]) == ("environment", "…9999")
 
 
-def test_a_removed_key_is_gone(sixfold: Commands, typed: pytest.MonkeyPatch) -> None:
+def test_a_removed_key_is_gone(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
     sixfold.ok("provider", "set", "openai")
     assert sixfold.ok("provider", "remove", "openai") == {"provider": "openai", "removed": True}
     assert "is stored" in sixfold.refused("provider", "remove", "openai")
 
 
-def test_key_of_another_server_is_listed_with_an_error(sixfold: Commands, typed: pytest.MonkeyPatch) -> None:
+def test_key_of_another_server_is_listed_with_an_error(
+    sixfold: Commands, key_input: pytest.MonkeyPatch
+) -> None:
     sixfold.ok("provider", "set", "openai")
     (sixfold.folder / "server.key").write_bytes(bytes(32))
-    row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}["openai"]
+    row = {row["provider"]: row for row in sixfold.ok("provider", "list")["providers"]}["openai"]
     assert "another server.key" in row["problem"]
 
 
@@ -93,20 +96,20 @@ def test_without_a_data_folder_nothing_is_made(sixfold: Commands, tmp_path: Path
     assert "not found" in sixfold.refused("provider", "check", "fal")
 
 
-def test_a_check_names_the_address_that_is_missing(sixfold: Commands, typed: pytest.MonkeyPatch) -> None:
+def test_a_check_names_the_address_that_is_missing(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
     sixfold.ok("provider", "set", "azure")
     assert "requires AZURE_OPENAI_ENDPOINT" in sixfold.refused("provider", "check", "azure")
 
 
 @asynccontextmanager
 async def key_server(path: str, header: str, value: str) -> AsyncGenerator[str, None]:
-    """A provider that lets one key in."""
+    """Serve the path of the check, which accepts one key; yield the base URL."""
 
-    async def answer(request: Request) -> Response:
-        good = request.headers.get(header) == value
-        return JSONResponse({"data": []} if good else {"detail": "no"}, 200 if good else 401)
+    async def respond(request: Request) -> Response:
+        accepted = request.headers.get(header) == value
+        return JSONResponse({"data": []} if accepted else {"detail": "no"}, 200 if accepted else 401)
 
-    async with fault_server.served([Route(path, answer)]) as port:
+    async with fault_server.served([Route(path, respond)]) as port:
         yield f"http://127.0.0.1:{port}/v1"
 
 
@@ -124,16 +127,16 @@ async def key_server(path: str, header: str, value: str) -> AsyncGenerator[str, 
         ("openrouter", "/v1/key", "authorization", f"Bearer {KEY}"),
     ],
 )
-async def test_a_provider_is_asked_whether_it_takes_the_key(
+async def test_check_sends_the_key_to_the_provider(
     sixfold: Commands, monkeypatch: pytest.MonkeyPatch, name: str, path: str, header: str, value: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{KEY}\n"))
     sixfold.ok("provider", "set", name)
     async with key_server(path, header, value) as url:
-        done = await asyncio.to_thread(sixfold.ok, "provider", "check", name, "--base-url", url)
-        assert done["ok"]
-    row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}[name]
-    assert row["checked_at"] == done["checked_at"]
+        result = await asyncio.to_thread(sixfold.ok, "provider", "check", name, "--base-url", url)
+        assert result["ok"]
+    row = {row["provider"]: row for row in sixfold.ok("provider", "list")["providers"]}[name]
+    assert row["checked_at"] == result["checked_at"]
     async with key_server(path, header, "another") as url:
         text = await asyncio.to_thread(sixfold.refused, "provider", "check", name, "--base-url", url)
     assert "key was refused" in text
