@@ -1,4 +1,4 @@
-"""The account's quieter pages in a real browser: signing in, security, one's data; by keyboard and by axe."""
+"""Account pages for login, security and data, in a real browser: keyboard use and accessibility."""
 
 from __future__ import annotations
 

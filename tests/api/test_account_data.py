@@ -1,4 +1,4 @@
-"""Taking all of one's data along, and leaving: what comes, what goes, and what the books keep."""
+"""Export and deletion of an account: what they include, and what the ledger keeps."""
 
 from __future__ import annotations
 

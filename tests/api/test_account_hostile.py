@@ -1,4 +1,4 @@
-"""The account's side as an attacker meets it: forged forms, foreign hosts, stolen ids, crooked ways back."""
+"""Attacks on account pages: forged forms, foreign hosts, ids of other accounts, unsafe redirects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The account's tabs in a real browser at three widths: they fit, read well and need no scripts."""
+"""The account's tabs in a real browser at three widths: layout, contrast, and use without scripts."""
 
 from __future__ import annotations
 

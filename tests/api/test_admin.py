@@ -1,4 +1,4 @@
-"""The operator's pages: what they tell, and that they are there for nobody else."""
+"""The operator's pages: their content, and 404 for every other account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one account or one address may have open, asked of a whole server."""
+"""Limits on open requests of one account or one address, tested on a whole server."""
 
 from __future__ import annotations
 

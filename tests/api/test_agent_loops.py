@@ -1,4 +1,4 @@
-"""What coding agents send and expect, through faces and servers of different dialects."""
+"""Requests of coding agents, through APIs and model servers of different protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive: what retention removes can be read and verified from it, and erasure reaches it."""
+"""The archive: rows that retention removed can be read and verified, and erasure applies to it."""
 
 from __future__ import annotations
 

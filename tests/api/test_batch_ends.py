@@ -1,4 +1,4 @@
-"""Batches that end before a line is run again that was interrupted after its charge."""
+"""Batches that end before a line that was interrupted after its charge runs again."""
 
 from __future__ import annotations
 

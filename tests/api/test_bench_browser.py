@@ -1,4 +1,4 @@
-"""The bench of a workflow in a real browser: graph and Run in view, nodes with time, cost and thumbnail."""
+"""The page to run a workflow, in a real browser: graph, form, and the time, cost and image of each node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole product on an object store: results, uploads, callers' paths, links, and what an outage costs."""
+"""The product on an object store: results, uploads, save paths, links, and outages."""
 
 from __future__ import annotations
 

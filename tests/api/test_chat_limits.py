@@ -1,4 +1,4 @@
-"""Pages and shares of chats with large messages: what they show is limited."""
+"""Pages and shares of chats with large messages show a limited part of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chat page: questions and answers, their stream and cost, stop, versions, files, hostile answers."""
+"""The chat page: streams, costs, stop, versions, files, and hostile responses."""
 
 from __future__ import annotations
 

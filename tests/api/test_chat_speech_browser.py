@@ -1,4 +1,4 @@
-"""Speech in chats: an answer is read aloud and a message dictated, with real engines in a real browser."""
+"""Speech in chats, with real engines in a real browser: responses read aloud, and dictation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools of MCP servers in the answers of the chat page, with a server of the official library."""
+"""MCP tools in the chat page, with a server of the official library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine's clock is set two days forth or back under a server at work: nothing of it is noticed."""
+"""Clock changes of two days in either direction do not affect a running server."""
 
 from __future__ import annotations
 

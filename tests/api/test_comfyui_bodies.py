@@ -1,4 +1,4 @@
-"""Large bodies of ComfyUI's routes, and of repeated requests: read and hashed beside the event loop."""
+"""Large bodies of ComfyUI's routes and of idempotent requests are read and hashed off the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ComfyUI's clients, unmodified: a queue, a history, files by name, and a websocket that tells."""
+"""ComfyUI's own clients, unmodified: queue, history, files by name, and websocket messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each checkpoint of the operator's ComfyUI servers as a model, and servers that share the load."""
+"""Checkpoints of the operator's ComfyUI servers as models, and load sharing between servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts that no client of ComfyUI means: names that are none, texts that no database keeps, giants."""
+"""Malformed ComfyUI prompts: invalid names, texts that a database rejects, and huge values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A changed sixfold.toml is taken up while the server runs, and a wrong one changes nothing."""
+"""A changed sixfold.toml applies while the server runs, and an invalid one changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content log: off until switched on, sealed, bounded, swept, exported and erased with its account."""
+"""The content log: off by default, encrypted, bounded, pruned, exported, and erased with its account."""
 
 from __future__ import annotations
 

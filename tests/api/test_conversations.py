@@ -1,4 +1,4 @@
-"""Conversations, by the official client: items, responses within them, locks, quotas, other accounts."""
+"""Conversations by the official client: items, responses, locks, quotas, other accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An invalid cursor is a 400 on every route that reads one, and never an empty page."""
+"""An invalid cursor is a 400 on every paginated route, never an empty page."""
 
 from __future__ import annotations
 

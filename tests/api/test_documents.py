@@ -1,4 +1,4 @@
-"""Documents over HTTP: pages with page numbers that searches cite, and new versions that replace old ones."""
+"""Documents over HTTP: page numbers in search results, and new versions that replace old ones."""
 
 from __future__ import annotations
 

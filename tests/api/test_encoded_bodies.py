@@ -1,4 +1,4 @@
-"""Compressed request bodies: read by every API, bounded by what they decompress to."""
+"""Compressed request bodies are accepted by every API, up to a limit after decompression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GET /api/engines`, and the commands that ask it: they say what the server itself uses."""
+"""`GET /api/engines` and the commands that call it agree with what the server uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loopback exemption: all its conditions together open Area C, and each one broken closes it."""
+"""The loopback exemption: all its conditions together allow keyless requests, and none may be missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fal's queue: its own client over TLS, and by hand."""
+"""fal's queue API, by fal's client over TLS and by plain requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Usage that a model server reports falsely: the answer is estimated and charged, and never more than it."""
+"""Usage that a model server reports incorrectly: the response is estimated and charged by the estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search over everything: what it finds, for whom, and its limits."""
+"""Global search: results, access rights and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding things in a real browser: the catalog's filter, and the search over everything."""
+"""The catalog's filter and global search in a real browser."""
 
 from __future__ import annotations
 

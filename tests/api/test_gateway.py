@@ -1,4 +1,4 @@
-"""The official clients, unmodified, against servers of their own dialect and of the other."""
+"""The official clients, unmodified, with model servers of their own and of the other protocol."""
 
 from __future__ import annotations
 

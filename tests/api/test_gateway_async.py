@@ -1,4 +1,4 @@
-"""Chat and vision that are answered later: queued as a prediction, held at most, paid by their tokens."""
+"""Queued chat and vision requests: held at their maximum cost, charged by their tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat by llama.cpp out of a GGUF file: the real library in its own process, on a model of random numbers."""
+"""Chat by llama.cpp from a GGUF file: the real library in its own process, with random weights."""
 
 from __future__ import annotations
 

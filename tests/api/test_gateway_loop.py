@@ -1,4 +1,4 @@
-"""Calls of the gateway with large bodies: what reads them runs in another thread than the event loop."""
+"""Large bodies of the gateway are parsed off the event loop."""
 
 from __future__ import annotations
 

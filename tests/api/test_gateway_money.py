@@ -1,4 +1,4 @@
-"""What calls of model servers cost, and what not: failures, those who leave, budgets, limits, crashes."""
+"""Charges of gateway calls: failures, disconnects, budgets, limits and crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama as a model server: what its OpenAI-compatible `/v1` gives, read by every face.
+"""Ollama as a model server: its OpenAI-compatible `/v1`, through every API of the gateway.
 
 The fake answers by https://docs.ollama.com/api/openai-compatibility.md: thoughts in `reasoning`, a call whole
 in one piece, usage in a last piece without choices; and every call at index 0, as in ollama/ollama#15457.

@@ -1,4 +1,4 @@
-"""Which model server is asked, how often, and when none is."""
+"""Routing of gateway calls: selected servers, retries, and no server available."""
 
 from __future__ import annotations
 

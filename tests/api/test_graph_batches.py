@@ -1,4 +1,4 @@
-"""Large graphs through ComfyUI's `/prompt`: transactions are counted, not seconds."""
+"""Large graphs through ComfyUI's `/prompt` use a bounded number of transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classes of nodes are imported beside the event loop, whichever request needs them first."""
+"""Node classes are imported off the event loop, on the first request that needs them."""
 
 from __future__ import annotations
 

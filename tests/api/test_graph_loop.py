@@ -1,4 +1,4 @@
-"""The largest graphs hold the event loop for a short time only, on every route that reads one."""
+"""The largest graphs block the event loop for a short time only, on every route that parses one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guardrails: masks and hooks before and after calls, in every dialect, whole and streamed."""
+"""Guardrails: masks and hooks before and after calls, in every protocol, with and without streaming."""
 
 from __future__ import annotations
 

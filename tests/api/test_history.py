@@ -1,4 +1,4 @@
-"""The history: what a page finds, folds and leaves out; deletion of runs; and what leads on from a result."""
+"""The history: filters, groups, deletion of runs, and actions on a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history and the row below a result in a real browser: by keyboard, without scripts, and on a phone."""
+"""The history and the actions below a result in a real browser: keyboard, no scripts, phone width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers send: paths that climb, URLs that point inside, bodies that break parsers."""
+"""Hostile requests: path traversal, URLs of internal hosts, and bodies that attack parsers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions: run, list, show, cancel, follow; each with its receipt."""
+"""Predictions: run, list, show, cancel, stream; each with its receipt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Area E's open routes, field by field against the contract."""
+"""Public routes of the container API: every field of the responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces of real Gradio servers, 4, 5 and 6: imported by their address, and run with every kind of input."""
+"""Spaces of real Gradio 4, 5 and 6 servers: imported by URL, and run with every kind of input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of templates: by the hour, on other hardware, in a queue, quoted, with files mounted."""
+"""Runs of templates: hourly price, other hardware, queue, quotes and mounted files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Container images as templates: who may add them, and what is refused."""
+"""Container images as templates: required rights, and rejected requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two models that have sessions, run once each: a picture of a walk, and a list of poses."""
+"""The two session models, run once without a session: an image of a walk, and a list of poses."""
 
 from __future__ import annotations
 

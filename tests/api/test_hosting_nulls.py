@@ -1,4 +1,4 @@
-"""What a client sends as null is as if it were not there."""
+"""A null field in a request is equivalent to an absent one."""
 
 from __future__ import annotations
 

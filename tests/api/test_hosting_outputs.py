@@ -1,4 +1,4 @@
-"""Imported spaces that return several outputs: all of them are there, wherever a prediction is shown."""
+"""Imported spaces with several outputs: every view of a prediction shows all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's own models: a file in the folder is live, changes, breaks, and goes."""
+"""The operator's own models: files in the folder are loaded, reloaded and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces: imported from Gradio 4, 5 and 6, run as templates, refused in one sentence."""
+"""Spaces: imported from Gradio 4, 5 and 6, run as templates, rejected with one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces that run on this machine: a folder shut in, brought and run; what cannot be, refused."""
+"""Spaces that run on this machine: sandboxed folders, and rejected ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""text-llm: a run whose words come from a model server, paid by time."""
+"""text-llm: a run whose text comes from a model server, charged by time."""
 
 from __future__ import annotations
 

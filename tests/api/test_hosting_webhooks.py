@@ -1,4 +1,4 @@
-"""Webhooks: signed as the standard says, told until heard, past a restart, and never to the inside."""
+"""Webhooks: signatures, retries, server restarts, and no requests to internal addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotency-Key: one effect and one answer, however often and however fast one asks."""
+"""Idempotency-Key: one effect and one response, for repeated and concurrent requests."""
 
 from __future__ import annotations
 

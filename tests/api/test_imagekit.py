@@ -1,4 +1,4 @@
-"""Area C: bytes in the format that is asked for, the caller's path, style transfer, resource C1."""
+"""The Image utility API: output formats, save paths, style transfer, and background removal."""
 
 from __future__ import annotations
 

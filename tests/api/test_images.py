@@ -1,4 +1,4 @@
-"""Area A's still pictures on the wire: photoreal, smart-resize, remove-background, by their real engines."""
+"""Image models of the Media API with real engines: photoreal, smart-resize, remove-background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large bodies of many values, and keys in bodies: refused before the body is built."""
+"""Bodies with many values and keys are rejected before they are built."""
 
 from __future__ import annotations
 

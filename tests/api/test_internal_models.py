@@ -1,4 +1,4 @@
-"""Models that run only what the server itself has prepared do not exist for clients."""
+"""Internal models of the server are not available to clients."""
 
 from __future__ import annotations
 

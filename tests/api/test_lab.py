@@ -1,4 +1,4 @@
-"""The lab: for the operator, in testing mode; what is killed there runs again and is paid once."""
+"""The operator's lab in testing mode: killed runs are repeated and charged once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of refused requests and of deleted files leave the disk in a day, and are limited until then."""
+"""Files of rejected requests and deleted files are removed within a day, and are limited until then."""
 
 from __future__ import annotations
 

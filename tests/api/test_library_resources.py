@@ -1,4 +1,4 @@
-"""Every method of the official libraries of OpenAI and Anthropic is answered: no path is unknown."""
+"""Every method of the official OpenAI and Anthropic libraries gets a response: no path is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live sessions in a real browser: state, meter, pause, pad, snapshot, recording, and the history."""
+"""Live sessions in a real browser: state, meter, pause, pad, snapshot, recording, history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In a browser: nodes light up, files open their forms where they fall, cards move, the operator looks on."""
+"""Live pages in a browser: node progress, dropped files, sortable cards, and the operator's view."""
 
 from __future__ import annotations
 

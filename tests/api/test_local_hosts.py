@@ -1,4 +1,4 @@
-"""Where model servers and ComfyUI are found: on shared ports, on other hosts, never at a Sixfold."""
+"""Discovery of model servers and ComfyUI: shared ports, other hosts, and never another Sixfold."""
 
 from __future__ import annotations
 

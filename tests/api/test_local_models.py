@@ -1,4 +1,4 @@
-"""Model servers that are found: which model is the default, and which accepts images."""
+"""Discovered model servers: the default model, and models that accept images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First calls of pages, and bodies with many names, hold the event loop for a short time only."""
+"""First requests to pages, and bodies with many names, block the event loop for a short time only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Area A: every answer of A.1 and A.2, and the order in which a request is looked at."""
+"""The Media API: every response, and the order in which a request is checked."""
 
 from __future__ import annotations
 

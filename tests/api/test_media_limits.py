@@ -1,4 +1,4 @@
-"""Errors of the media API name what a parameter may be, for every parameter with choices or limits."""
+"""Errors of the Media API name the allowed values, for every parameter with choices or limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Area D on the wire: every route, its statuses, its ETags, and what strangers send."""
+"""The Memory API: every route with its statuses and ETags, and hostile requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives of pages over HTTP: byte for byte, in every packing, and none that does harm."""
+"""Archives of pages over HTTP: unchanged bytes, every compression, and malicious archives."""
 
 from __future__ import annotations
 

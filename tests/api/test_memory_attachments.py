@@ -1,4 +1,4 @@
-"""Images, sound and other files of notes: imported, shown where texts embed them, and exported."""
+"""Attachments of notes (images, audio, other files): imported, embedded and exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory's pages in a real browser: what a person does with them, and what hostile pages cannot do."""
+"""The memory's pages in a real browser: editing by a user, and hostile pages."""
 
 from __future__ import annotations
 

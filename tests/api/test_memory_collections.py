@@ -1,4 +1,4 @@
-"""Keys that are limited to collections: they write inside of them, and nothing outside, whichever way."""
+"""Keys limited to collections write inside of them only, on every route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a memory gives to a model: within a budget, marked as data, and said in the response of a chat."""
+"""Memory context of chats: within a budget, marked as data, and reported in the response."""
 
 from __future__ import annotations
 

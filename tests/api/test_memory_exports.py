@@ -1,4 +1,4 @@
-"""Imports of what Notion, Logseq and HTML exporters write, and an export that Logseq opens."""
+"""Imports from Notion, Logseq and HTML exporters, and an export that Logseq opens."""
 
 from __future__ import annotations
 

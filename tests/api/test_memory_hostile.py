@@ -1,4 +1,4 @@
-"""What strangers send to the memory: slugs, texts and arguments of every kind."""
+"""Hostile requests to the Memory API: slugs, texts and arguments of every kind."""
 
 from __future__ import annotations
 

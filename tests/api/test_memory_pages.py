@@ -1,4 +1,4 @@
-"""The memory's pages for people, over HTTP: who gets in, forms without scripts, merging, files."""
+"""The memory's pages over HTTP: access, forms without scripts, merging, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that a model cannot serve by what is known of it: refused before anything is sent or charged."""
+"""Requests above a model's known limits are rejected before anything is sent or charged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads that no engine here can use: 503 with the remedy in every dialect, and no retry by the clients."""
+"""Uploads that no available engine supports: a 503 with the remedy in every protocol, and no retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that are not finite are refused, on every route and for every input of every model."""
+"""Numbers that are not finite are rejected, on every route and for every input of every model."""
 
 from __future__ import annotations
 

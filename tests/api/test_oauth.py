@@ -1,4 +1,4 @@
-"""OAuth 2.1: a program registers itself, a person lets it in, and it gets keys that end."""
+"""OAuth 2.1: client registration, consent, and tokens that expire."""
 
 from __future__ import annotations
 

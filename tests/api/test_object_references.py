@@ -1,4 +1,4 @@
-"""Objects that a model server stores for one account: no other account reaches them through this server."""
+"""Objects that a model server stores for one account are not available to other accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing in at an OpenID provider: whose account that is, and every answer that does not hold."""
+"""Login with an OpenID provider: account linking, and every invalid response."""
 
 from __future__ import annotations
 

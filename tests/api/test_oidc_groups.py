@@ -1,4 +1,4 @@
-"""Groups of an OpenID provider: who becomes a member, and whose membership ends."""
+"""Groups of an OpenID provider: memberships that they create and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text completions by the official client: forwarded as they are, priced and held for every answer."""
+"""Text completions by the official client: forwarded unchanged, held and charged per choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/embeddings`: token arrays, dimensions, and names of OpenAI's that previews do not serve."""
+"""`/v1/embeddings`: token arrays, dimensions, and model names that previews do not serve."""
 
 from __future__ import annotations
 

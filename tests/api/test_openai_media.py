@@ -1,4 +1,4 @@
-"""Pictures, sound and vectors by the official client, unmodified, from the engines of this server."""
+"""Images, audio and embeddings by the official client, from the engines of this server."""
 
 from __future__ import annotations
 

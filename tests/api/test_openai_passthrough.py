@@ -1,4 +1,4 @@
-"""Pictures, sound and vectors of a model server, by the official client: relayed, priced, as they come."""
+"""Images, audio and embeddings of a model server, by the official client: forwarded and charged."""
 
 from __future__ import annotations
 

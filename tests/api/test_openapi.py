@@ -1,4 +1,4 @@
-"""The descriptions are true: schemathesis asks every operation, and every path is in the reference."""
+"""OpenAPI documents agree with the responses (schemathesis), and the reference lists every path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator does to accounts on pages and over HTTP: each change has its record, and its right."""
+"""The operator's changes to accounts, on pages and over HTTP: audit entries and required rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's pages in a real browser at three widths: they fit, are light, and need no scripts."""
+"""The operator's pages in a real browser at three widths: layout, size, and use without scripts."""
 
 from __future__ import annotations
 

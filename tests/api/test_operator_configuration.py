@@ -1,4 +1,4 @@
-"""What an operator changes of the configuration and of provider keys: in force at once, on every server."""
+"""Changes to the configuration and to provider keys apply at once, on every server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that an operator installs on the page of engines: a process of its own, with progress and a log."""
+"""Installation of weights on the page of engines: a separate process with progress and a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that cost more than is held or charged: limits under other names, callers that leave early."""
+"""Responses that cost more than is held: limits under other names, and callers that disconnect."""
 
 from __future__ import annotations
 

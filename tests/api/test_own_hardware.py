@@ -1,4 +1,4 @@
-"""Own hardware that is free: this server's engines cost nothing, and providers keep their price."""
+"""Free use of own hardware: this server's engines cost nothing, and providers keep their price."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of an account's own models: in pages, wherever they stand."""
+"""Lists of an account's own models are paginated on every route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keys without `account.read` see: what they, or their grant, created; on both databases."""
+"""Keys without `account.read` see only what they, or their grant, created; on both databases."""
 
 from __future__ import annotations
 

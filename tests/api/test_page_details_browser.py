@@ -1,4 +1,4 @@
-"""Conflicts, imports, live sessions, layout shifts and small copies of images, in a real browser."""
+"""Conflicts, imports, live sessions, layout shifts and thumbnails, in a real browser."""
 
 from __future__ import annotations
 

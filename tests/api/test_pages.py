@@ -1,4 +1,4 @@
-"""Pages for people: signing in, the start page's box, the account; and what other sites may not do."""
+"""HTML pages: login, the form of the start page, the account; and requests from other sites."""
 
 from __future__ import annotations
 

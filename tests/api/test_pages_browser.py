@@ -1,4 +1,4 @@
-"""The pages in a real browser: a form to its result, files, keys, the history, a walk; and what axe says."""
+"""The pages in a real browser: forms, results, files, keys, history, sessions, accessibility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passkeys in a real Chromium with a virtual authenticator: made, used, removed; and answers that lie."""
+"""Passkeys in Chromium with a virtual authenticator: created, used, removed; and forged responses."""
 
 from __future__ import annotations
 

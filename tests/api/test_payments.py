@@ -1,4 +1,4 @@
-"""Paying by card: pages of the processor, and messages that count once, if it was the processor who spoke."""
+"""Payments by card: checkout pages, and webhook events that count once and only with a valid signature."""
 
 from __future__ import annotations
 

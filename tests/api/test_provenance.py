@@ -1,4 +1,4 @@
-"""Every output is a program: files name their form, lineage is told, and what is replayed is the same."""
+"""Provenance of outputs: manifests in files, lineage, and replays with the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of models at fal and Replicate: every row runs what it says, and the reference lists it."""
+"""Public names of models at fal and Replicate: each runs its model and is in the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What everybody may see names no account: open routes, the gallery, and URLs of uploads."""
+"""Public data names no account: public routes, the gallery, and URLs of uploads."""
 
 from __future__ import annotations
 

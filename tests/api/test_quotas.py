@@ -1,4 +1,4 @@
-"""What an account may store is counted on every way by which bytes enter."""
+"""Storage quotas of an account count bytes on every route that stores some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest documents that readers accept, on every route: what they cost the event loop, and in memory.
+"""The largest documents that readers accept, on every route: event-loop time and memory.
 
 `make test` sends each class of document to some routes and each route some classes; `make nightly` sends each
 class to each route. Processor time of the loop's thread is measured, not a clock.

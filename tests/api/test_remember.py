@@ -1,4 +1,4 @@
-"""`remember` and `answer` with a model of many faults: what is written, paid, dropped and taken back."""
+"""`remember` and `answer` with a faulty model: written, charged, dropped and reverted facts."""
 
 from __future__ import annotations
 

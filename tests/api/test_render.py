@@ -1,4 +1,4 @@
-"""The timeline on the wire: a project in, a job, a film; every way to be refused, and what it costs."""
+"""The timeline API: projects, jobs, videos, rejected requests and charges."""
 
 from __future__ import annotations
 

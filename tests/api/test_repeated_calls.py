@@ -1,4 +1,4 @@
-"""A call that is asked for again because nobody heard its answer: paid once, whatever was lost in between."""
+"""A request that is repeated after its response was lost is charged once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents in the order of their relevance: by model servers, and by this server's own vectors."""
+"""Reranking of documents: by model servers, and by this server's embeddings."""
 
 from __future__ import annotations
 

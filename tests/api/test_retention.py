@@ -1,4 +1,4 @@
-"""Retention: what the days of `[retention]` delete, and what they leave, on both databases."""
+"""Retention: rows that `[retention]` deletes and rows that it keeps, on both databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refunds: whoever has the money back has no result, wherever the result was shown."""
+"""Refunds: after a refund, the result is withdrawn everywhere."""
 
 from __future__ import annotations
 

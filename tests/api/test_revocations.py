@@ -1,4 +1,4 @@
-"""The end of a credential: every stream, socket, session and token that descends from it ends with it."""
+"""The end of a credential ends every stream, socket, session and token derived from it."""
 
 from __future__ import annotations
 

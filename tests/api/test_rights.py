@@ -1,4 +1,4 @@
-"""Every principal on every route: allowed exactly when the route's declaration says so.
+"""Every principal on every route: allowed exactly if the declared right says so.
 
 `make test` sends all of them on SQLite and some on PostgreSQL; `make nightly` sends all on PostgreSQL.
 """

@@ -1,4 +1,4 @@
-"""What a limited key, a program and an old sign-in may do, as people and programs meet it."""
+"""Limits of restricted keys, OAuth clients and old logins, on pages and over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of an account that some of its own keys, members and sessions may not reach."""
+"""Objects of an account that some of its keys, members and sessions may not access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a model in a real browser: files, errors, lost connections, reloads, and its results."""
+"""The run form of a model in a real browser: files, errors, lost connections, reloads, results."""
 
 from __future__ import annotations
 

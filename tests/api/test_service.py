@@ -1,4 +1,4 @@
-"""`/api/service`: one address for every service, in one shape."""
+"""`/api/service`: one URL and one format for every service."""
 
 from __future__ import annotations
 

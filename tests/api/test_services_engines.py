@@ -1,4 +1,4 @@
-"""Speech, forecasts, captions and vectors by the real engines, as a client gets them."""
+"""Speech, forecasts, captions and embeddings by the real engines, over HTTP."""
 
 from __future__ import annotations
 

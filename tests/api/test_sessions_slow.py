@@ -1,4 +1,4 @@
-"""A viewer who stops reading is left, and is told so when he reads again."""
+"""A viewer that stops reading is disconnected, and gets the reason when it reads again."""
 
 from __future__ import annotations
 

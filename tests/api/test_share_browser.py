@@ -1,4 +1,4 @@
-"""Sharing in a real browser: the dialog on every width, and the form without a script."""
+"""Sharing in a real browser: the dialog at every width, and the form without a script."""
 
 from __future__ import annotations
 

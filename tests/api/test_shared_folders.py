@@ -1,4 +1,4 @@
-"""Folders of the memory that are shared with an account or a team: what they show, and nothing else."""
+"""Folders of the memory that are shared with an account or a team show their pages only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama and ComfyUI on one GPU: what does not fit together takes turns, and nothing fails."""
+"""Ollama and ComfyUI on one GPU: models that do not fit together run in turn, and none fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model servers on several hosts that have the same model share its calls."""
+"""Calls of a model are distributed over the hosts that have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares: what a link shows to a stranger, what it never shows, and that it ends at once."""
+"""Public share links: what they show, what they never show, and revocation."""
 
 from __future__ import annotations
 

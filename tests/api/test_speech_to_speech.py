@@ -1,4 +1,4 @@
-"""speech-to-speech with a language model behind it: heard, answered, spoken, and paid by its time."""
+"""speech-to-speech with a language model: transcription, reply, synthesis, and charges by time."""
 
 from __future__ import annotations
 

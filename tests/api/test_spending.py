@@ -1,4 +1,4 @@
-"""Spending by day and model: what the journal says, as columns; and each charge leads to its receipt."""
+"""Spending by day and model agrees with the ledger; each charge links to its receipt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses that are kept, by the official client: read again, gone on from, listed, forgotten, another's."""
+"""Stored responses by the official client: read, continued, listed, deleted, and of other accounts."""
 
 from __future__ import annotations
 

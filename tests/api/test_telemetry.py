@@ -1,4 +1,4 @@
-"""What a collector on loopback is told of requests, tries and runs."""
+"""Spans of requests, attempts and runs that a collector on loopback receives."""
 
 from __future__ import annotations
 

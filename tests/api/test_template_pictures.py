@@ -1,4 +1,4 @@
-"""Templates of pictures, films and things on the wire: by name, with the contract's inputs, really made."""
+"""Image, video and 3D templates over HTTP: by name, with their documented inputs, by real engines."""
 
 from __future__ import annotations
 

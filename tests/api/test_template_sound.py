@@ -1,4 +1,4 @@
-"""Area E's templates of music and sound files over the wire: their outputs, and what they refuse."""
+"""Music and audio templates over HTTP: their outputs, and rejected inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two accounts on every route that names an object: what is another's is not there."""
+"""Two accounts on every route that names an object: objects of the other account are not found."""
 
 from __future__ import annotations
 

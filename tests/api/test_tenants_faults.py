@@ -1,4 +1,4 @@
-"""A store that forgets whose something is gets caught: each known fault shows another's secret at once."""
+"""The tenant tests detect stores that do not check ownership: each known fault is caught."""
 
 from __future__ import annotations
 

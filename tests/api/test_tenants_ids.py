@@ -1,4 +1,4 @@
-"""Ids that are another's, and keys whose time is over, are as unknown at every door as none."""
+"""Ids of other accounts and expired keys get the same response as unknown ones, on every route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that clients choose themselves: two tenants that choose the same one share nothing by it."""
+"""Names chosen by clients: two tenants with the same name share no data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charges for what a provider does besides answering: searches of a chat, and code that a message ran."""
+"""Charges for a provider's tools: web searches in chats, and code execution in messages."""
 
 from __future__ import annotations
 

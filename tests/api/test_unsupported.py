@@ -1,4 +1,4 @@
-"""Resources of the official libraries that are not here: one sentence in the library's own format."""
+"""Unsupported resources of the official libraries: one sentence in the library's error format."""
 
 from __future__ import annotations
 

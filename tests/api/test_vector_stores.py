@@ -1,4 +1,4 @@
-"""Vector stores by the official client: files become chunks that searches find, on both databases."""
+"""Vector stores by the official client: files are chunked and searchable, on both databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Area A's films: every path, its answer, its price, and every way to fail without a charge."""
+"""Video models of the Media API: routes, responses, prices, and failures without a charge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background removal from films on the wire: three formats, two paths, the sound kept, and its price."""
+"""Background removal from videos over HTTP: three formats, two paths, audio, and prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting and failing in a real browser: each failure is named within 10 s, with its next step."""
+"""Waiting and failures in a real browser: each failure is shown within 10 s, with its remedy."""
 
 from __future__ import annotations
 

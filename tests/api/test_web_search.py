@@ -1,4 +1,4 @@
-"""Web search through SearXNG: in responses, chat completions, the page of chats and MCP."""
+"""Web search through SearXNG: in responses, chat completions, the chat page and MCP."""
 
 from __future__ import annotations
 

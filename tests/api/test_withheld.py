@@ -1,4 +1,4 @@
-"""What a graph with a price makes can be read once it is paid, and never if it is not."""
+"""Outputs of a graph with a price can be read after payment only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Own workflows are renamed, duplicated and deleted: over HTTP with versions, and by plain forms."""
+"""Rename, duplicate and delete own workflows: over HTTP with versions, and by plain forms."""
 
 from __future__ import annotations
 

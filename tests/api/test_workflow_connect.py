@@ -1,4 +1,4 @@
-"""An operator connects a ComfyUI on the page of a workflow with missing nodes: tested, stored, and used."""
+"""Connecting a ComfyUI on the page of a workflow with missing nodes: tested, stored and used."""
 
 from __future__ import annotations
 

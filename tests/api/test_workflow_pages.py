@@ -1,4 +1,4 @@
-"""The pages of workflows: the graph within the page, its form, one's own brought in; and who sees them."""
+"""The pages of workflows: graph, form, imports, and access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflow spaces: the catalogue, runs by named inputs, imports, and what a graph costs."""
+"""Workflow spaces: the catalog, runs with named inputs, imports and charges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What graphs cost where only their run knows what they order: held at its dearest, charged as it was."""
+"""Charges of graphs whose requests depend on the run: held at the maximum, charged as measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs with classes that only a ComfyUI has: sent there as they are, brought back, and paid as here."""
+"""Graphs with classes that only a ComfyUI has: sent unchanged, results stored, charged as usual."""
 
 from __future__ import annotations
 

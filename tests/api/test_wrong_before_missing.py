@@ -1,4 +1,4 @@
-"""What is wrong with a request is told before what is missing here: 400, then 503."""
+"""Invalid requests get a 400 before a 503 for what this server lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup is one moment of the whole, and a restore gives that moment back or nothing at all."""
+"""A backup is a consistent snapshot, and a restore is complete or changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup is the same whether files lie in a folder or in a bucket, and restores into either."""
+"""Backups of a folder and of a bucket are identical, and restore into either."""
 
 from __future__ import annotations
 

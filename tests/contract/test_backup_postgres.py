@@ -1,4 +1,4 @@
-"""A backup knows no database: from SQLite into PostgreSQL and back, and the commands on either."""
+"""Backups are independent of the database: SQLite to PostgreSQL and back, and the commands on either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup of a server at work is a server that goes on where that one stood."""
+"""A server restored from a backup of a running server continues its work."""
 
 from __future__ import annotations
 

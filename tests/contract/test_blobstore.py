@@ -1,4 +1,4 @@
-"""What every blob store keeps; S3, GCS and Azure join by a line in `MAKERS`."""
+"""Contract of every blob store; S3, GCS and Azure are rows of `MAKERS`."""
 
 from __future__ import annotations
 

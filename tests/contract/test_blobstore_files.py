@@ -1,4 +1,4 @@
-"""What only files must fear: links, full disks, broken disks, leftovers, file modes."""
+"""Faults of file stores: links, full disks, I/O errors, leftovers, file modes."""
 
 from __future__ import annotations
 

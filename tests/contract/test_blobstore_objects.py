@@ -1,4 +1,4 @@
-"""What only object stores must fear: outages, lies, slow answers, races; and what their cache keeps."""
+"""Faults of object stores: outages, false responses, delays, races; and their cache."""
 
 from __future__ import annotations
 

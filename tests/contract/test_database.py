@@ -1,4 +1,4 @@
-"""What every Database promises: atomic, isolated, durable when it says so, and exact about failure."""
+"""Contract of every Database: atomic, isolated, durable when it says so, and exact about failure."""
 
 from __future__ import annotations
 

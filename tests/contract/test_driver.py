@@ -1,4 +1,4 @@
-"""What every driver keeps, whatever its workers are; container and Ray join by a line in `MAKERS`."""
+"""Contract of every driver; container and Ray are rows of `MAKERS`."""
 
 from __future__ import annotations
 

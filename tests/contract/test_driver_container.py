@@ -1,4 +1,4 @@
-"""Workers as containers: the protocol against a loopback server, and the whole with Podman where it is."""
+"""Workers as containers: the protocol against a loopback server, and real runs with Podman."""
 
 from __future__ import annotations
 

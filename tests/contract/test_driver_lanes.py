@@ -1,4 +1,4 @@
-"""Workers that take several tasks at once: what every local driver keeps for engines that run in batches."""
+"""Workers that run several tasks at once: the contract of local drivers for engines with batches."""
 
 from __future__ import annotations
 

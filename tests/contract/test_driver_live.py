@@ -1,4 +1,4 @@
-"""Steps of several sessions in one message: what every local driver keeps for those who share a worker."""
+"""Steps of several sessions in one message: the contract of local drivers for shared workers."""
 
 from __future__ import annotations
 

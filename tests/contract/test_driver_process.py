@@ -1,4 +1,4 @@
-"""What only processes can promise: limits, isolation, no orphans, no zombies."""
+"""Guarantees of process workers: limits, isolation, no orphans, no zombies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster of two machines on loopback, one of which is killed under a run."""
+"""Workers on a Ray cluster of two nodes on loopback, one of which is killed during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that wait for another machine: many runs at a time, each with its own end."""
+"""Workers that wait for another machine: many concurrent runs, each with its own result."""
 
 from __future__ import annotations
 

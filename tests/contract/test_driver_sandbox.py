@@ -1,4 +1,4 @@
-"""Programs in a sandbox: they work, and reach nothing of this machine; with a real Bubblewrap."""
+"""Sandboxed programs work and cannot access this machine; with a real Bubblewrap."""
 
 from __future__ import annotations
 

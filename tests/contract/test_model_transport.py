@@ -1,4 +1,4 @@
-"""What the way to a model server promises, whichever HTTP client it is made of."""
+"""Contract of the transport to model servers, for each HTTP client."""
 
 from __future__ import annotations
 

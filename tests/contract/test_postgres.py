@@ -1,4 +1,4 @@
-"""What PostgreSQL adds to the contract: groups, restarts, several servers, and one SQL for two databases."""
+"""PostgreSQL beyond the contract: group commit, restarts, several servers, and shared SQL texts."""
 
 from __future__ import annotations
 

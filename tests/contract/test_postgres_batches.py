@@ -1,4 +1,4 @@
-"""Batches of several servers on one PostgreSQL: concurrent, without deadlocks, and never half written."""
+"""Batches of several servers on one PostgreSQL: concurrent, without deadlocks, and atomic."""
 
 from __future__ import annotations
 

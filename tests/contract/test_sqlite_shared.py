@@ -1,4 +1,4 @@
-"""One SQLite file that several processes write: exact sums, announced changes, ended processes."""
+"""One SQLite file with several writing processes: exact sums, change events, process exits."""
 
 from __future__ import annotations
 

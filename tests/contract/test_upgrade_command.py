@@ -1,4 +1,4 @@
-"""`sixfold upgrade`: what it would do, what blocks it, and that a check changes nothing."""
+"""`sixfold upgrade`: its plan, its blockers, and a check that changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A newer version migrates while the one before it serves on: so a migration adds, and takes nothing away."""
+"""A newer version migrates while the previous one is running: migrations only add."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The day that the guide tells of is lived here: its script runs, and prints what the guide shows."""
+"""The guide "an agent's day": its script runs, and prints what the guide shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server is killed twice while a batch runs: every line is answered and charged once."""
+"""The server is killed twice during a batch: every line completes and is charged once."""
 
 from __future__ import annotations
 

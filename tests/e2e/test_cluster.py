@@ -1,4 +1,4 @@
-"""A cluster whose parts are killed at random while people work on it: nothing is lost or paid twice."""
+"""A cluster whose processes are killed at random under load: nothing is lost or charged twice."""
 
 from __future__ import annotations
 

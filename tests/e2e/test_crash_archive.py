@@ -1,4 +1,4 @@
-"""Kill −9 amid a sweep, an archive and an erasure: nothing is lost, nothing is there twice."""
+"""Kill −9 during pruning, archiving and erasure: nothing is lost or duplicated."""
 
 from __future__ import annotations
 

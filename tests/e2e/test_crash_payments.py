@@ -1,4 +1,4 @@
-"""Kill −9 around a payment's booking and around a saved file's marking: each counts once."""
+"""Kill −9 while a payment is recorded and a saved file is marked: each counts once."""
 
 from __future__ import annotations
 

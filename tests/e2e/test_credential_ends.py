@@ -1,4 +1,4 @@
-"""The end of a credential on one of two servers ends what descends from it on the other."""
+"""Revocation of a credential on one server ends its streams and sessions on another."""
 
 from __future__ import annotations
 

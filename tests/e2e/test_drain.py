@@ -1,4 +1,4 @@
-"""SIGTERM while somebody waits for a picture that he cannot ask for later: he gets it, or hears what next."""
+"""SIGTERM during a request without a job id: the caller gets the image or an error with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Money for M, asked for by N processes at once: exactly M get it."""
+"""N processes compete for funds that suffice for M requests: exactly M succeed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guide's agent with fifty cents works here: its script prints what is shown, and the ledger agrees."""
+"""The guide's agent with fifty cents: its script prints what is shown, and the ledger agrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server is killed while models talk: no hold stays, nothing is charged twice or for nothing."""
+"""The server is killed during chats: no hold stays, and nothing is charged twice or without a result."""
 
 from __future__ import annotations
 

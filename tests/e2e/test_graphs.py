@@ -1,4 +1,4 @@
-"""Graphs killed in the middle, server or worker: nothing is lost, all is charged once or not at all."""
+"""The server or a worker is killed during graphs: nothing is lost, and charges are exact."""
 
 from __future__ import annotations
 

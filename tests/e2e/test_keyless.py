@@ -1,4 +1,4 @@
-"""A real server asked without a key: directly, through a proxy, through a forwarder, by its local socket."""
+"""Requests without a key to a real server: directly, through proxies, and by its Unix socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An account that began on a laptop goes on where there is a PostgreSQL, a bucket and a second server."""
+"""An account moves from SQLite on a laptop to PostgreSQL, a bucket and two servers."""
 
 from __future__ import annotations
 

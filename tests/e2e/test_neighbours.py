@@ -1,4 +1,4 @@
-"""Two servers on one PostgreSQL: each finishes what the other accepted, once, and whoever waits is told."""
+"""Two servers on one PostgreSQL: each finishes what the other accepted, once, and waiters are notified."""
 
 from __future__ import annotations
 

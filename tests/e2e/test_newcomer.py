@@ -1,4 +1,4 @@
-"""A newcomer's tour in a real Chromium: from the start page to a ledger that adds up. The guide shows it."""
+"""The newcomer's tour of the guide in a real Chromium, from the start page to a balanced ledger."""
 
 from __future__ import annotations
 

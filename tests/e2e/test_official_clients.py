@@ -1,4 +1,4 @@
-"""Both official clients over all they can: the guide's script runs, and prints what the guide shows."""
+"""Both official clients with all their methods: the guide's script prints what the guide shows."""
 
 from __future__ import annotations
 

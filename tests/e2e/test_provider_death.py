@@ -1,4 +1,4 @@
-"""A server that dies while a provider is at work: the job is done again, and charged once."""
+"""The server is killed while a provider works: the job runs again, and is charged once."""
 
 from __future__ import annotations
 

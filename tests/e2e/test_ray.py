@@ -1,4 +1,4 @@
-"""Two hundred runs on a Ray cluster of three machines: one is killed in the middle, and later the server."""
+"""Two hundred runs on a Ray cluster of three nodes: one node is killed, and later the server."""
 
 from __future__ import annotations
 

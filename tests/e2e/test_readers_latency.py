@@ -1,4 +1,4 @@
-"""The longest wait of another client for `/livez` while the largest documents are sent, by a clock.
+"""The longest latency of `/livez` for another client while the largest documents are sent.
 
 Of `make assurance` only: a clock measures the machine's other work as well. `tests/api/test_reader_limits.py`
 asserts the CPU time of the loop's thread, `tests/unit/web/test_long_calls.py` that of each call of a reader.

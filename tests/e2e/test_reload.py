@@ -1,4 +1,4 @@
-"""SIGHUP reads the configuration again, and the server goes on."""
+"""SIGHUP reloads the configuration without a restart."""
 
 from __future__ import annotations
 

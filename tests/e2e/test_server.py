@@ -1,4 +1,4 @@
-"""What a person promises himself of a server: a picture at once, and nothing lost when it dies."""
+"""The whole server: an image at once, and nothing lost when it is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits that each server counts by itself, of two servers on one PostgreSQL."""
+"""Limits that each server counts separately, with two servers on one PostgreSQL."""
 
 from __future__ import annotations
 

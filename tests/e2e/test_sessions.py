@@ -1,4 +1,4 @@
-"""Sessions on a real socket: how they begin, go on, come back and end."""
+"""Sessions on a real socket: start, messages, reconnection and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage that is out of reach for a moment: no session is stranded by it, nor a worker, nor its money."""
+"""Short storage outages strand no session, worker or hold."""
 
 from __future__ import annotations
 

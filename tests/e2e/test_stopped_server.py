@@ -1,4 +1,4 @@
-"""A server that stood still beyond its lease comes back, and finds that nothing is its own any more."""
+"""A server that was suspended beyond its lease detects that others have taken over its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full or fails: a clean error, nothing half-done, and everything works again afterwards."""
+"""Full and failing disks: a clean error, no partial writes, and recovery afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures are taught to weights, and the account has a service that draws with what was learnt."""
+"""Training on images: the account gets a model that uses the trained adapter."""
 
 from __future__ import annotations
 

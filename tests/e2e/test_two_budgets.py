@@ -1,4 +1,4 @@
-"""One key at two servers at once: its day, its month and its minute are spent once, to the last sum."""
+"""One key on two servers at once: daily, monthly and per-minute limits are exact."""
 
 from __future__ import annotations
 

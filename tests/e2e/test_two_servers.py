@@ -1,4 +1,4 @@
-"""Two `sixfold serve` on one PostgreSQL and one store of files: one product, whichever of them is asked."""
+"""Two `sixfold serve` on one PostgreSQL and one file store give the same responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that were added serve the next request: priced, held, run in a worker of their own, captured."""
+"""Installed weights serve the next request: priced, held, run in a separate worker, captured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Amazon Bedrock on loopback: Converse, its binary event stream, and the lists of models and profiles.
+"""Fake Amazon Bedrock on loopback: Converse, its binary event stream, lists of models and profiles.
 
 Requests are authenticated by an API key, or by a signature that botocore computes again. `say N words` gives
 N words, a tool that is there is called, and an image is seen, as by the stand-ins of other model servers.

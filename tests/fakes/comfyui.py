@@ -1,4 +1,4 @@
-"""A ComfyUI on loopback that speaks the protocol for real, and can be made to fail.
+"""Fake ComfyUI on loopback that implements the protocol, with configurable faults.
 
     async with comfyui() as comfy:
         httpx.get(comfy.url + "/system_stats")

@@ -1,4 +1,4 @@
-"""The node classes of the fake ComfyUI: their schemas, as `/object_info` gives them, and what they do.
+"""Node classes of the fake ComfyUI: their schemas in the format of `/object_info`, and their functions.
 
 Nothing is denoised. A latent is a picture an eighth as large; the sampler mixes into it soft colours that
 hang on model, seed, words and place in the batch, as far as `denoise` says. Pictures are real ones: what

@@ -1,4 +1,4 @@
-"""The film classes of the fake ComfyUI: latents of many frames, and real files in the end.
+"""Video classes of the fake ComfyUI: latents of many frames, and real files as results.
 
 Nothing is denoised: a film begins with its still, or with a colour of its seed, and grows brighter from frame
 to frame. What is decoded stays as small as its latents, so that a test need not encode real ones.

@@ -1,4 +1,4 @@
-"""Google's `generateContent` on loopback, for Gemini and Vertex AI, with the tokens of service accounts.
+"""Fake of Google's `generateContent` on loopback, for Gemini and Vertex AI, with service-account tokens.
 
 `say N words` gives N words, a tool that is there is called, requested JSON is given, and an image is seen.
 

@@ -1,4 +1,4 @@
-"""Packages of npm, installed into the folder of a test, with the node that runs them."""
+"""Installs npm packages into a test's folder, with the Node.js that runs them."""
 
 from __future__ import annotations
 

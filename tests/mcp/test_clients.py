@@ -1,4 +1,4 @@
-"""Every official client: over HTTP and stdio, with the handshake and without, against a real server."""
+"""Every official client over HTTP and stdio, with and without the handshake, on a real server."""
 
 from __future__ import annotations
 

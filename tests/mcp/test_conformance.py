@@ -1,4 +1,4 @@
-"""The official conformance suite: every scenario of it, with its fixtures in place of the product's tools."""
+"""Every scenario of the official conformance suite, with its fixtures in place of the product's tools."""
 
 from __future__ import annotations
 

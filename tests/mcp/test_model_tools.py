@@ -1,4 +1,4 @@
-"""The models as tools: quoted, run, shown, paid for, and told about on the way."""
+"""Model tools: quotes, runs, results, charges and progress notifications."""
 
 from __future__ import annotations
 

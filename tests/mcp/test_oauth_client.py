@@ -1,4 +1,4 @@
-"""The official client finds the door by itself, is let in by a person in a browser, and turns its tokens."""
+"""The official client: discovery, consent by a user in a browser, and token rotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/mcp.md says what the registry says: every tool, every argument, word for word."""
+"""docs/reference/mcp.md lists every tool and argument with the text of the registry."""
 
 from __future__ import annotations
 

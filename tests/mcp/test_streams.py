@@ -1,4 +1,4 @@
-"""Answers as streams: a sign of life in silence, what is told before the answer, questions to the client."""
+"""Streamed responses: keep-alives, notifications before the result, requests to the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /mcp as agents call it: plain requests, refusals, keys, tenants, limits, and what strangers send."""
+"""POST /mcp as agents call it: plain requests, errors, keys, tenants, limits, hostile input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications of the real Gradio, 4, 5 or 6: run by the interpreter of an environment that has it.
+"""Applications of the real Gradio 4, 5 or 6, run by the interpreter of an environment that has it.
 
 It prints a line of JSON with the port of each application, and ends when its input does.
 """

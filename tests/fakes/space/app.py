@@ -1,4 +1,4 @@
-"""A space without a library: what a server of Gradio 6 says for one function, which may try to get out."""
+"""A space without a library: responses of a Gradio 6 server for one function, which may try to escape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module beside the application, as many have."""
+"""Module that the application imports."""
 
 
 def loud(words: str) -> str:

@@ -1,4 +1,4 @@
-"""The places where the result of a prediction is shown, for the law that a refund withdraws it everywhere."""
+"""Routes that show the result of a prediction, for the test that a refund withdraws it everywhere."""
 
 from __future__ import annotations
 

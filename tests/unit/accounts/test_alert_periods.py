@@ -1,4 +1,4 @@
-"""Cost alerts at the end of a day: what was spent in its last minute belongs to it."""
+"""Cost alerts at midnight: the last minute of a day belongs to that day."""
 
 from __future__ import annotations
 

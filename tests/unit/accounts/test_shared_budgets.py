@@ -1,4 +1,4 @@
-"""Budgets of members, teams and organizations: exact under concurrent calls, and given back in full."""
+"""Budgets of members, teams and organizations: exact under concurrency, and fully released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of accounts: found by their owner, versioned, with engines of their own."""
+"""Models of accounts: visible to their owner, versioned, with their own engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine serves: the order of preference, what can run, and what the operator chose."""
+"""Engine selection: order of preference, availability, and the operator's choice."""
 
 from __future__ import annotations
 

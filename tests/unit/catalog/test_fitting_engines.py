@@ -1,4 +1,4 @@
-"""An engine serves only the inputs that it can, is told them by its own names, and integers have choices."""
+"""Engines serve only supported inputs, get them under their own names, and integers have choices."""
 
 from __future__ import annotations
 

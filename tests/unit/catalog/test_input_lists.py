@@ -1,4 +1,4 @@
-"""Inputs that are lists: texts, numbers and series, as JSON or as text, and inputs of two names."""
+"""List inputs: texts, numbers and series, as JSON or as text, and inputs with two names."""
 
 from __future__ import annotations
 

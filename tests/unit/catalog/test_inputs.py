@@ -1,4 +1,4 @@
-"""Inputs against their descriptors: every failing one named, nothing else let through."""
+"""Inputs are checked against their descriptors: every invalid one is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists that come as text: counted before they are split."""
+"""Lists in text form are counted before they are split."""
 
 from __future__ import annotations
 

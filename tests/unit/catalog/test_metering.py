@@ -1,4 +1,4 @@
-"""Money that follows from the run: its time, what it gave, what its children cost; never above the hold."""
+"""Metered charges: run time, outputs and children's costs; never above the hold."""
 
 from __future__ import annotations
 

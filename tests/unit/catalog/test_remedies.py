@@ -1,4 +1,4 @@
-"""What an answer of 503 tells: a command or a variable that can be copied, for every model and engine."""
+"""A 503 contains a command or variable that can be copied, for every model and engine."""
 
 from __future__ import annotations
 

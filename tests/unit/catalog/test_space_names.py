@@ -1,4 +1,4 @@
-"""A space is named by its owner and name, or by any address of it that a browser shows."""
+"""Space references: owner and name, or any URL of it that a browser shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates, what their hardware costs, how long runs take, and what followers are told again."""
+"""Templates: hardware prices, expected run times, and events repeated to new subscribers."""
 
 from __future__ import annotations
 

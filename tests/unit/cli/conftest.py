@@ -1,4 +1,4 @@
-"""The command line in this process, on a folder of its own; and real servers beside it."""
+"""Runs the command line in this process on a separate folder, and real servers."""
 
 from __future__ import annotations
 

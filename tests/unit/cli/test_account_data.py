@@ -1,4 +1,4 @@
-"""An account's data from the shell: out in one zip, and away, with the books right afterwards."""
+"""`sixfold account export` and deletion: one zip, and a balanced ledger afterwards."""
 
 from __future__ import annotations
 

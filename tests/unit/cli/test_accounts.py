@@ -1,4 +1,4 @@
-"""Accounts, keys and the ledger from the shell: exact shapes, one sentence when refused."""
+"""Commands for accounts, keys and the ledger: exact output, one sentence for errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that creates a certificate, and what the server and `doctor` say of an unusable one."""
+"""`c2pa create`, and messages of the server and `doctor` about an unusable certificate."""
 
 from __future__ import annotations
 

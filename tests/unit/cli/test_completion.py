@@ -1,4 +1,4 @@
-"""Completion is asked of a real bash; the scripts of the other shells name every command too."""
+"""Completion in a real bash; the scripts of the other shells name every command too."""
 
 from __future__ import annotations
 

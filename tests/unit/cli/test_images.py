@@ -1,4 +1,4 @@
-"""Images and spaces from the shell: added, run, missing, removed; a real server and a real Podman."""
+"""Commands for images and spaces: added, run, missing, removed; with a real server and Podman."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file says of its origin, and making it again from that alone."""
+"""`sixfold inspect` and replay from a file's manifest alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor, the engines, the schema and the backup, as the shell sees them."""
+"""`doctor`, `engines`, `db` and `backup` commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory from the shell, against a real server."""
+"""The `memory` commands with a real server."""
 
 from __future__ import annotations
 

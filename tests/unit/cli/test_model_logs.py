@@ -1,4 +1,4 @@
-"""`sixfold model logs`: an author sees what his model printed, its errors and his file's, there and then."""
+"""`sixfold model logs`: output, errors and file errors of an author's model, as they occur."""
 
 from __future__ import annotations
 

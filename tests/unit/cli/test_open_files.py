@@ -1,4 +1,4 @@
-"""Limits on open files: a server raises its own, and answers 503 before it has none left."""
+"""Limits on open files: a server raises its own, and responds with 503 before it has none left."""
 
 from __future__ import annotations
 

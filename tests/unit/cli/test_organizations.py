@@ -1,4 +1,4 @@
-"""Organizations, members and teams from the shell."""
+"""Commands for organizations, members and teams."""
 
 from __future__ import annotations
 

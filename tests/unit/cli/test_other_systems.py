@@ -1,4 +1,4 @@
-"""Systems other than Linux: the server refuses in a sentence, and clients of a server elsewhere work."""
+"""Systems other than Linux: `serve` fails with one sentence, and client commands work."""
 
 from __future__ import annotations
 

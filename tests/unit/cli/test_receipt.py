@@ -1,4 +1,4 @@
-"""The receipt is drawn the same way whatever came of the run."""
+"""The receipt has the same layout for every outcome of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What graphs made, made again from the file alone: on embedded engines, and nowhere else."""
+"""Replay of graph outputs from the file alone: on embedded engines only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found here where no server runs: servers that answer, are slow or absent; weights, keys, a GPU."""
+"""Detection without a server: model servers that respond, are slow or absent; weights, keys, a GPU."""
 
 from __future__ import annotations
 

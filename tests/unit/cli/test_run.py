@@ -1,4 +1,4 @@
-"""Running models from the shell against a real server: what is sent, saved, drawn and said."""
+"""`sixfold run` with a real server: requests, saved files, images and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting and ending the server: who may reach it, who shares its folder, and what a signal does."""
+"""Start and stop of the server: access, shared data folders, signals."""
 
 from __future__ import annotations
 

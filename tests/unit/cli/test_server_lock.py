@@ -1,4 +1,4 @@
-"""One server for each data folder, and what the last one left in it."""
+"""One server per data folder, and leftovers of the previous one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor says where the bytes lie, and whether anything can be stored there."""
+"""`doctor` names the storage, and reports whether files can be stored."""
 
 from __future__ import annotations
 

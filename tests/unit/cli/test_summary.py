@@ -1,4 +1,4 @@
-"""What works comes first and fits a terminal: the lines of `doctor` and `engines list`."""
+"""Summaries of `doctor` and `engines list`: available models first, within the terminal's width."""
 
 from __future__ import annotations
 

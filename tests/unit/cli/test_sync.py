@@ -1,4 +1,4 @@
-"""A folder and a memory kept alike: whatever is edited when, and wherever a sync stops, nothing is lost."""
+"""`memory sync` of a folder: concurrent edits and interrupted runs lose nothing."""
 
 from __future__ import annotations
 

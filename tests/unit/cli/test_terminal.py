@@ -1,4 +1,4 @@
-"""Tables that keep their columns, and the line that tells how far something is where somebody watches."""
+"""Aligned tables, and the progress line on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`engines add`, `list` and `remove` against a Hub on this machine, with tiny pipelines in it."""
+"""`engines add`, `list` and `remove` with tiny pipelines from a Hub on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`engines add chat`: a GGUF file from a Hub on this machine, or one that lies here, and what it says."""
+"""`engines add chat`: a GGUF file from a Hub or from disk, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`engines add` for models in one ONNX file: from a Hub on this machine, and from a file that lies here."""
+"""`engines add` for single-file ONNX models, from a Hub on this machine or from disk."""
 
 from __future__ import annotations
 

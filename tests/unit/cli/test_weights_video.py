@@ -1,4 +1,4 @@
-"""`engines add` for film models: fetched from a Hub on this machine, and tried by their first film."""
+"""`engines add` for video models: downloaded from a Hub on this machine, and tested by a first video."""
 
 from __future__ import annotations
 

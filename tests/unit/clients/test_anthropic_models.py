@@ -1,4 +1,4 @@
-"""A thought is asked of each generation of Anthropic's models in the words that it takes."""
+"""Reasoning parameters for each generation of Anthropic's models."""
 
 from __future__ import annotations
 

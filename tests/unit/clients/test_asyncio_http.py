@@ -1,4 +1,4 @@
-"""The client of plain HTTP: which connection is used again, and which never."""
+"""The plain HTTP client: which connections are reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of model servers: cut anywhere, read the same; nothing kept back, nothing lost."""
+"""Streams of model servers: any chunking parses to the same events, without delay or loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ComfyUI's protocol against a loopback server: runs to their end, and every way in which they end badly."""
+"""The ComfyUI client against a loopback server: successful runs and every failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON of a ComfyUI server: NaN is read, large documents in another thread, and none over a limit."""
+"""JSON of a ComfyUI server: NaN values, large documents in another thread, and the size limit."""
 
 from __future__ import annotations
 

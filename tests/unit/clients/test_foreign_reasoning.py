@@ -1,4 +1,4 @@
-"""Thoughts that another protocol's server had do not reach Anthropic's, which would refuse them."""
+"""Reasoning from another protocol's server is not sent to Anthropic's, which would reject it."""
 
 from __future__ import annotations
 

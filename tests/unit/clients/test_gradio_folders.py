@@ -1,4 +1,4 @@
-"""A space's folder, and a space's image: what is read of them, and what is refused."""
+"""Folders and images of spaces: detected settings, and rejected ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of spaces that name the same component again and again: read in bounded work."""
+"""Space descriptions that repeat a component are parsed in bounded time."""
 
 from __future__ import annotations
 

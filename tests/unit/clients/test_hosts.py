@@ -1,4 +1,4 @@
-"""Hosts that are probed: which they are, and that a slow look-up holds up nothing."""
+"""Probed hosts: which they are, and slow name lookups that delay nothing."""
 
 from __future__ import annotations
 

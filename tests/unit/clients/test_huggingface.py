@@ -1,4 +1,4 @@
-"""Fetching from a Hub on this machine: whole, resumed, checked, and refused with a sentence."""
+"""Downloads from a Hub on this machine: complete, resumed, verified, and rejected with one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fakes are what they claim to be: the providers' own clients work with them unchanged."""
+"""The fakes are faithful: the providers' own clients work with them unchanged."""
 
 from __future__ import annotations
 

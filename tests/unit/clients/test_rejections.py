@@ -1,4 +1,4 @@
-"""What model servers say is wrong, in the words that each of them has for it."""
+"""Error messages of model servers, in the format of each."""
 
 from __future__ import annotations
 

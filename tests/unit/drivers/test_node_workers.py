@@ -1,4 +1,4 @@
-"""Nodes of graphs in processes: the same bytes as in threads, a memory limit, and an end at once."""
+"""Graph nodes in processes: the same bytes as in threads, a memory limit, and prompt termination."""
 
 from __future__ import annotations
 

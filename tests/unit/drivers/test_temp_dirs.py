@@ -1,4 +1,4 @@
-"""Folders that go with their process: kept while it lives, and cleared after one that was killed."""
+"""Temporary folders of a process: kept while it lives, and removed after it was killed."""
 
 from __future__ import annotations
 

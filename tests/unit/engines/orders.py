@@ -1,4 +1,4 @@
-"""What tests of engines that take pictures need: a context, a picture as a file, and one run."""
+"""Helpers for tests of image engines: a context, an image file, and one run."""
 
 from __future__ import annotations
 

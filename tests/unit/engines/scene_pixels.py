@@ -1,4 +1,4 @@
-"""What a picture shows, told from its pixels alone: small detectors for the scene painter's tests."""
+"""Detectors of image content from pixels, for the scene painter's tests."""
 
 from __future__ import annotations
 

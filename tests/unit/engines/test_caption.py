@@ -1,4 +1,4 @@
-"""Captions: what is said of pictures whose colours, light, sharpness and lettering are known."""
+"""Captions of images with known colors, light, sharpness and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding: every kind of file that people have comes out upright and right; every trick is refused."""
+"""Decoding: common formats are upright and correct, and malicious files are rejected."""
 
 from __future__ import annotations
 

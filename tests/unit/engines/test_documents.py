@@ -1,4 +1,4 @@
-"""Documents of strangers become text with page numbers, and hostile ones are refused in one sentence."""
+"""Documents become text with page numbers, and hostile ones are rejected with one sentence."""
 
 from __future__ import annotations
 

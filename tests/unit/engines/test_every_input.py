@@ -1,4 +1,4 @@
-"""Every input of every template: the same inputs give the same bytes, and another value of any gives others.
+"""Every input of every template: equal inputs give equal bytes, and another value gives other bytes.
 
 What exactly an input does is for its engine's own tests. What is left out here is named, with its reason.
 """

@@ -1,4 +1,4 @@
-"""Cut-outs of the subject that a box, points or a rough mask mark, on drawings and on photographs."""
+"""Cutouts guided by a box, points or a rough mask, on drawings and photographs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking things out: where, how far, how softly; textures that go on, lines that are drawn through."""
+"""Inpainting: region, edge softness, continued textures and lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting subjects out: how well, how surely, how soft at the edge, and by a model where there is one."""
+"""Background removal: accuracy, confidence, soft edges, and model files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Smart resize: exact sizes, the gentlest way, and what matters kept."""
+"""Smart resize: exact sizes, the least destructive method, and protected subjects."""
 
 from __future__ import annotations
 

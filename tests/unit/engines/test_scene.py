@@ -1,4 +1,4 @@
-"""The scene painter, judged by what its pictures show."""
+"""The scene painter, tested by detectors on its images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prompt asks for by name is in the picture: papers, colours, numbers, faces, letters, relations."""
+"""Named details of a prompt are in the image: papers, colors, numbers, faces, letters, relations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The style painter: each style looks like itself, keeps the picture's structure, size and alpha."""
+"""The style painter: recognizable styles, and unchanged structure, size and alpha."""
 
 from __future__ import annotations
 

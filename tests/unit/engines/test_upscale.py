@@ -1,4 +1,4 @@
-"""Enlarging: closer to the truth than a stretch, true to the small picture, seamless, and by a model."""
+"""Upscaling: closer to the original than interpolation, faithful, seamless, and by a model."""
 
 from __future__ import annotations
 

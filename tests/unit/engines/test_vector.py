@@ -1,4 +1,4 @@
-"""Tracing: drawn again it looks like the picture, and each input changes the paths."""
+"""Vectorization: rendering resembles the image, and each input changes the paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that is under way stands in its hold alone, is in the log all the same, and survives a step back."""
+"""Active calls: stored as a hold only, included in the log, and compatible with a downgrade."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a server wants to be asked again."""
+"""When a failed server may be called again."""
 
 from __future__ import annotations
 

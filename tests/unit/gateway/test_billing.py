@@ -1,4 +1,4 @@
-"""The till: what is booked together is right together, and where it does not fit, each by itself."""
+"""Batched billing: entries commit together, and individually if the batch fails."""
 
 from __future__ import annotations
 

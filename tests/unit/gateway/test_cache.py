@@ -1,4 +1,4 @@
-"""Answers that are kept: whose, how long, how many."""
+"""The response cache: owners, expiry and size."""
 
 from __future__ import annotations
 

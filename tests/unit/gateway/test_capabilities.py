@@ -1,4 +1,4 @@
-"""What a model's name suggests where its server states nothing."""
+"""Capabilities inferred from a model's name if its server states none."""
 
 from __future__ import annotations
 

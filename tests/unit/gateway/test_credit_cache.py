@@ -1,4 +1,4 @@
-"""Trust: only who has plenty is asked for before his money is held, and each share is given once."""
+"""The credit cache: only large balances skip the synchronous hold, and each share is spent once."""
 
 from __future__ import annotations
 

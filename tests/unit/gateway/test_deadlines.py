@@ -1,4 +1,4 @@
-"""One timer for many calls: each has its own time, and whoever is in time notices nothing."""
+"""One timer for many calls, each with its own deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which server is asked: names, aliases, weights, latency, circuits."""
+"""Server selection: names, aliases, weights, latency, circuit breakers."""
 
 from __future__ import annotations
 

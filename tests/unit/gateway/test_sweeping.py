@@ -1,4 +1,4 @@
-"""Holds of servers that are gone: freed at once by one that starts, at its second look by one that runs."""
+"""Holds of dead servers: released at once by a starting server, at the second sweep by a running one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tokens cost, and how many a request has."""
+"""Token costs, and token counts of requests."""
 
 from __future__ import annotations
 

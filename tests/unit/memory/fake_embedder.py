@@ -1,4 +1,4 @@
-"""A model of meaning for tests: words of one line mean the same, others nothing to each other."""
+"""Fake embedding model: words on one line have equal vectors, all others orthogonal ones."""
 
 from __future__ import annotations
 

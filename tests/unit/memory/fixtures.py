@@ -1,4 +1,4 @@
-"""A memory on each database, and somebody who writes into it."""
+"""Memory fixtures on each database, with an account that writes pages."""
 
 from __future__ import annotations
 

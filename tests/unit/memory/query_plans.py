@@ -1,4 +1,4 @@
-"""What PostgreSQL reads for each query of a transaction, as PostgreSQL itself counts it."""
+"""Rows and blocks that PostgreSQL reads for each query of a transaction, by its own statistics."""
 
 from __future__ import annotations
 

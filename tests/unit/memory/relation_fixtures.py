@@ -1,4 +1,4 @@
-"""The small made-up world of `tests/corpora/relations`, in a database."""
+"""The fictional world of `tests/corpora/relations`, in a database."""
 
 from __future__ import annotations
 

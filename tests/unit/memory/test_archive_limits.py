@@ -1,4 +1,4 @@
-"""Archives that unpack to much more than they are: refused by count, in bounded memory."""
+"""Archives that unpack to much more than their size are rejected by count, in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors come beside the writing: resumed after any end, made anew for another model, of no old text."""
+"""Embedding in the background: resumed after a stop, repeated for another model, never stale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index in memory after any history is the index that is read from what is left of it."""
+"""After any history, the index in memory equals an index rebuilt from the stored rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inferred links on both databases: drawn, waiting, taken back, confirmed, dismissed, told to no stranger."""
+"""Inferred links on both databases: created, pending, withdrawn, confirmed, dismissed, and private."""
 
 from __future__ import annotations
 

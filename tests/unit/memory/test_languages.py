@@ -1,4 +1,4 @@
-"""Words of languages beside English: what they are indexed as, and that their pages are found."""
+"""Languages other than English: index terms, and search results."""
 
 from __future__ import annotations
 

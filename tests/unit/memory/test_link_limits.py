@@ -1,4 +1,4 @@
-"""Links of a text of one long line: read in time that grows with the text only."""
+"""Links in one long line are parsed in linear time."""
 
 from __future__ import annotations
 

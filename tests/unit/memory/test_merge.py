@@ -1,4 +1,4 @@
-"""Comparing and merging texts: nothing is lost, and only what both touched is asked about."""
+"""Three-way merges: nothing is lost, and only overlapping changes conflict."""
 
 from __future__ import annotations
 

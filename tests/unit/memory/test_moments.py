@@ -1,4 +1,4 @@
-"""Times as questions name them, and what search makes of them."""
+"""Time expressions in queries, and their effect on search."""
 
 from __future__ import annotations
 

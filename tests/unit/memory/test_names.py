@@ -1,4 +1,4 @@
-"""What a page is called besides its slug: other names that it gives itself, slugs that it had elsewhere."""
+"""Names of a page besides its slug: aliases and former slugs."""
 
 from __future__ import annotations
 

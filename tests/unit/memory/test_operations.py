@@ -1,4 +1,4 @@
-"""The registry of operations: what an agent reads, what it may send, and answers that fit into a context."""
+"""The registry of operations: descriptions, arguments, and results within a context limit."""
 
 from __future__ import annotations
 

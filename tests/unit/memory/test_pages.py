@@ -1,4 +1,4 @@
-"""Pages on every database: what is written is read, nothing is lost, and the past stays as it was."""
+"""Pages on every database: reads, writes, history, and no lost updates."""
 
 from __future__ import annotations
 

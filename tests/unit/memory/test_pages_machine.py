@@ -1,4 +1,4 @@
-"""Any sequence of changes leaves what a plain model of pages, links, redirects and their past says."""
+"""Any sequence of changes gives the result of a simple model of pages, links and redirects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passages of a body, and the snippets that are cut from them."""
+"""Passages of a body, and their snippets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of relations: every example means what it says, and no text makes it slow."""
+"""The table of relations: every example matches its relation, and no text is slow."""
 
 from __future__ import annotations
 

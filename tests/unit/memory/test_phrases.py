@@ -1,4 +1,4 @@
-"""Pages that have all words of a short query, in the title or next to each other, on every database."""
+"""Phrase search for short queries, in titles and texts, on every database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the memory of one account may hold: pages, and bytes with all versions."""
+"""Memory quotas of an account: pages, and bytes of all versions."""
 
 from __future__ import annotations
 

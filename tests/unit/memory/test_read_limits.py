@@ -1,4 +1,4 @@
-"""Reads of a memory that grow with what it stores: links to a page, and texts searched for a phrase."""
+"""Limits of reads that grow with the memory: backlinks of a page, and phrase searches."""
 
 from __future__ import annotations
 

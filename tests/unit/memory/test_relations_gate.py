@@ -1,4 +1,4 @@
-"""The gate of inference: precision and recall on a corpus of our own, the unseen half apart."""
+"""Quality gate of inference: precision and recall on our own corpus, with a held-out half."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate of search: its quality on the wiki of our own and, where it is at hand, on LoCoMo's tuning part.
+"""Quality gate of search, on our own wiki and, if present, on LoCoMo's tuning part.
 
 The least figures stand a little below what was measured, so a change of ranking that makes it worse fails.
 `python -m bench retrieval` measures more, beside other programs.

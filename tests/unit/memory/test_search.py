@@ -1,4 +1,4 @@
-"""Search on every database: what is written is found at once, by those who may, and every score says why."""
+"""Search on every database: immediate results, access rights and score explanations."""
 
 from __future__ import annotations
 

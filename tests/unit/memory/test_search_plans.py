@@ -1,4 +1,4 @@
-"""What is asked for by its id is read by its id, however many pages the account has."""
+"""Lookups by id read by id, however many pages the account has."""
 
 from __future__ import annotations
 

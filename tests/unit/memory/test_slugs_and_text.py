@@ -1,4 +1,4 @@
-"""Slugs and markdown by themselves: any text in, the same text out, and nothing takes for ever."""
+"""Slugs and Markdown: round trips of any text, in bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of a question that stand nowhere, on every database: what is meant, and what that is worth."""
+"""Spelling correction of query words, on every database, and its effect on scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of a query's words with all words of a memory: in a bounded number of steps, off the loop."""
+"""Spelling correction is bounded in steps and runs off the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URLs that no one outside may make this server open, for every field that takes a URL.
+"""URLs of internal addresses that the server must not request, for every field that takes a URL.
 
 `hostile_urls(port)` fills in the port of a canary that listens on the loopback addresses; the list
 also aims at the default ports. `HOSTILE_URLS` is the same for port 8600. All are refused with no

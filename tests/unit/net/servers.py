@@ -1,4 +1,4 @@
-"""Real servers on loopback: one that answers as told, and canaries that should never be reached."""
+"""Real servers on loopback: one with configurable responses, and canaries that must not be reached."""
 
 from __future__ import annotations
 

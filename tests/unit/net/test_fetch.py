@@ -1,4 +1,4 @@
-"""What an allowed server may do to us: every limit, on real sockets."""
+"""Responses of an allowed server: every limit, on real sockets."""
 
 from __future__ import annotations
 

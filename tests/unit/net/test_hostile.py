@@ -1,4 +1,4 @@
-"""The corpus against canaries: what may not be reached is proved unreached, not merely unreachable."""
+"""Forbidden URLs against canary servers, which prove that no request was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address is pinned, the name is verified: both at once, on a real handshake."""
+"""Pinned address and verified name together, on a real TLS handshake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions accepted by the hundred at once: limits stay exact and equal requests find each other."""
+"""Hundreds of concurrent predictions: limits are exact, and equal requests are deduplicated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions as data: an event happens as the table says or not at all, and the slices always add up."""
+"""Session records: only listed transitions occur, and billing slices always add up."""
 
 from __future__ import annotations
 

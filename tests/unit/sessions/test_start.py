@@ -1,4 +1,4 @@
-"""How a session begins: its engine builds what it will show before ready is said; nobody pays for that."""
+"""Start of a session: the engine prepares before `ready`, free of charge."""
 
 from __future__ import annotations
 

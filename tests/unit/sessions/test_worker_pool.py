@@ -1,4 +1,4 @@
-"""Rooms: sessions of one engine share a worker, and what ends one of them does not end another."""
+"""Sessions of one engine share a worker, and the end of one does not end another."""
 
 from __future__ import annotations
 

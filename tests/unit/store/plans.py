@@ -1,4 +1,4 @@
-"""Fills tables with many rows and reads which tables and indexes a statement's plan walks from end to end."""
+"""Fills tables with many rows, and reads which tables and indexes a query plan scans fully."""
 
 from __future__ import annotations
 

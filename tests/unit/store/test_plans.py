@@ -1,4 +1,4 @@
-"""Whatever runs without a person asking finds its rows by an index, however many other rows there are."""
+"""Background queries use indexes, however many other rows there are."""
 
 from __future__ import annotations
 

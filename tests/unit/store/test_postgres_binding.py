@@ -1,4 +1,4 @@
-"""One SQL text for two databases: names become numbers with types, and nothing else is touched."""
+"""Named SQL parameters become typed numbers for PostgreSQL, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between processes, and which of them are alive."""
+"""Messages between processes, and detection of live ones."""
 
 from __future__ import annotations
 

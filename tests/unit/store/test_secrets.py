@@ -1,4 +1,4 @@
-"""Providers' keys at rest: sealed, bound to their name and folder, read anew, never plain."""
+"""Stored provider keys: encrypted, bound to their name and folder, reloaded, never in plain text."""
 
 from __future__ import annotations
 

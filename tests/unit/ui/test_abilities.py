@@ -1,4 +1,4 @@
-"""The words of the catalog's search lead to the models that people mean."""
+"""Search words of the catalog lead to the expected models."""
 
 from __future__ import annotations
 

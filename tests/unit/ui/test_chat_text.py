@@ -1,4 +1,4 @@
-"""The text of answers: formulas, code, blocks that grow, hostile text; and the versions of messages."""
+"""Rendering of chat messages: formulas, code, partial blocks, hostile text; and message versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guides: every page of docs/ lays out whole, and what it leads to is there."""
+"""Guides: every page of docs/ renders completely, and its links resolve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a page: what it draws, in which columns, and how much at most."""
+"""The graph of a page: nodes, columns and the maximum size."""
 
 from __future__ import annotations
 

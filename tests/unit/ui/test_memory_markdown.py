@@ -1,4 +1,4 @@
-"""Markdown as people read it: links to pages, pictures, tables, tasks, and what is only ever text."""
+"""Markdown of pages: links, images, tables, tasks and escaped text."""
 
 from __future__ import annotations
 

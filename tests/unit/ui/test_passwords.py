@@ -1,4 +1,4 @@
-"""Checking a password takes as long for an address that nobody has."""
+"""Checking a password takes equally long for an unknown address."""
 
 from __future__ import annotations
 

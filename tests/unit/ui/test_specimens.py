@@ -1,4 +1,4 @@
-"""What the cards show is real, small, and made by the engines as they are now."""
+"""Example outputs on cards are real, small, and of the current engine versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests without a key that look forwarded are counted, and named in the log once a minute."""
+"""Requests without a key that look forwarded are counted, and logged once a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multipart bodies: split alike however their bytes are cut, counted, and as fast whatever they contain."""
+"""Multipart bodies: independent of chunk boundaries, counted, and fast for any content."""
 
 from __future__ import annotations
 

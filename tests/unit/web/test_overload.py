@@ -1,4 +1,4 @@
-"""Connections beyond the limit, over real sockets: what they are answered, and which ones make room."""
+"""Connections beyond the limit, over real sockets: their response, and which ones are closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses and what each may have open."""
+"""Limits on open requests by client address."""
 
 from __future__ import annotations
 

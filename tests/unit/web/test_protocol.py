@@ -1,4 +1,4 @@
-"""uvicorn's protocol with the short way out, spoken to over a socket."""
+"""uvicorn's protocol with the fast path, over a socket."""
 
 from __future__ import annotations
 

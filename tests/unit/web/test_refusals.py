@@ -1,4 +1,4 @@
-"""What is counted and logged of refusals."""
+"""Counts and log lines of rejected requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of a hostile client: parsed in slices, with limits on what is read ahead."""
+"""Requests of a hostile client: parsed in slices, with limits on buffered data."""
 
 from __future__ import annotations
 

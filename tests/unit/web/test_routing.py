@@ -1,4 +1,4 @@
-"""Paths to faces."""
+"""Routing of paths to APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamLimit for what stays open."""
+"""StreamLimit for long-lived responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow and silent clients over real sockets: each is disconnected, and what it held is released."""
+"""Slow and silent clients over real sockets: each is disconnected, and its memory is released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims leave what exceeds an account's share of free runs in the queue, and take all else oldest first."""
+"""Claims leave free runs above an account's share in the queue, and take all others oldest first."""
 
 from __future__ import annotations
 

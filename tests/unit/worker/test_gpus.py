@@ -1,4 +1,4 @@
-"""Graphics cards for workers: what the driver's library says, and who gets which."""
+"""GPUs for workers: detection by the driver's library, and assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames survive any cut; what is too large or foreign is refused."""
+"""Frames survive any chunking; oversized or foreign data is rejected."""
 
 from __future__ import annotations
 

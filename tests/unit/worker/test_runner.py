@@ -1,4 +1,4 @@
-"""One run: what is reported, how it ends, what it leaves."""
+"""One run in a worker: reports, end, and leftovers."""
 
 from __future__ import annotations
 

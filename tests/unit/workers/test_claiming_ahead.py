@@ -1,4 +1,4 @@
-"""What is over in a moment is claimed before a worker is free for it, and goes back where none soon is."""
+"""Short runs are claimed before a worker is free, and returned if none becomes free soon."""
 
 from __future__ import annotations
 

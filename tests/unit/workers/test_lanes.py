@@ -1,4 +1,4 @@
-"""Engines that take several runs at once: what the supervisor gives them, and what it keeps from others."""
+"""Engines with several concurrent runs: how the scheduler distributes runs."""
 
 from __future__ import annotations
 

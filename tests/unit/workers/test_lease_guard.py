@@ -1,4 +1,4 @@
-"""Who was blind does not judge."""
+"""A server that could not reach the database does not expire leases of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine's memory holds: models that do not fit beside each other take turns."""
+"""Memory budget of the machine: models that do not fit together run in turn."""
 
 from __future__ import annotations
 

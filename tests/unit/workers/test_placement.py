@@ -1,4 +1,4 @@
-"""Where runs go when it matters: on their hardware, past workers that do not start, to who can run them."""
+"""Placement of runs: required hardware, failed workers, and capable workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other people's workflows, where this machine has them; they are never part of the project."""
+"""Workflows of other projects, if this machine has them; they are never part of the project."""
 
 from __future__ import annotations
 

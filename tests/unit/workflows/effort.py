@@ -1,4 +1,4 @@
-"""Counts the lines of Python that a call runs: work that no load of the machine changes."""
+"""Counts the lines of Python that a call runs, which is independent of the machine's load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Missing nodes are grouped by the package that the editor's file names, and marked in the drawing."""
+"""Missing nodes are grouped by package, and marked in the drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph tells of itself: its inputs, its files, its differences, its picture."""
+"""Analysis of a graph: inputs, files, differences and drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes on texts: lengths are computed before anything is built, and the work of a run is bounded."""
+"""Text nodes: lengths are computed first, and the work of a run is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The editor's format becomes what the editor would export."""
+"""Conversion of the editor's format equals the editor's own export."""
 
 from __future__ import annotations
 

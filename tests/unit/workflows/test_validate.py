@@ -1,4 +1,4 @@
-"""The check of a graph: ComfyUI's errors, all at once."""
+"""Validation of a graph: ComfyUI's errors, all at once."""
 
 from __future__ import annotations
 

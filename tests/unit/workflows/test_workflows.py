@@ -1,4 +1,4 @@
-"""The built-in workflow spaces: what their entries say agrees with their graphs."""
+"""Built-in workflow spaces: their catalog entries agree with their graphs."""
 
 from __future__ import annotations
 

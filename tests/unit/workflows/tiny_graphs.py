@@ -1,4 +1,4 @@
-"""Small classes and graphs for the tests of what knows no pixels."""
+"""Small node classes and graphs for tests without images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool of threads that one account cannot take alone."""
+"""A thread pool that limits the threads of each account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements of audio (key, tempo, brightness), and a context to run engines in."""
+"""Measurements of audio (key, tempo, brightness), and a context for engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A saved Stable Diffusion pipeline as one checkpoint file, its layers named as its authors named them."""
+"""Saves a Stable Diffusion pipeline as one checkpoint file with the original layer names."""
 
 # pyright: reportMissingImports=false
 

@@ -1,4 +1,4 @@
-"""Pictures by tiny random pipelines: the real code path, judged by its output."""
+"""Images by tiny random pipelines, through the real code path."""
 
 from __future__ import annotations
 

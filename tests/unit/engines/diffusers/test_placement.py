@@ -1,4 +1,4 @@
-"""Where a pipeline runs and at which size: decisions that need no device to be tested."""
+"""Device and resolution of a pipeline: decisions that need no device to be tested."""
 
 from __future__ import annotations
 

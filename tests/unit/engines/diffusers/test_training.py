@@ -1,4 +1,4 @@
-"""An adapter is learnt from pictures: the loss falls, and what was learnt can be seen."""
+"""Adapter training: the loss falls, and the adapter changes the images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that are found, refused, broken, or too many for the memory."""
+"""Weights that are available, rejected, damaged, or too large for the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings without a model: similar spelling is near; and the engine of MiniLM."""
+"""Hashed embeddings: similar spelling gives similar vectors; and the engine of MiniLM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses in conversations: all of them are found, wherever they stand, and nothing else is touched."""
+"""URLs in conversations: all of them are detected, and nothing else is changed."""
 
 from __future__ import annotations
 

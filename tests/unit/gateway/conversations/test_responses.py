@@ -1,4 +1,4 @@
-"""Responses in the store: how long they stay, how much of them, and how far back a conversation goes."""
+"""Stored responses: retention, size limits and conversation depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masking: what is found, in one piece or in many, in linear time."""
+"""Masking: detected secrets, in whole and streamed texts, in linear time."""
 
 from __future__ import annotations
 

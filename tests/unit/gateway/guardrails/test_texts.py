@@ -1,4 +1,4 @@
-"""Where guardrails look for texts: in documents, and in the deltas of servers with members of their own."""
+"""Texts that guardrails check: in documents, and in stream deltas with non-standard fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds for what the size of a request's text does not show: documents, sound, caches, results of tools."""
+"""Holds for usage beyond the request's text: documents, audio, caches, tool results."""
 
 from __future__ import annotations
 

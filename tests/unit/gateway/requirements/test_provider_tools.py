@@ -1,4 +1,4 @@
-"""Tools that a provider runs: limited in the request, held at the limit, charged as reported."""
+"""Provider tools: limited in the request, held at the limit, charged as reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies under the page index, after any history: nothing of the past, and no more room than is needed."""
+"""The columns of the page index after any history: no stale entries and no excess memory."""
 
 from __future__ import annotations
 

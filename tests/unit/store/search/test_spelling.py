@@ -1,4 +1,4 @@
-"""Words that are nearly another: the quick sight of letters leaves out none that a slow count finds."""
+"""Edit distance: the quick letter filter omits no word that the exact count accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed strings and links by place, after any history."""
+"""Packed strings and link tables, after any history."""
 
 from __future__ import annotations
 

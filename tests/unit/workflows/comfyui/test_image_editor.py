@@ -1,4 +1,4 @@
-"""Pictures that the server decodes: their memory is counted before, and bounded."""
+"""Images that the server decodes: memory is reserved first, and bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of runs: those that a history repeats and those that wait for a client are bounded by bytes."""
+"""Run messages in the history and in client queues are bounded by bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes of nodes stored in batches, and the places of a graph's files."""
+"""Node outcomes stored in batches, and storage paths of a graph's files."""
 
 from __future__ import annotations
 
