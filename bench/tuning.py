@@ -20,8 +20,7 @@ from typing import Any
 
 from bench import quality
 from bench.quality import Case, Corpus, Quality
-from sixfold.core.memory.search import ranking
-from sixfold.core.memory.search import service as search
+from sixfold.core.memory.search import query_parser, ranking
 from sixfold.core.memory.search.embedding import Embedder
 from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.ports import IndexView, Saturation, SearchFilter
@@ -67,7 +66,9 @@ async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: Mi
         vectors = model.embed([case.question for case in corpus.cases]) if model is not None else []
         for number, case in enumerate(corpus.cases):
             vector = vectors[number] if vectors else None
-            prepared.append(Asked(view, search.parse_query(view, case.question, vector), case, index.slugs))
+            prepared.append(
+                Asked(view, query_parser.parse_query(view, case.question, vector), case, index.slugs)
+            )
     return prepared
 
 

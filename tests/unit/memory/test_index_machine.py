@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sixfold.core.memory.indexing.entries import decode, encode, entry
 from sixfold.core.memory.models import Link, MemoryPage
-from sixfold.core.memory.search import ranking
-from sixfold.core.memory.search import service as search
+from sixfold.core.memory.search import query_parser, ranking
 from sixfold.core.memory.search.embedding import halved
 from sixfold.core.memory.search.ports import SearchFilter
 from sixfold.store.search.index import PageIndex
@@ -111,7 +110,7 @@ def _halves(text: str) -> bytes:
 
 def _answer(index: PageIndex, query: str, indexes: tuple[str, ...]) -> list[tuple[str, Mapping[str, Any]]]:
     view = index.view(indexes)
-    question = search.parse_query(view, query, MODEL.embed([query])[0])
+    question = query_parser.parse_query(view, query, MODEL.embed([query])[0])
     ranked = ranking.rank(view, question)
     places = view.best(ranked.score, ranked.among, SearchFilter(), 5)
     return [

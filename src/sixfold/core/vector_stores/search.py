@@ -15,7 +15,7 @@ from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database, Query, Rows, Transaction, many, now
 from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.models import MemoryPage
-from sixfold.core.memory.search import ranking
+from sixfold.core.memory.search import query_parser, ranking
 from sixfold.core.memory.search import service as memory_search
 from sixfold.core.memory.search.ports import Index, SearchFilter
 from sixfold.core.vector_stores import stores
@@ -191,7 +191,7 @@ def _fill(index: Index, rows: Rows, max_bytes: int) -> bool:
 def _rank(index: Index, query: ChunkQuery, tags: Sequence[str]) -> list[tuple[str, float]]:
     """Return the best chunks with their scores, best first."""
     view = index.view(())
-    question = memory_search.parse_query(view, query.text.replace("\0", " ")[: memory_search.MAX_CHARS])
+    question = query_parser.parse_query(view, query.text.replace("\0", " ")[: memory_search.MAX_CHARS])
     ranked = ranking.rank(view, question)
     best = view.best(ranked.score, ranked.among, SearchFilter(tags=tags), query.limit)
     scores = [max(0.0, view.score_at(ranked.score, place)) for place in best]

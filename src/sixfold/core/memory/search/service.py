@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-import re
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,17 +18,16 @@ import msgspec
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
 from sixfold.core.memory import markdown
-from sixfold.core.memory.indexing import answer_kinds, tokens
+from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
 from sixfold.core.memory.relation_extraction import service as inference
 from sixfold.core.memory.search import (
-    compounds,
     phrases,
+    query_parser,
     ranking,
     reindex,
     snippets,
-    suffix_typos,
     time_expressions,
 )
 from sixfold.core.memory.search.embedding import Embedder, EmbeddingModel, QueryVectors
@@ -44,19 +40,6 @@ from sixfold.core.memory.search.time_expressions import TimeSpan
 MAX_CHARS = 10_000
 MAX_LIMIT = 100
 MAX_OFFSET = 10_000
-# The limit on the words of a query; the rarest are used.
-_MAX_WORDS = 48
-# The minimum letters of a word that may have one wrong letter, and two.
-_LETTERS, _MANY_LETTERS = 5, 8
-# The limit on words of a query that no page has, and on the candidates for each.
-_MAX_GUESSED, _CANDIDATES = 4, 3
-# The minimum length of an incomplete last word, the candidates that are read for it, and those that are used.
-_MIN_TYPED, _MAX_SEEN, _MAX_COMPLETED = 2, 48, 8
-# The minimum letters of a word that may be the beginning of another.
-_MIN_PREFIX = 4
-_NAME = re.compile(r"[^\W\d_][\w'’-]*")
-# Words that have no meaning next to a time expression.
-_SAYS_NOTHING = tokens.terms("happened changed wrote written new")
 _LOOK_SECONDS = 10.0
 _ANY_CHARS = 2**53
 # The characters of pages up to which snippets are cut on the event loop instead of in a thread.
@@ -243,9 +226,9 @@ def _best_pages(
     if mode == "auto":
         mode = "hybrid" if known.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)
-    worded = parse_query(view, request.query, span=known.span)
+    worded = query_parser.parse_query(view, request.query, span=known.span)
     if request.partial:
-        worded = _completed(view, request.query, worded)
+        worded = query_parser.completed(view, request.query, worded)
     if mode == "semantic":
         question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
@@ -288,109 +271,6 @@ def _with_phrase(
     return frozenset(
         ids[row["id"]] for row in rows if phrases.has_phrase(f"{row['title']}\n{row['body'] or ''}", phrase)
     )
-
-
-def parse_query(
-    view: IndexView, text: str, vector: bytes | None = None, span: TimeSpan | None = None
-) -> RankedQuery:
-    """Parse a text as a query of `view`: its rarest words, and the names in it.
-
-    The words of a time expression count as words if there are no others.
-    """
-    counted: Mapping[str, int] = tokens.terms(text)
-    rest = counted if span is None else tokens.terms(text.replace(span.phrase, " ")) - _SAYS_NOTHING
-    if span is not None and rest and not span.spelled:
-        counted = rest
-    # In a query such as "The Who", stop words may be a title.
-    if not counted:
-        counted = Counter(tokens.fold(text).split()[:_MAX_WORDS])
-    known = {word: view.rarity(word) * times for word, times in counted.items()}
-    rarest = sorted((word for word in known if known[word] > 0), key=lambda word: (-known[word], word))
-    words = {word: float(counted[word]) for word in rarest[:_MAX_WORDS]}
-    spelling = _spelling(view, text, known) if len(rarest) < min(len(known), _MAX_WORDS) else {}
-    if not rarest and not spelling:
-        spelling = _beginning(view, text)
-    between = None if span is None else (span.since, span.until)
-    return RankedQuery(
-        words={**_guessed(view, words, spelling), **words, **compounds.expand(view, known.keys(), text)},
-        names=names(text, words),
-        vector=vector,
-        span=between,
-        spelling=spelling,
-        expected_kind=answer_kinds.expected_kind(text),
-        timed=span is not None and not rest,
-        # A query with unknown words is not about a page that has all of the others.
-        required=tuple(rarest) if len(rarest) == len(known) else (),
-    )
-
-
-def _completed(view: IndexView, text: str, question: RankedQuery) -> RankedQuery:
-    """Return a question with the words that begin with its last one, which is still being typed."""
-    last = "".join(tokens.fold(text).split()[-1:]) if not text[-1:].isspace() else ""
-    if len(last) < _MIN_TYPED:
-        return question
-    begun = [word for word in view.containing(last, _MAX_SEEN) if word.startswith(last)][:_MAX_COMPLETED]
-    return replace(question, words={**dict.fromkeys(begun, 1.0), **question.words})
-
-
-def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:
-    """Return replacements for words that no page has; a name may have one wrong letter."""
-    long = [
-        word
-        for word, rarity in known.items()
-        if not rarity and len(word) >= _LETTERS and word.isalpha() and tokens.stem(word)
-    ]
-    capital = set(_names(text)) if long else set[str]()
-    written: Mapping[str, str] = tokens.written(text) if long else {}
-    corrections: dict[str, Sequence[str]] = {}
-    for word in long[:_MAX_GUESSED]:
-        limit = 2 if len(word) >= _MANY_LETTERS and word not in capital else 1
-        near = _near(view, word, written.get(word, word), limit)
-        corrections[word] = [other for other in near if other not in known]
-    return {word: near for word, near in corrections.items() if near}
-
-
-def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]:
-    """Return replacements for a word: one edit away, then with another ending, then `limit` edits away."""
-    if near := view.near(word, 1, _CANDIDATES):
-        return near
-    for stems in (suffix_typos.stems, suffix_typos.all_stems):
-        rarity = {stem: view.rarity(stem) for stem in stems(written)}
-        if near := sorted((stem for stem in rarity if rarity[stem]), key=lambda stem: (rarity[stem], stem)):
-            return near[:_CANDIDATES]
-    return view.near(word, limit, _CANDIDATES) if limit > 1 else ()
-
-
-def _beginning(view: IndexView, text: str) -> dict[str, Sequence[str]]:
-    """Return for each word the indexed words that begin with it, for a query without any known word."""
-    extensions: dict[str, Sequence[str]] = {}
-    for word, form in list(tokens.written(text).items())[:_MAX_GUESSED]:
-        if len(form) >= _MIN_PREFIX and form[0].isalpha():
-            longer = [other for other in view.containing(form, _MAX_WORDS) if other.startswith(form)]
-            extensions[word] = [form] if view.rarity(form) else longer[:_CANDIDATES]
-    return {word: near for word, near in extensions.items() if near}
-
-
-def _guessed(
-    view: IndexView, words: Mapping[str, float], spelling: Mapping[str, Sequence[str]]
-) -> dict[str, float]:
-    """Return replacements, none with more weight than the best word of the query."""
-    limit = max((weight * view.rarity(word) for word, weight in words.items()), default=math.inf)
-    near = {word for candidates in spelling.values() for word in candidates}
-    return {word: min(1.0, limit / view.rarity(word)) for word in sorted(near)}
-
-
-def names(text: str, words: Collection[str]) -> tuple[str, ...]:
-    """Return the names in a text: its capitalized words, or all words of a text without capitals."""
-    present = {word for word in _names(text) if word in words}
-    return tuple(sorted(present)) or tuple(words)
-
-
-def _names(text: str) -> Iterator[str]:
-    """Return the index words of a text that are capitalized."""
-    for match in _NAME.finditer(text):
-        if match[0][0].isupper():
-            yield from tokens.words(match[0])
 
 
 def _check(request: SearchRequest) -> None:
