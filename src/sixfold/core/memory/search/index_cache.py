@@ -7,10 +7,11 @@ account's changes, so that concurrent requests only ever advance it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 
 from sixfold.core.database import Database, Query, Rows, Transaction, one
@@ -94,6 +95,39 @@ class IndexCache:
 
     async def index(self, account_id: str) -> Index:
         """Return an account's index, loaded or updated so far that a search can apply the rest."""
+        return (await self._loaded(account_id)).index
+
+    @contextlib.asynccontextmanager
+    async def locked(self, account_id: str) -> AsyncGenerator[Index, None]:
+        """Lock an account's index, with all changes until now, so that a thread can read it."""
+        place = await self._loaded(account_id)
+        async with place.reading:
+            row = await self._database.read(one("memory_change_last", account_id=account_id))
+            if row is not None and row["change"] > place.change:
+                await self._read(account_id, place)
+            yield place.index
+
+    def catch_up(self, account_id: str) -> Transaction[Index]:
+        """Return the index with all changes of this transaction's snapshot; raise `IndexStale`."""
+        row = yield from one("memory_change_last", account_id=account_id)
+        place = self._places.get(account_id)
+        if place is None or place.reading.locked():
+            raise IndexStale
+        last = row["change"] if row is not None else 0
+        if last > place.change:
+            batch = yield from self._changed(account_id, place.index, _IN_SEARCH)
+            if batch.full:
+                place.change = _UNREAD
+                raise IndexStale
+            # Another request locked the index while this transaction waited for its rows.
+            if place.reading.locked():
+                raise IndexStale
+            _apply(place.index, batch, self._most_bytes)
+            self._measure(account_id, place)
+            place.change = max(place.change, last)
+        return place.index
+
+    async def _loaded(self, account_id: str) -> _CacheSlot:
         place = self._places.get(account_id)
         if place is None:
             # The first index imports a library, so it is made in a thread.
@@ -106,29 +140,8 @@ class IndexCache:
             async with place.reading:
                 if place.change == _UNREAD:
                     await self._read(account_id, place)
-                    self._measure(account_id, place)
-                    self._evict(account_id)
-        return place.index
-
-    def catch_up(self, account_id: str) -> Transaction[Index]:
-        """Return the index with all changes of this transaction's snapshot; raise `IndexStale`."""
-        place = self._places.get(account_id)
-        if place is None or place.reading.locked():
-            raise IndexStale
-        row = yield from one("memory_change_last", account_id=account_id)
-        last = row["change"] if row is not None else 0
-        if last > place.change:
-            batch = yield from self._changed(account_id, place.index, _IN_SEARCH)
-            if batch.full:
-                place.change = _UNREAD
-                raise IndexStale
-            # Another request started to read while this transaction waited for its rows.
-            if place.reading.locked():
-                raise IndexStale
-            _apply(place.index, batch, self._most_bytes)
-            self._measure(account_id, place)
-            place.change = max(place.change, last)
-        return place.index
+                    await asyncio.to_thread(_prepare, place.index)
+        return place
 
     async def _read(self, account_id: str, place: _CacheSlot) -> None:
         """Read outstanding changes in batches, in a thread."""
@@ -140,7 +153,8 @@ class IndexCache:
             full = batch.full
             if not full:
                 place.change = row["change"] if row is not None else 0
-        await asyncio.to_thread(_prepare, place.index)
+        self._measure(account_id, place)
+        self._evict(account_id)
         if place.index.size >= self._most_bytes:
             _LOG.warning(
                 "The search index of account %s has its largest size, %d bytes, and the words of further"

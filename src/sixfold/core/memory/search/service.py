@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -44,11 +44,15 @@ _LOOK_SECONDS = 10.0
 _ANY_CHARS = 2**53
 # The characters of pages up to which snippets are cut on the event loop instead of in a thread.
 _LOOP_CHARS = 2**16
+# The work up to which a search ranks on the event loop, about 10 ms: pages and vectors, times the characters
+# of the query and some that each search counts.
+_LOOP_WORK, _LEAST_CHARS = 20_000_000, 100
 UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
 # The characters of a phrase of stop words, and the scores of pages that have it.
 _PHRASE_CHARS, _IN_TITLE, _IN_TEXT = 200, 1.0, 0.5
 
+T = TypeVar("T")
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -118,25 +122,21 @@ class SearchService:
         )
         if request.mode in ("semantic", "hybrid") and self._questions is None:
             raise errors.EngineUnavailable(UNLOCK)
-        await self._indexes.index(caller.account_id)
+        index = await self._indexes.index(caller.account_id)
         vector = None
         if self._questions is not None and request.mode != "lexical":
             vector = await self._questions.vector(request.query)
-        while True:
-            try:
-                results, mode = await self._database.read(self._results(caller, request, vector))
-                break
-            except IndexStale:
-                await self._indexes.index(caller.account_id)
+        if (len(index) + index.vectors) * (_LEAST_CHARS + len(request.query)) > _LOOP_WORK:
+            results, mode = await self._results_in_thread(caller, request, vector)
+        else:
+            results, mode = await self._results_on_loop(caller, request, vector)
         chars = sum(row["chars"] for row, _ in results)
         hits = (
             _hits(results, request) if chars <= _LOOP_CHARS else await self._large(caller, results, request)
         )
         return SearchResult(hits, mode, round((time.perf_counter() - began) * 1000, 3))
 
-    async def _large(
-        self, caller: Caller, results: Sequence[tuple[Row, _HitPosition]], request: SearchRequest
-    ) -> tuple[Hit, ...]:
+    async def _large(self, caller: Caller, results: _Results, request: SearchRequest) -> tuple[Hit, ...]:
         """Create snippets in a thread, reading pages one by one whose long texts were not fetched."""
         hits: list[Hit] = []
         short: list[tuple[Row, _HitPosition]] = []
@@ -152,30 +152,71 @@ class SearchService:
                 hits += await asyncio.to_thread(_hits, [(rows[0], place)], request)
         return (*hits, *await asyncio.to_thread(_hits, short, request))
 
+    async def _results_on_loop(
+        self, caller: Caller, request: SearchRequest, vector: bytes | None
+    ) -> tuple[_Results, Mode]:
+        while True:
+            try:
+                return await self._database.read(self._results(caller, request, vector))
+            except IndexStale:
+                await self._indexes.index(caller.account_id)
+
     def _results(
         self, caller: Caller, request: SearchRequest, vector: bytes | None
-    ) -> Transaction[tuple[Sequence[tuple[Row, _HitPosition]], Mode]]:
+    ) -> Transaction[tuple[_Results, Mode]]:
         """Update the index, rank, and fetch the results, all from one snapshot."""
-        related: dict[str, float] = {}
-        if request.mode != "semantic":
-            answers = yield from inference.answers(caller.account_id, request.query, caller.collections)
-            related = {answer.page_id: answer.score for answer in answers}
-        span: TimeSpan | None = None
-        if time_expressions.mentioned(request.query):
-            span = time_expressions.parse(request.query, (yield from now()))
-        exact = (yield from _exact(caller, request.query)) if request.mode != "semantic" else {}
+        known = yield from _known_pages(caller, request, vector)
         index = yield from self._indexes.catch_up(caller.account_id)
-        places, mode = yield from _best_pages(
-            index,
-            caller,
-            request,
-            _KnownPages(vector, related, span, exact),
-        )
-        if not places:
-            return (), mode
-        rows = yield from _pages(caller, places, _LOOP_CHARS)
-        by_id = {row["id"]: row for row in rows}
-        return [(by_id[place.page_id], place) for place in places if place.page_id in by_id], mode
+        best = _best_pages(index, caller, request, known)
+        with_phrase = yield from _with_phrase(caller, best, request.query)
+        places = _positions(best, request, with_phrase)
+        return (yield from _fetched(caller, places)), best.mode
+
+    async def _results_in_thread(
+        self, caller: Caller, request: SearchRequest, vector: bytes | None
+    ) -> tuple[_Results, Mode]:
+        """Rank a large index in a thread; pages that changed since then are checked again.
+
+        One search of an account runs at a time, and accounts take turns in `fair_threads`.
+        """
+        async with self._indexes.locked(caller.account_id) as index:
+            known = await self._database.read(_known_pages(caller, request, vector))
+            best = await _in_thread(lambda: _best_pages(index, caller, request, known))
+            with_phrase = await self._database.read(_with_phrase(caller, best, request.query))
+            places = await _in_thread(lambda: _positions(best, request, with_phrase))
+        results = await self._database.read(_fetched(caller, places))
+        visible = [(row, place) for row, place in results if caller.sees(_texts(row["collections"]))]
+        return visible, best.mode
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Call a function in a thread; a cancelled caller also waits for its end, as it reads a locked index."""
+    running = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait([running])
+
+
+def _known_pages(caller: Caller, request: SearchRequest, vector: bytes | None) -> Transaction[_KnownPages]:
+    related: dict[str, float] = {}
+    if request.mode != "semantic":
+        answers = yield from inference.answers(caller.account_id, request.query, caller.collections)
+        related = {answer.page_id: answer.score for answer in answers}
+    span: TimeSpan | None = None
+    if time_expressions.mentioned(request.query):
+        span = time_expressions.parse(request.query, (yield from now()))
+    exact = (yield from _exact(caller, request.query)) if request.mode != "semantic" else {}
+    return _KnownPages(vector, related, span, exact)
+
+
+def _fetched(caller: Caller, places: Sequence[_HitPosition]) -> Transaction[_Results]:
+    """Return the pages of results with their positions, without those that no longer exist."""
+    if not places:
+        return ()
+    rows = yield from _pages(caller, places, _LOOP_CHARS)
+    by_id = {row["id"]: row for row in rows}
+    return [(by_id[place.page_id], place) for place in places if place.page_id in by_id]
 
 
 def _exact(caller: Caller, text: str) -> Transaction[dict[str, float]]:
@@ -207,6 +248,9 @@ class _HitPosition:
     explain: Mapping[str, Any] | None
 
 
+_Results = Sequence[tuple[Row, _HitPosition]]
+
+
 @dataclass(frozen=True, slots=True)
 class _KnownPages:
     """The inputs of a ranking besides the words: the vector, related and exact pages, and the time span."""
@@ -217,10 +261,21 @@ class _KnownPages:
     exact: Mapping[str, float]
 
 
-def _best_pages(
-    index: Index, caller: Caller, request: SearchRequest, known: _KnownPages
-) -> Transaction[tuple[list[_HitPosition], Mode]]:
-    """Return the best pages in order, and the search mode."""
+@dataclass(frozen=True, slots=True)
+class _BestPages:
+    """The best pages of a ranking in order, and what their positions are computed from."""
+
+    view: IndexView
+    query: RankedQuery
+    ranked: RankedPage
+    places: Sequence[int]
+    # The scores of the first pages, and which of these have all words of the query.
+    scores: Mapping[int, float]
+    complete: Sequence[int]
+    mode: Mode
+
+
+def _best_pages(index: Index, caller: Caller, request: SearchRequest, known: _KnownPages) -> _BestPages:
     mode = request.mode
     # There may be no vectors yet.
     if mode == "auto":
@@ -240,30 +295,38 @@ def _best_pages(
     best = view.best(ranked.score, ranked.among, keep, max(end, phrases.MAX_PAGES))
     scores = {place: view.score_at(ranked.score, place) for place in best[: phrases.MAX_PAGES]}
     complete = [place for place in scores if view.score_at(ranked.complete, place) > 0]
-    with_phrase = yield from _with_phrase(caller, view, complete, request.query)
-    for place in with_phrase:
-        scores[place] += ranking.WEIGHTS.phrase
+    return _BestPages(view, worded, ranked, best, scores, complete, mode)
+
+
+def _positions(
+    best: _BestPages, request: SearchRequest, with_phrase: Collection[int]
+) -> Sequence[_HitPosition]:
+    """Return the requested results, after the scores of pages with the phrase of the query were raised."""
+    view, worded = best.view, best.query
+    scores = {
+        place: score + ranking.WEIGHTS.phrase if place in with_phrase else score
+        for place, score in best.scores.items()
+    }
     first = sorted(scores, key=lambda place: -scores[place])
+    ordered = (*first, *best.places[phrases.MAX_PAGES :])
     return [
         _HitPosition(
             page_id=view.page_id(place),
-            score=scores[place] if place in scores else view.score_at(ranked.score, place),
+            score=scores[place] if place in scores else view.score_at(best.ranked.score, place),
             passage=view.best_passage(place, worded.words),
             words=worded.words,
-            explain=_explained(view, place, worded, ranked, with_phrase) if request.explain else None,
+            explain=_explained(view, place, worded, best.ranked, with_phrase) if request.explain else None,
         )
-        for place in (*first, *best[phrases.MAX_PAGES :])[request.offset : end]
-    ], mode
+        for place in ordered[request.offset : request.offset + request.limit]
+    ]
 
 
-def _with_phrase(
-    caller: Caller, view: IndexView, places: Sequence[int], query: str
-) -> Transaction[frozenset[int]]:
-    """Return which of these pages have the words of the query next to each other, if they are several."""
+def _with_phrase(caller: Caller, best: _BestPages, query: str) -> Transaction[frozenset[int]]:
+    """Return which complete pages have the words of the query next to each other, if they are several."""
     phrase = phrases.phrase_of(query)
-    if not phrase or len(places) < 2:
+    if not phrase or len(best.complete) < 2:
         return frozenset()
-    ids = {view.page_id(place): place for place in places}
+    ids = {best.view.page_id(place): place for place in best.complete}
     document = msgspec.json.encode(list(ids)).decode()
     rows = yield Query(
         "memory_results", {"account_id": caller.account_id, "ids": document, "most": phrases.MAX_CHARS}
@@ -287,7 +350,7 @@ def _check(request: SearchRequest) -> None:
             raise errors.BadRequest(f"{name} must be {minimum} to {limit:,}{unit} (got {value:,})")
 
 
-def _hits(results: Sequence[tuple[Row, _HitPosition]], request: SearchRequest) -> tuple[Hit, ...]:
+def _hits(results: _Results, request: SearchRequest) -> tuple[Hit, ...]:
     return tuple(_hit(row, place, request) for row, place in results)
 
 
