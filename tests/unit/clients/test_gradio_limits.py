@@ -1,15 +1,22 @@
-"""Space descriptions that repeat a component are parsed in bounded time."""
+"""Descriptions and events of hostile spaces are read in bounded time and memory."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import tracemalloc
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 
 from sixfold import errors
 from sixfold.clients.gradio import schema as gradio_schema
+from sixfold.clients.gradio import server as gradio_server
+from sixfold.clients.gradio.server import GradioServer, SpaceError
 from tests import loop_time
+from tests.unit.net import servers
 
 CHOICES = [[f"label {number}", f"value {number}"] for number in range(1_000)]
 COMPONENTS: list[dict[str, Any]] = [
@@ -112,3 +119,87 @@ def test_an_input_whose_choices_are_long_takes_any_text() -> None:
 def test_numbers_that_are_no_numbers_name_no_component() -> None:
     result = described(([1, [3], {}], [2, [3]]))
     assert (len(result.inputs), result.output_kind) == (3, "image")
+
+
+DENSE = {
+    "arrays": b"[" + b"[]," * 2_700_000 + b"[]]",
+    "members": b"{" + b",".join(b'"%07d":1' % number for number in range(600_000)) + b"}",
+    "numbers": b'{"a":[' + b"1," * 4_000_000 + b"1]}",
+}
+
+
+class Body(httpx.AsyncByteStream):
+    """The body of a response in chunks."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+
+
+def space(*bodies: Body) -> GradioServer:
+    """A space that returns these bodies in turn."""
+    rest = list(bodies)
+    transport = httpx.MockTransport(lambda _request: httpx.Response(200, stream=rest.pop(0)))
+    return GradioServer(httpx.AsyncClient(transport=transport), "http://space")
+
+
+@pytest.mark.parametrize("document", DENSE.values(), ids=DENSE)
+async def test_a_description_with_too_many_values_is_refused(document: bytes) -> None:
+    async def refused() -> None:
+        with pytest.raises(SpaceError, match="too many values"):
+            await space(Body(document)).describe()
+
+    async with loop_time.watched() as seen:
+        await refused()
+    tracemalloc.start()
+    try:
+        await refused()
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert seen.longest < 0.1
+    assert grown < 4 * len(document)
+
+
+async def test_a_description_within_the_limits_is_read() -> None:
+    documents: list[dict[str, Any]] = [{"components": COMPONENTS[:4]}, {"named_endpoints": {}}]
+    server = space(*(Body(json.dumps(document).encode()) for document in documents))
+    assert list(await server.describe()) == documents
+
+
+def test_an_event_is_read_in_linear_time_whatever_its_chunks() -> None:
+    message = {"event_id": "e", "msg": "process_completed", "text": "x" * 20_000_000}
+    line = b"data: " + json.dumps(message).encode() + b"\n\n"
+
+    cut = len(line) - 5_000
+    chunks = (line[:cut], *(line[at : at + 1] for at in range(cut, len(line))))
+
+    async def events() -> list[dict[str, Any]]:
+        return [each async for each in space(Body(*chunks)).events("s", "e", 60)]
+
+    assert asyncio.run(events()) == [message]
+    assert loop_time.cpu_seconds(lambda: asyncio.run(events()), 1) < 1
+
+
+async def test_an_event_over_the_limit_is_refused() -> None:
+    long = Body(b"data: " + b" " * gradio_server.MAX_EVENT_BYTES)
+    with pytest.raises(SpaceError, match="more than 32 MiB"):
+        _ = [each async for each in space(long).events("s", "e", 60)]
+    dense = Body(b"data: " + DENSE["arrays"] + b"\n\n")
+    with pytest.raises(SpaceError, match="too many values"):
+        _ = [each async for each in space(dense).events("s", "e", 60)]
+
+
+async def test_chunks_of_one_byte_let_other_tasks_run() -> None:
+    chunks = b"1\r\n \r\n" * 30_000 + b"2\r\n{}\r\n0\r\n\r\n"
+    answer = servers.raw(servers.head("Transfer-Encoding: chunked") + chunks)
+    async with (
+        servers.serving(routes={"/config": answer, "/info": answer}) as server,
+        httpx.AsyncClient(trust_env=False) as client,
+        loop_time.watched() as seen,
+    ):
+        assert await GradioServer(client, server.url("")).describe() == ({}, {})
+    assert seen.longest < 0.1

@@ -14,6 +14,7 @@ import pytest
 from sixfold.errors import FetchFailed, FetchRefused, TooLarge
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher, FetchLimits, FetchResult
+from tests import loop_time
 from tests.unit.net.servers import Answering, Seen, head, raw, redirect, reply, serving
 
 LOOPBACK = AllowList.parse("127.0.0.0/8 ::1")
@@ -414,3 +415,11 @@ def test_importing_the_fetcher_does_not_import_httpx() -> None:
     code = "import sys, sixfold.net.fetch; print('httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+async def test_chunks_of_one_byte_let_other_tasks_run() -> None:
+    content = head("Transfer-Encoding: chunked") + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n"
+    async with loop_time.watched() as seen:
+        result = await get(raw(content), max_bytes=2**20, seconds=60)
+    assert result.body == b"x" * 30_000
+    assert seen.longest < 0.1

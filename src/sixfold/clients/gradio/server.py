@@ -15,8 +15,13 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import httpx
+import msgspec
 
+from sixfold import errors
 from sixfold.core.catalog.engines import EngineError
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.input_limits import json_decoding, json_limits
+from sixfold.net.fetch import in_turns
 
 MAX_DOCUMENT_BYTES = 8 * 2**20
 MAX_EVENT_BYTES = 32 * 2**20
@@ -65,7 +70,7 @@ class GradioServer:
         async with self._open("GET", url, _FILE_SECONDS) as response:
             size = 0
             with await asyncio.to_thread(target.open, "wb") as file:
-                async for chunk in response.aiter_raw():
+                async for chunk in _chunks(response):
                     size += len(chunk)
                     if size > MAX_FILE_BYTES:
                         raise SpaceError(
@@ -87,7 +92,7 @@ class GradioServer:
         """Yield the messages of a run until its end."""
         url = f"{self._base}{self.prefix}/queue/data?session_hash={session}"
         async with self._open("GET", url, seconds) as response:
-            async for message in _messages(response.aiter_raw()):
+            async for message in _messages(_chunks(response)):
                 if message.get("event_id") in (event, None):
                     yield message
 
@@ -99,14 +104,11 @@ class GradioServer:
         url = f"{self._base}{path}"
         async with self._open(method, url, _CALL_SECONDS, document=document, files=files) as response:
             body = bytearray()
-            async for chunk in response.aiter_raw():
+            async for chunk in _chunks(response):
                 body += chunk
                 if len(body) > MAX_DOCUMENT_BYTES:
                     raise SpaceError(f"The space returned more than {MAX_DOCUMENT_BYTES >> 20} MiB.")
-        try:
-            return await asyncio.to_thread(json.loads, bytes(body))
-        except (ValueError, RecursionError) as error:
-            raise SpaceError("The space returned a response that is not JSON.", 200) from error
+        return await _decoded(bytes(body), "returned a response", 200)
 
     @asynccontextmanager
     async def _open(
@@ -128,11 +130,15 @@ class GradioServer:
             raise SpaceError("The space could not be reached.") from error
 
 
+def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    return in_turns(cast("AsyncGenerator[bytes, None]", response.aiter_raw()))
+
+
 async def _error_message(response: httpx.Response) -> str:
     if response.status_code == 503:
         return "The space is asleep or its queue is full; try again later."
     body = b""
-    async for chunk in response.aiter_raw():
+    async for chunk in _chunks(response):
         body += chunk
         if len(body) > 4096:
             break
@@ -146,19 +152,38 @@ async def _error_message(response: httpx.Response) -> str:
 
 async def _messages(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
     """Yield the messages of an event stream."""
-    buffer = b""
+    async for line in _lines(chunks):
+        if line.startswith(b"data:"):
+            yield _object(await _decoded(line[5:], "sent an event"))
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream in linear time, however it is divided into chunks."""
+    buffer, searched = bytearray(), 0
     async for chunk in chunks:
         buffer += chunk
-        *lines, buffer = buffer.split(b"\n")
-        for line in lines:
-            if not line.startswith(b"data:"):
-                continue
-            try:
-                yield _object(await asyncio.to_thread(json.loads, line[5:]))
-            except (ValueError, RecursionError) as error:
-                raise SpaceError("The space sent an event that is not JSON.") from error
-        if len(buffer) > MAX_EVENT_BYTES:
+        while (end := buffer.find(b"\n", searched)) >= 0:
+            yield bytes(buffer[:end])
+            del buffer[: end + 1]
+            searched = 0
+        searched = len(buffer)
+        if searched > MAX_EVENT_BYTES:
             raise SpaceError(f"The space sent an event of more than {MAX_EVENT_BYTES >> 20} MiB.")
+
+
+async def _decoded(body: bytes, what: str, status: int = 0) -> Any:
+    """Return the value of JSON; raises `SpaceError` if it is invalid or has too many values."""
+    try:
+        return await PARSER.run_large(len(body), _decode, body)
+    except errors.InputTooLarge as error:
+        raise SpaceError(f"The space {what} with too many values: {error.message}.") from error
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise SpaceError(f"The space {what} that is not JSON.", status) from error
+
+
+def _decode(body: bytes) -> Any:
+    json_limits.GRAPH.check(body)
+    return json_decoding.decode(body)
 
 
 def _object(document: Any) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class GradioEngine:
 
     async def _result(self, gradio: GradioServer, outputs: list[Any], context: Context) -> Result:
         values = {name: value for index, value in enumerate(outputs) if (name := self._name(index))}
-        files = {name: list(_files(value)) for name, value in values.items()}
+        files = await asyncio.to_thread(_files_of, values)
         first = self._name(self._output)
         if not files[first]:
             first = next((name for name, each in files.items() if each), first)
@@ -214,6 +214,10 @@ def _completed(message: Mapping[str, Any]) -> list[Any]:
         raise EngineError(f"The space failed{tail}")
     data = fields.get("data")
     return data if isinstance(data, list) else []
+
+
+def _files_of(values: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    return {name: list(_files(value)) for name, value in values.items()}
 
 
 def _files(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
