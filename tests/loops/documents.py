@@ -163,6 +163,12 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 _PNG = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0))
 
 
+def png(width: int, height: int, pixels: bytes) -> bytes:
+    """Return a PNG with colors of 8 bits, of compressed pixels."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
 def _png(unit: bytes) -> Builder:
     return lambda most: _PNG + unit * ((most - 200) // len(unit)) + chunk(b"IEND", b"")
 

@@ -40,7 +40,7 @@ def open_fetcher(settings: Settings) -> Fetcher:
     return Fetcher(allowed)
 
 
-_thumbnail = import_string.deferred("sixfold.engines.thumbnails.image:make")
+_thumbnail = import_string.deferred("sixfold.engines.thumbnails.image:render")
 _missing_glyphs = import_string.deferred("sixfold.engines.video.timeline.fonts:missing_characters")
 _still = import_string.deferred("sixfold.engines.thumbnails.video:render")
 

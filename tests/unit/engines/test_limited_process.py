@@ -1,8 +1,10 @@
-"""Images whose decoder holds the GIL are decoded in a process of their own."""
+"""Images that are large or whose decoder holds the GIL are decoded in a process of their own."""
 
 from __future__ import annotations
 
 import io
+import re
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,10 @@ from PIL import Image
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image import decoder_process
 from sixfold.engines.providers import image_io
+from sixfold.engines.thumbnails import image as thumbnails
 from sixfold.engines.workflow_nodes import mask_upload, preview
 from tests import gil_time
+from tests.loops.documents import png
 
 SIDE = 3000
 LONGEST_MS = 60.0
@@ -67,3 +71,32 @@ def test_memory_and_errors_of_the_process_are_bounded(tmp_path: Path) -> None:
     source.write_bytes(source.read_bytes()[:3000])
     with pytest.raises(UnusableInput, match="cannot be read"):
         preview.render(source, "webp;90", "")
+
+
+def grown(path: Path, width: int) -> int:
+    """How many bytes this process grows by at most while it makes a thumbnail."""
+    process = Path("/proc/self")
+
+    def memory(name: str) -> int:
+        line = re.search(rf"{name}:\s+(\d+) kB", (process / "status").read_text())
+        assert line is not None
+        return int(line[1]) * 1024
+
+    before = memory("VmRSS")
+    # Resets the peak.
+    (process / "clear_refs").write_text("5")
+    assert thumbnails.render(path, width)
+    return memory("VmHWM") - before
+
+
+def test_thumbnail_of_a_large_image_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png(5000, 5000, zlib.compress(bytes(5000 * (3 * 5000 + 1)), 9)))
+    assert path.stat().st_size < 100_000
+    thumbnails.make(picture(tmp_path / "b", "PNG", 200), 160)
+    assert grown(path, 160) < 32 * 2**20
+
+
+def test_thumbnail_is_the_same_in_both_processes(tmp_path: Path) -> None:
+    path = picture(tmp_path / "a", "WEBP", 200)
+    assert thumbnails.render(path, 160) == thumbnails.make(path, 160)

@@ -1,6 +1,7 @@
-"""Run an image function in a process of its own, where the image's decoder holds the GIL.
+"""Run an image function in a process of its own, for a large image or a decoder that holds the GIL.
 
-Pillow's decoders of WebP and AVIF hold it for up to a second, in which no other thread of a server runs.
+Pillow's decoders of WebP and AVIF hold the GIL for up to a second, in which no other thread of a server runs.
+An image of 40 megapixels takes up to 1 GiB, most of which the allocator of a server process does not return.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from sixfold.engines import limited_process
 from sixfold.engines.image import headers
 
 _HOLDING_GIL = frozenset({"WEBP", "AVIF"})
+# Decoding takes about 20 bytes for each pixel.
+_LARGE_PIXELS = 4_000_000
 _SECONDS = 60
 # The address space of the interpreter with its libraries and their threads.
 _BASE_BYTES = 2 * 2**30
@@ -25,9 +28,18 @@ def header(path: Path) -> headers.ImageHeader:
         return headers.read(file)
 
 
-def is_needed(*paths: Path) -> bool:
-    """Return whether the decoder of one of these images holds the GIL; raise `UnreadableImage`."""
-    return any(header(path).format in _HOLDING_GIL for path in paths)
+def is_needed(*paths: Path, is_reduced: bool = False) -> bool:
+    """Return whether one of these images must be decoded in another process; raise `UnreadableImage`.
+
+    `is_reduced` states that a JPEG is decoded at a smaller size, which takes little memory.
+    """
+    return any(_is_costly(header(path), is_reduced=is_reduced) for path in paths)
+
+
+def _is_costly(image: headers.ImageHeader, *, is_reduced: bool) -> bool:
+    if image.format in _HOLDING_GIL:
+        return True
+    return image.buffer_pixels > _LARGE_PIXELS and not (is_reduced and image.format == "JPEG")
 
 
 def call(target: str, memory_bytes: int, *arguments: limited_process.Argument) -> Any:

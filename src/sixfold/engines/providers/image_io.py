@@ -49,7 +49,7 @@ def prepare_upload(path: Path, max_side: int = MAX_UPLOAD_SIDE, shape: float | N
 
     Raises `UnusableInput` when the file cannot be read.
     """
-    if not decoder_process.is_needed(path):
+    if not decoder_process.is_needed(path, is_reduced=True):
         return UploadImage(*prepare_here(path, max_side, shape))
     data, content_type, source_size, size = decoder_process.call(
         f"{__name__}:prepare_here", _MEMORY_BYTES, str(path), max_side, shape

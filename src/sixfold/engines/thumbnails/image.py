@@ -8,19 +8,30 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sixfold.engines.image import decode
+from sixfold.engines.image import decode, decoder_process, headers
 
 # Qualities that are tried in this order until the copy is small enough.
 _QUALITIES = (80, 65, 50, 35, 20)
 # Bytes of a copy of 480 pixels; wider ones may have more, by their area.
 _MAX_BYTES, _WIDTH = 40_000, 480
+# Bytes for each pixel of the image: most of them for the conversion of 32-bit grays.
+_DECODED = 32
 
 
-def make(path: Path, width: int) -> bytes:
+def render(path: Path, width: int) -> bytes:
     """Return an image as WebP of at most `width` pixels in width and twice that in height.
 
-    Raises `UnreadableImage` if it cannot be decoded.
+    Raises `UnusableInput` if it cannot be decoded. A large image is decoded in a process of its own.
     """
+    header = decoder_process.header(path)
+    headers.check_pixels(header.width, header.height, header.buffer_pixels, headers.MAX_PIXELS)
+    if not decoder_process.is_needed(path, is_reduced=True):
+        return make(path, width)
+    return decoder_process.call(f"{__name__}:make", header.buffer_pixels * _DECODED, str(path), width)
+
+
+def make(path: Path | str, width: int) -> bytes:
+    """Return the result of `render`, decoded in this process."""
     decoded = decode.decode(path, target=(width, 2 * width))
     pixels = decoded.rgb if decoded.alpha is None else np.dstack([decoded.rgb, decoded.alpha])
     image = Image.fromarray(pixels)

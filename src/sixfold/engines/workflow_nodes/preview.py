@@ -46,7 +46,7 @@ def render(path: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
     Raises `UnusableInput`.
     """
     memory = render_memory(path, preview)
-    if decoder_process.is_needed(path):
+    if decoder_process.is_needed(path, is_reduced=preview is not None):
         content, kind = decoder_process.call(f"{__name__}:render_here", memory, str(path), preview, channel)
         return content, kind
     return render_here(path, preview, channel)
