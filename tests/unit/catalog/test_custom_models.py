@@ -93,6 +93,15 @@ async def test_version_limit_counts_removed_models(line: PipelineFixture) -> Non
     await own.put(other.id, "model", "mine", document())
 
 
+@pytest.mark.parametrize(("kind", "most"), [("space", 2**19), ("model", 2**22)])
+async def test_a_document_that_is_too_long_is_not_stored(line: PipelineFixture, kind: str, most: int) -> None:
+    own = line.service.custom_models
+    await own.put(line.payer.id, kind, "mine", document(description="x" * (most - 1_000)))
+    with pytest.raises(errors.BadRequest, match=f"of mine may have at most {most:,} characters of JSON"):
+        await own.put(line.payer.id, kind, "mine", document(description="x" * most))
+    assert (await own.find("mine", line.payer.id)).version == 1
+
+
 async def test_a_page_ends_by_its_number_or_by_its_bytes(line: PipelineFixture) -> None:
     own = line.service.custom_models
     for number in range(5):

@@ -25,6 +25,7 @@ COMPONENTS: list[dict[str, Any]] = [
     {"id": 2, "type": "image"},
     {"id": [3], "type": "image"},
     {"id": 4, "type": "dropdown", "props": {"choices": ["x" * 1_000_000, "y"]}},
+    {"id": 5, "type": "dropdown", "props": {"choices": [f"{number:0450}" for number in range(1_000)]}},
 ]
 
 
@@ -111,8 +112,9 @@ def test_a_function_with_too_many_choices_is_left_out() -> None:
         described(([0] * 21, [2]))
 
 
-def test_an_input_whose_choices_are_long_takes_any_text() -> None:
-    result = described(([4], [2]))
+@pytest.mark.parametrize("component", [4, 5])
+def test_an_input_whose_choices_are_long_takes_any_text(component: int) -> None:
+    result = described(([component], [2]))
     assert [(each["type"], each.get("choices")) for each in result.inputs.values()] == [("string", None)]
 
 

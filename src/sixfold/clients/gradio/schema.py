@@ -34,6 +34,8 @@ _MAX_NAME_CHARS = 64
 _MAX_INPUTS = 100
 _MAX_CHOICES = 1000
 _MAX_CHOICE_CHARS = 500
+# Characters of all choices of a component.
+_MAX_CHOICES_CHARS = 100_000
 _MAX_FUNCTION_CHOICES = 20_000
 _ARGUMENTS = Limit(
     50_000,
@@ -229,12 +231,14 @@ def _component_type(kind: str, props: Mapping[str, Any]) -> _Typed:
 
 def _choices(choices: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
+    chars = 0
     for choice in _list(choices)[:_MAX_CHOICES]:
         pair = _list(choice)
         value = pair[1] if len(pair) == 2 else choice
         text = str(value)
-        # An input with an overlong choice accepts any text.
-        if len(text) > _MAX_CHOICE_CHARS:
+        chars += len(text)
+        # An input with overlong choices accepts any text.
+        if len(text) > _MAX_CHOICE_CHARS or chars > _MAX_CHOICES_CHARS:
             return {}
         values[text] = value
     return values

@@ -18,8 +18,8 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import pagination
+from sixfold.core.catalog import gradio_spaces, trained_models
 from sixfold.core.catalog import models as catalogs
-from sixfold.core.catalog import trained_models
 from sixfold.core.catalog.metering import RunRates
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, many, one
@@ -31,6 +31,9 @@ _ACCOUNT = "acct_"  # prefix of account ids
 _MAX_MODELS = 1000  # per account
 MAX_VERSIONS = 5000  # per account, with those of removed models
 PAGE = 100
+# The most characters of a document; that of a workflow has its graph.
+_MAX_CHARS = 4 * 2**20
+_MAX_CHARS_OF_KIND: Mapping[str, int] = {gradio_spaces.KIND: 2**19}
 # Characters. Smaller documents are decoded within a few milliseconds and stay in memory.
 _LARGE = 64 * 1024
 # Total characters of the documents that are kept in memory, decoded.
@@ -150,12 +153,17 @@ class CustomModels:
         """Store a new model, or a new version of one: of version `expected`, if it is given.
 
         Raises `PreconditionFailed` for another version, `Conflict` for the name of a built-in model and
-        `BadRequest` if the account has too many models or versions; `KeyError`, `TypeError` or `ValueError`
-        if the document is not valid.
+        `BadRequest` if the document is too long or the account has too many models or versions; `KeyError`,
+        `TypeError` or `ValueError` if the document is not valid.
         """
         if name in self._catalog:
             raise errors.Conflict(f"{name} is the name of a built-in model: choose another name")
         text = await asyncio.to_thread(self._checked, name, document)
+        most = _MAX_CHARS_OF_KIND.get(kind, _MAX_CHARS)
+        if len(text) > most:
+            raise errors.BadRequest(
+                f"The description of {name} may have at most {most:,} characters of JSON (got {len(text):,})"
+            )
 
         def transaction() -> Transaction[Row]:
             yield from _require_version(account_id, name, expected)
