@@ -106,12 +106,13 @@ async def test_a_model_that_never_stops_calling_is_stopped(tmp_path: Path) -> No
         assert "The tool said" in await person.page(where)
 
 
-async def test_a_stop_ends_a_call_of_a_tool(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("method", "requests"), [("initialize", 0), ("tools/list", 0), ("tools/call", 1)])
+async def test_a_stop_ends_the_use_of_a_tool_server(tmp_path: Path, method: str, requests: int) -> None:
     entered = asyncio.Event()
 
     async def answer(request: Request) -> Response:
         message = await request.json()
-        if message["method"] == "tools/call":
+        if message["method"] == method:
             entered.set()
             # The response never comes; the client leaves.
             await asyncio.Event().wait()
@@ -130,9 +131,8 @@ async def test_a_stop_ends_a_call_of_a_tool(tmp_path: Path) -> None:
         await person.act(f"{where}/stop", SCRIPT)
         events = await person.events(where)
         assert events[-1][0] == "end"
-        assert len(gateway.acme.seen) == 1
-        page = await person.page(where)
-        assert "Stopped" in page
+        assert len(gateway.acme.seen) == requests
+        assert "Stopped" in await person.page(where)
 
 
 async def test_an_absent_server_ends_the_answer_with_the_reason(tmp_path: Path) -> None:

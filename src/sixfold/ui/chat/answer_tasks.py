@@ -229,7 +229,15 @@ class AnswerWriter:
             await self._complete(answer, chat)
             return
         answer.tell("Connecting to tools …")
-        async with servers.toolset(answer.order.principal, used) as toolset:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with _until_stopped(answer):
+                    toolset = await stack.enter_async_context(servers.toolset(answer.order.principal, used))
+            except TimeoutError:
+                if not answer.stopping:
+                    raise
+                answer.detail = msgspec.structs.replace(answer.detail, end="stopped")
+                return
             await self._complete_with_tools(answer, chat, toolset)
 
     async def _complete_with_tools(self, answer: Answer, chat: ChatRequest, toolset: Toolset) -> None:
@@ -362,6 +370,22 @@ async def _unless_stopped(answer: Answer, work: Coroutine[Any, Any, ToolOutput])
         running.cancel()
         stopping.cancel()
         await asyncio.wait({running, stopping})
+
+
+@contextlib.asynccontextmanager
+async def _until_stopped(answer: Answer) -> AsyncGenerator[None]:
+    """Run a block; a stop of the answer ends it with `TimeoutError`."""
+    async with asyncio.timeout(None) as limit:
+        stopping = asyncio.create_task(_expire_when_stopped(answer, limit))
+        try:
+            yield
+        finally:
+            stopping.cancel()
+
+
+async def _expire_when_stopped(answer: Answer, limit: asyncio.Timeout) -> None:
+    await answer.stopped()
+    limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def _cancel_when_stopped(answer: Answer, drawing: ImageDrawing) -> None:
