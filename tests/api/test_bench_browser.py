@@ -59,6 +59,28 @@ async def test_nodes_show_their_time_cost_and_image(
     assert await app.faults() == ()
 
 
+async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+        page = tab.page
+        await tab.open(PAGE)
+        await page.fill("#in-prompt", "a windmill")
+        for side in ("width", "height"):
+            await page.fill(f"#in-{side}", "256")
+        await page.click(RUN)
+        await page.wait_for_selector(".pane.stacked .node[data-node='7'] .made")
+        status = await page.inner_text("#graph-status")
+        for width, drawing in ((844, ".pane:not(.stacked)"), (390, ".pane.stacked")):
+            await page.set_viewport_size({"width": width, "height": 390})
+            await page.wait_for_selector(f"{drawing} .node[data-node='7'].finished .made")
+            assert await page.locator(".node .made").count() == 2
+            assert await page.locator(".node.has-inputs .label").count() == 4
+            assert await page.inner_text("#graph-status") == status
+            await page.click(".node[data-node='5']")
+            assert await page.evaluate("document.activeElement.id") == "in-seed"
+    assert await app.faults() == ()
+
+
 async def test_a_click_on_a_node_leads_to_its_input(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, Look(width=1440)) as tab:

@@ -3,15 +3,11 @@
 for (const pane of document.querySelectorAll("[data-pane]")) {
   const SVG = "http://www.w3.org/2000/svg";
   // On a phone the nodes are below each other, and the pane scrolls.
-  const tall = matchMedia("(max-width: 43.75rem)").matches && pane.querySelector("template");
-  if (tall) {
-    pane.querySelector("svg").replaceWith(tall.content.cloneNode(true));
-    pane.classList.add("stacked");
-    for (const each of document.querySelectorAll(".pane-tools")) each.classList.add("scrolls");
-  }
-  const svg = pane.querySelector("svg");
+  const narrow = matchMedia("(max-width: 43.75rem)");
+  const across = pane.querySelector("svg");
+  const stacked = pane.querySelector("template")?.content.querySelector("svg");
   const status = document.getElementById("graph-status");
-  const nodes = new Map([...svg.querySelectorAll("[data-node]")].map((each) => [each.dataset.node, each]));
+  let [svg, nodes, tall] = [across, new Map(), false];
   const titles = (node) => node.querySelector("title").textContent;
 
   // -- panning and zooming -------------------------------------------------------------------------
@@ -80,10 +76,13 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     button.addEventListener("click", () => (Number(button.dataset.zoom) ? zoom(Number(button.dataset.zoom)) : fit()));
   }
 
-  const { width, height } = svg.viewBox.baseVal;
-  // On a phone, zoom in to the start of the graph if its smallest text would have less than ten pixels.
-  const legible = 0.9 / Math.min(pane.clientWidth / width, pane.clientHeight / height);
-  if (legible > 1 && innerWidth <= 700 && !tall) zoom(legible, 0);
+  // On a phone, zooms in to the start of the graph if its smallest text would have less than ten pixels.
+  function frame() {
+    const { width, height } = svg.viewBox.baseVal;
+    const legible = 0.9 / Math.min(pane.clientWidth / width, pane.clientHeight / height);
+    fit();
+    if (legible > 1 && narrow.matches && !tall) zoom(legible, 0);
+  }
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 
@@ -94,12 +93,11 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     return created;
   };
   const field = (name) => document.getElementById(`in-${name}`);
-  const inputsByNode = new Map();
+  const inputsByNode = new Map(); // names by the id of a node
   for (const row of document.querySelectorAll("[data-input]")) {
-    const node = nodes.get(row.dataset.at);
-    if (!node) continue;
-    inputsByNode.set(node, [...(inputsByNode.get(node) ?? []), row.dataset.input]);
-    const highlight = (on) => node.classList.toggle("highlighted", on);
+    const id = row.dataset.at;
+    inputsByNode.set(id, [...(inputsByNode.get(id) ?? []), row.dataset.input]);
+    const highlight = (on) => nodes.get(id)?.classList.toggle("highlighted", on);
     for (const target of [row, field(row.dataset.input)?.closest(".field")]) {
       target?.addEventListener("pointerenter", () => highlight(true));
       target?.addEventListener("pointerleave", () => highlight(target.contains(document.activeElement)));
@@ -107,7 +105,9 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
       target?.addEventListener("focusout", () => highlight(false));
     }
   }
-  for (const [node, names] of inputsByNode) {
+  function label(node) {
+    const names = inputsByNode.get(node.dataset.node);
+    if (!names || node.classList.contains("has-inputs")) return;
     node.classList.add("has-inputs");
     const text = names.join(", ");
     const short = text.length > 32 ? `${text.slice(0, 31)}…` : text;
@@ -117,10 +117,11 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
 
   // A click leads to the first input of a node.
   function choose(node) {
-    const input = field(inputsByNode.get(node)?.[0]);
+    const names = inputsByNode.get(node.dataset.node);
+    const input = field(names?.[0]);
     const target = input?.type === "hidden" || input?.hidden ? input.closest(".field") : input;
     for (const each of nodes.values()) each.classList.toggle("shown", each === node);
-    status.textContent = target ? `${titles(node)}: ${inputsByNode.get(node).join(", ")}` : `${titles(node)} has no inputs in the form.`;
+    status.textContent = target ? `${titles(node)}: ${names.join(", ")}` : `${titles(node)} has no inputs in the form.`;
     target?.focus({ preventScroll: true });
     target?.scrollIntoView({ block: "nearest" });
   }
@@ -138,8 +139,14 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   const STATES = ["started", "finished", "cached", "failed"];
   const finishedNodes = new Set();
   const finished = new Map(); // the last event of each finished node
+  let [shown, results] = [[], []]; // the events of this run, and what its nodes made
 
   function reset() {
+    [shown, results] = [[], []];
+    clear();
+  }
+
+  function clear() {
     finishedNodes.clear();
     finished.clear();
     for (const added of svg.querySelectorAll(".took, .made")) added.remove();
@@ -180,13 +187,17 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     const { ok, data } = await connection.request(`/pages/predictions/${id}/nodes`);
     if (!ok) return;
     await queue;
-    for (const [nodeId, event] of finished) {
-      const node = nodes.get(nodeId);
+    results = [...finished].map(([nodeId, event]) => {
       const parts = (event.parts ?? []).map((part) => data.parts[part]).filter(Boolean);
-      showTook(node, [secondsText(event), ...parts.map((part) => part.cost)].filter(Boolean).join(" · "));
-      const path = parts.find((part) => part.file)?.file ?? data.nodes[nodeId];
-      if (path) showMade(node, path);
-    }
+      const text = [secondsText(event), ...parts.map((part) => part.cost)].filter(Boolean).join(" · ");
+      return [nodeId, text, parts.find((part) => part.file)?.file ?? data.nodes[nodeId]];
+    });
+    results.forEach(showResult);
+  }
+
+  function showResult([nodeId, text, path]) {
+    showTook(nodes.get(nodeId), text);
+    if (path) showMade(nodes.get(nodeId), path);
   }
 
   // A node that runs outside of the visible part is moved into its middle.
@@ -206,8 +217,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     if (state === "progress") { showProgress(node, progress); return; }
     node.classList.remove(...STATES);
     node.classList.add(state);
-    if (state === "started") reveal(node);
-    else finishedNodes.add(id);
+    if (state !== "started") finishedNodes.add(id);
     if (state === "finished" || state === "cached") {
       finished.set(String(id), event);
       showProgress(node, 1);
@@ -223,7 +233,30 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 60;
   document.addEventListener("followed", reset);
   document.addEventListener("ended", showResults);
-  document.addEventListener("node", (event) => {
-    queue = queue.then(() => { showState(event.detail); return new Promise((next) => setTimeout(next, pause)); });
+  document.addEventListener("node", ({ detail }) => {
+    queue = queue.then(() => {
+      shown.push(detail);
+      showState(detail);
+      const node = nodes.get(String(detail.node));
+      if (node && detail.state === "started") reveal(node);
+      return new Promise((next) => setTimeout(next, pause));
+    });
   });
+
+  // Shows the drawing for the width of the page, with the states of the run.
+  function redraw() {
+    tall = narrow.matches && Boolean(stacked);
+    svg = tall ? stacked : across;
+    pane.querySelector("svg").replaceWith(svg);
+    pane.classList.toggle("stacked", tall);
+    for (const each of document.querySelectorAll(".pane-tools")) each.classList.toggle("scrolls", tall);
+    nodes = new Map([...svg.querySelectorAll("[data-node]")].map((each) => [each.dataset.node, each]));
+    nodes.forEach(label);
+    clear();
+    shown.forEach(showState);
+    results.forEach(showResult);
+    frame();
+  }
+  narrow.addEventListener("change", redraw);
+  redraw();
 }
