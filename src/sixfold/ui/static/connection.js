@@ -37,7 +37,7 @@ window.connection = (() => {
       data = type?.includes("json") ? JSON.parse(text) : { error: new DOMParser().parseFromString(text, "text/html").querySelector("h1")?.textContent };
     } catch { /* cut off */ }
     data.error ||= `The server answered with status ${status}.`;
-    if (status === 401) return { ...data, error: "Your session has ended. What you typed is kept.", action: signIn() };
+    if (status === 401 && document.body.dataset.csrf) return { ...data, error: "Your session has ended. What you typed is kept.", action: signIn() };
     if (status === 402) return { action: { title: "Add credit", href: "/account/billing#credit" }, ...data };
     return { retry: status === 429 || status >= 500, ...data };
   }

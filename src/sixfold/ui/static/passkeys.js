@@ -7,13 +7,12 @@ const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
 async function post(path, body, csrf) {
   const headers = { "Content-Type": "application/json" };
   if (csrf) headers["X-CSRF-Token"] = csrf;
-  const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
-  const document = await response.json();
-  if (document.code === "sign_in_again") {
+  const { ok, data } = await connection.request(path, { method: "POST", headers, body: JSON.stringify(body) });
+  if (data.code === "sign_in_again") {
     location.assign(`/signin?again=1&next=${encodeURIComponent(location.pathname)}`);
   }
-  if (!response.ok) throw new Error(document.error);
-  return document;
+  if (!ok) throw Object.assign(new Error(data.error), { data });
+  return data;
 }
 
 function decodeOptions(options) {
@@ -43,7 +42,8 @@ async function attempt(note, button, work) {
   try {
     await work();
   } catch (error) {
-    note.textContent = message(error);
+    const retry = error.data?.retry && { title: "Try again", act: () => button.click() };
+    connection.show(note, { ...error.data, error: message(error) }, retry);
   } finally {
     button.disabled = false;
   }
