@@ -111,6 +111,8 @@ async def test_prediction_page_shows_sources_and_derived_files(
     above = (await app.client.get(f"/predictions/{first['id']}")).text
     below = (await app.client.get(f"/predictions/{second['id']}")).text
     assert above.index("Used in") < above.index(f"/predictions/{second['id']}")
+    assert "<b>Style transfer</b>" in above
+    assert "<b>Painterly image</b>" in below
     assert below.index("Made from") < below.index(f"/predictions/{first['id']}") < below.index("Used in")
     stolen = await run(app, "style-transfer", inputs, app.other)
     assert stolen["id"] not in (await app.client.get(f"/predictions/{first['id']}")).text

@@ -34,7 +34,7 @@ async def test_account_page_shows_spending_and_links_receipts(app: AppFixture) -
     result = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
     page = (await app.client.get("/account/usage?days=30")).text
     assert 'aria-label="0.04 USD in 30 days"' in page
-    assert re.search(r'<a href="/catalog/ra1">ra1</a>.*?0\.04.*?100 %', page, re.DOTALL)
+    assert re.search(r'<a href="/catalog/ra1">Painterly image</a>.*?0\.04.*?100 %', page, re.DOTALL)
     page = (await app.client.get("/account/billing")).text
     assert f'<a href="/predictions/{result}">charge</a>' in page
     assert '<span class="sum">1 × 0.04/image = 0.04 USD</span>' in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,7 +37,7 @@ from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.shares import forms as share_forms
 from sixfold.ui.shares import pages as shares
 from sixfold.ui.start_page import StartPage
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageTemplates, model_title
 from sixfold.ui.workflows import WorkflowCards, WorkflowPages
 from sixfold.web import responses
 from sixfold.web.openapi import OpenApiDocument
@@ -51,7 +52,8 @@ def build_apis(
 ) -> tuple[tuple[ApiGroup, ...], Handler]:
     """Return the groups of page and script routes, and the start page's handler."""
     apis = frozenset(services.settings.enabled_apis)
-    templates, auth, login = PageTemplates(apis), PageAuth(services), LoginService(services)
+    templates = PageTemplates(apis, {"model_title": partial(model_title, services.catalog)})
+    auth, login = PageAuth(services), LoginService(services)
     start = StartPage(services, templates)
     output_view = OutputView(templates, services, NextModels(services))
     workflow_pages = (

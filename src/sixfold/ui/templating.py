@@ -20,6 +20,7 @@ from sixfold.core import humanize, money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.catalog.models import Catalog
 from sixfold.core.clock import rfc3339
 from sixfold.core.predictions import receipt
 from sixfold.errors import SixfoldError
@@ -135,6 +136,14 @@ def _workflow_title(name: str) -> str:
         return name
     words = _FILE_ENDING.sub("", name).replace("__", ", ").replace("_", " ").strip(" ,")
     return " ".join(words.split()) or name
+
+
+def model_title(catalog: Catalog, name: str) -> str:
+    """Return the title of a model; the name of a workflow outside the catalog becomes words."""
+    if name in catalog:
+        return catalog[name].title
+    slug = name.removeprefix("space:")
+    return name if slug == name else slug.replace("-", " ").capitalize()
 
 
 def _recorded(text: str) -> str:

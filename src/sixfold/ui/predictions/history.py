@@ -110,13 +110,8 @@ class HistoryPages:
 
 
 def card_values(services: WebServices) -> dict[str, Any]:
-    """Return the variables of card macros: the titles and examples of models, and the path of files."""
-    catalog = services.catalog
-
-    def model_title(name: str) -> str:
-        return catalog[name].title if name in catalog else name
-
-    return {"model_title": model_title, "examples": example_outputs.by_model(), "media": MEDIA_PATH}
+    """Return the variables of card macros: the examples of models, and the path of files."""
+    return {"examples": example_outputs.by_model(), "media": MEDIA_PATH}
 
 
 def _filters(values: dict[str, str]) -> HistoryFilter:

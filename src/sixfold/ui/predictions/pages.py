@@ -41,13 +41,8 @@ class PredictionPages:
             related=related,
             repeats=repeats,
             media=MEDIA_PATH,
-            model_title=self._title(prediction.model),
             **self._output_view.values(prediction),
         )
-
-    def _title(self, name: str) -> str:
-        catalog = self._services.catalog
-        return catalog[name].title if name in catalog else name
 
 
 def routes(
