@@ -71,6 +71,7 @@ async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixt
         await page.click("#record")
         await page.wait_for_selector("#recording:has-text('Recording 00:0')")
         await page.evaluate(FRAMES, 4)
+        assert not await page.is_visible("#ignored")
         await page.click("#stop")
         await page.wait_for_selector("#saved img")
         path = await page.get_attribute("#saved a", "href")
@@ -89,7 +90,7 @@ async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixt
         await tab.open(path)
         assert await page.locator(".receipt li").count() == 6
         assert await page.locator("text='Run again with changes'").count() == 0
-        assert await page.inner_text("h1") == "snowy mountains at dawn, a lake between them"
+        assert await page.inner_text("h1") == "an island with palms at sunset"
     assert await app.faults() == ()
 
 

@@ -24,7 +24,7 @@ REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
 _OWN_KINDS = frozenset({"embedded", "weights", "comfyui", "own", "sandbox", "container"})
 _quoted: ContextVar[PriceTable | None] = ContextVar("quoted", default=None)
 _IN_WORDS = {
-    metering.CHILDREN: "what its nodes cost",
+    metering.CHILDREN: "the sum of its nodes",
     metering.TOKENS: "by the tokens; free on this machine",
 }
 

@@ -152,7 +152,7 @@ class Estimate:
     @property
     def price(self) -> PriceRow:
         """Return the price to hold."""
-        text, micros, list_micros = "what its nodes cost", self.micros, self.list_micros
+        text, micros, list_micros = "the sum of its nodes", self.micros, self.list_micros
         price = PriceRow(micros, money.credits_for(micros), text, "children", lines=self.lines)
         return price if list_micros == micros else dataclasses.replace(price, list_micros=list_micros)
 

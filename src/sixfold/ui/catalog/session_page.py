@@ -20,7 +20,7 @@ from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 _PROMPTS = {
-    "image": "snowy mountains at dawn, a lake between them",
+    "image": "an island with palms at sunset",
     "json": "walk forward, then wave",
 }
 _MOVES = {"w": "Forward", "a": "Turn left", "s": "Back", "d": "Turn right"}

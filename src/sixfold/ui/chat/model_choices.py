@@ -81,7 +81,7 @@ def _price(rates: TokenRates) -> str:
     listed = rates.listed or rates
     if not (listed.input or listed.output) or rates.listed is not None:
         return "free"
-    return f"${short_usd(listed.input)} in, ${short_usd(listed.output)} out per million tokens"
+    return f"{short_usd(listed.input)} USD in, {short_usd(listed.output)} USD out per million tokens"
 
 
 def _tokens(count: int) -> str:
