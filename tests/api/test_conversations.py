@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import threading
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import openai
 import pytest
 
+from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import many
@@ -76,6 +78,27 @@ async def test_conversation_is_created_read_changed_and_deleted(any_database_gat
     database = any_database_gateway.app.product.database
     left = {"account_id": any_database_gateway.app.account.id, "after": "", "limit": 10}
     assert list(await database.read(many("export_conversation_items", **left))) == []
+
+
+async def test_large_items_are_converted_outside_of_the_loop(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    full_item = item_forms.full_item
+
+    def recorded(item: Mapping[str, Any], own_id: str) -> dict[str, Any]:
+        threads.append(threading.current_thread())
+        return full_item(item, own_id)
+
+    monkeypatch.setattr(item_forms, "full_item", recorded)
+    client = gateway.openai()
+    conversation = await client.conversations.create(items=[HELLO])
+    text = "/media/aaaaaaaaaaaaaaaa.png \n" * 20_000
+    items: Any = [{"role": "user", "content": text}] * 2
+    await client.conversations.items.create(conversation.id, items=items)
+    assert await texts(gateway, conversation.id) == [("user", each) for each in ("Hello", text, text)]
+    await client.conversations.create(items=items)
+    assert [each is threading.main_thread() for each in threads] == [True, False, False, False, False]
 
 
 async def test_conversation_needs_no_body(gateway: Gateway) -> None:

@@ -20,6 +20,7 @@ from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.conversations.conversations import (
     ConversationItem,
     ConversationRecord,
@@ -90,7 +91,7 @@ class ConversationRoutes:
         tenant = await self._tenant(request)
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
-        items = _items(body.get("items") or [], "items") if body.get("items") is not None else ()
+        items = await _read_items(raw, body) if body.get("items") is not None else ()
         record = await self._store.create(tenant, _metadata(body.get("metadata")), items)
         return responses.json(_conversation(record))
 
@@ -121,12 +122,12 @@ class ConversationRoutes:
         """Append items."""
         tenant = await self._tenant(request)
         _check_include(request)
-        body = await bodies.parse(bodies.parse_object, await request.body())
-        items = _items(body.get("items"), "items")
+        raw = await request.body()
+        items = await _read_items(raw, await bodies.parse(bodies.parse_object, raw))
         if not items:
             raise InvalidRequest("items must have at least one item", param="items")
         added = await self._store.add(tenant, _id(request), items)
-        return _page([item.item for item in added], more=False)
+        return await _page([item.item for item in added], more=False)
 
     async def list_items(self, request: Request) -> Response:
         """Return a page of the items, newest first unless `order` is `asc`."""
@@ -136,7 +137,7 @@ class ConversationRoutes:
         order = requests.query_choice(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
         after = requests.query_text(request, "after", _MAX_TEXT)
         items, more = await self._store.page(tenant, _id(request), after, size, newest_first=order == "desc")
-        return _page(items, more=more)
+        return await _page(items, more=more)
 
     async def show_item(self, request: Request) -> Response:
         tenant = await self._tenant(request)
@@ -193,7 +194,13 @@ def _conversation(record: ConversationRecord) -> ConversationSchema:
     }
 
 
-def _page(items: Sequence[str], *, more: bool) -> Response:
+async def _page(items: Sequence[str], *, more: bool) -> Response:
+    size = sum(map(len, items))
+    content = await PARSER.run_large(size, _encoded_page, items, more=more)
+    return Response(content, headers=_NO_STORE, media_type="application/json")
+
+
+def _encoded_page(items: Sequence[str], *, more: bool) -> bytes:
     ids = [_item_id(item).id for item in items]
     document = {
         "object": "list",
@@ -202,7 +209,7 @@ def _page(items: Sequence[str], *, more: bool) -> Response:
         "last_id": ids[-1] if ids else None,
         "has_more": more,
     }
-    return Response(_encode(document), headers=_NO_STORE, media_type="application/json")
+    return _encode(document)
 
 
 def _metadata(value: Any) -> str:
@@ -221,6 +228,10 @@ def _metadata(value: Any) -> str:
     return _encode(fields).decode()
 
 
+async def _read_items(raw: bytes, body: Mapping[str, Any]) -> tuple[ConversationItem, ...]:
+    return await PARSER.run_large(len(raw), _items, body.get("items"), "items")
+
+
 def _items(value: Any, param: str) -> tuple[ConversationItem, ...]:
     """Return items in their full form, with new ids; raises `InvalidRequest`."""
     items = parsing.items(value, param)
@@ -228,7 +239,7 @@ def _items(value: Any, param: str) -> tuple[ConversationItem, ...]:
         raise InvalidRequest(f"{param} may have at most {MAX_ITEMS} items (got {len(items)})", param=param)
     for index, item in enumerate(items):
         _check_item(parsing.mapping(item, f"{param}[{index}]"), f"{param}[{index}]")
-    encoded = [msgspec.Raw(_encode(item)) for item in cast("Sequence[Mapping[str, Any]]", items)]
+    encoded = (msgspec.Raw(_encode(item)) for item in cast("Sequence[Mapping[str, Any]]", items))
     return item_forms.conversation_items(encoded, keep_ids=False)
 
 

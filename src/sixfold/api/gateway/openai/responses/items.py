@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -64,7 +64,7 @@ def full_item(item: Mapping[str, Any], own_id: str) -> dict[str, Any]:
     return full
 
 
-def conversation_items(items: Sequence[msgspec.Raw], *, keep_ids: bool) -> tuple[ConversationItem, ...]:
+def conversation_items(items: Iterable[msgspec.Raw], *, keep_ids: bool) -> tuple[ConversationItem, ...]:
     """Return items in the form in which conversations store them, with new ids unless `keep_ids`."""
     return tuple(_conversation_item(_decode(item), keep_id=keep_ids) for item in items)
 
