@@ -1,4 +1,4 @@
-"""Limits of reads that grow with the memory: backlinks of a page, and phrase searches."""
+"""Limits of reads that grow with the memory: backlinks of a page, phrase searches and lists with filters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sixfold.core.database import Query, Rows, Transaction
+from sixfold.core.memory import pages
 from sixfold.core.memory.commands import FREELY
 from sixfold.core.memory.links import LinkPath
 from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.pages import PageFilter
 from sixfold.core.memory.ports import SearchRequest
+from tests import loop_time
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
@@ -59,3 +62,46 @@ async def test_a_phrase_is_searched_in_four_million_characters(place: MemoryFixt
     for number in range(250):
         await put(place, f"c/{number}", "it. " * 4_090)
     assert {hit.slug for hit in (await place.memory.search(place.ann, request)).hits} == {"b/titled"}
+
+
+async def fill(place: MemoryFixture, count: int) -> None:
+    """Insert pages directly: each hundredth has the tag `rare`."""
+    account_id = place.ann.account_id
+    common = {"type": "note", "collections": "[]", "version": 1, "created_by": "ann", "deleted_at": None}
+    rows = [
+        {**common, "id": f"p{at}", "slug": f"log/{at:06}", "name": f"{at:06}", "title": f"Day {at}"}
+        | {"tags": '["rare"]' if at % 100 == 0 else "[]", "created_at": at, "updated_at": at}
+        for at in range(count)
+    ]
+    tags = [{"id": f"p{at}", "name": "rare"} for at in range(0, count, 100)]
+
+    def insert() -> Transaction[Rows]:
+        yield Query("pages_put", {"account_id": account_id, "rows": json.dumps(rows)})
+        return (yield Query("page_tags_put", {"account_id": account_id, "rows": json.dumps(tags)}))
+
+    await place.memory.database.write(insert())
+
+
+@pytest.mark.parametrize("pages_of_a_slice", [1, 7, 4_000])
+async def test_a_list_in_slices_is_that_of_one_query(
+    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch, pages_of_a_slice: int
+) -> None:
+    monkeypatch.setattr(pages, "_SLICE_PAGES", pages_of_a_slice)
+    await fill(place, 500)
+    database, count = place.memory.database, 0
+    for wanted in (PageFilter("rare"), PageFilter(prefix="log/0001"), PageFilter("rare", prefix="log/0003")):
+        for limit, after in ((2, ""), (2, "log/000200"), (100, "log/000100"), (1_000, "")):
+            expected = await database.read(pages.list_rows(place.ann, wanted, limit, after))
+            rows = await pages.list_in_slices(database, place.ann, wanted, limit, after)
+            assert [row["slug"] for row in rows] == [row["slug"] for row in expected]
+            count += len(rows)
+    assert count > 100
+
+
+async def test_a_list_with_a_rare_tag_does_not_block_the_loop(place: MemoryFixture) -> None:
+    await fill(place, 60_000)
+    for wanted in (PageFilter("none"), PageFilter("rare"), PageFilter(type="idea")):
+        async with loop_time.watched() as seen:
+            rows = (await place.memory.list(place.ann, wanted, 1_000)).rows
+        assert len(rows) == (600 if wanted.tag == "rare" else 0)
+        assert seen.longest < 0.03

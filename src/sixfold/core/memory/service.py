@@ -89,9 +89,8 @@ class MemoryService:
 
     async def list(self, caller: Caller, page_filter: PageFilter, limit: int, cursor: str = "") -> MemoryPart:
         """List pages by slug."""
-        rows = await self.database.read(
-            pages.list_rows(caller, page_filter, limit, pagination.name_of(cursor))
-        )
+        after = pagination.name_of(cursor)
+        rows = await pages.list_in_slices(self.database, caller, page_filter, limit, after)
         return _by_name(part(rows, limit, "slug"))
 
     async def links(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[Link, ...]:

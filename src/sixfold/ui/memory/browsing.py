@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core import pagination
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.database import Row, Transaction, now
+from sixfold.core.database import Database, Row, Transaction, now
 from sixfold.core.memory import limits, pages, queries, slugs
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import SearchRequest, SearchResult
@@ -89,13 +89,18 @@ def _read_lists(caller: Caller, query: ListQuery) -> Transaction[dict[str, Any]]
         return values
     if not query.filters:
         values["overview"] = yield from queries.overview(caller, _RECENT)
-        return values
-    filters = pages.PageFilter(query.tag, query.type, query.collection)
-    rows = yield from pages.list_rows(caller, filters, _PAGE, query.after)
-    values["rows"] = rows[:_PAGE]
-    more = len(rows) > _PAGE
-    values["next_cursor"] = pagination.cursor_after(rows[_PAGE - 1]["slug"]) if more else None
     return values
+
+
+async def _read_filtered(database: Database, caller: Caller, query: ListQuery) -> dict[str, Any]:
+    """Return the rows of the pages that match the filters, and the cursor of the next ones."""
+    if query.q or query.prefix or not query.filters:
+        return {}
+    filters = pages.PageFilter(query.tag, query.type, query.collection)
+    rows = await pages.list_in_slices(database, caller, filters, _PAGE, query.after)
+    more = len(rows) > _PAGE
+    next_cursor = pagination.cursor_after(rows[_PAGE - 1]["slug"]) if more else None
+    return {"rows": rows[:_PAGE], "next_cursor": next_cursor}
 
 
 def _shares(principal: Principal) -> Transaction[dict[str, Any]]:
@@ -119,6 +124,7 @@ class BrowsePages:
         query = _parse_query(request)
         search = await self._search(user, query)
         values = await self._services.database.read(_read_lists(user.caller, query))
+        values |= await _read_filtered(self._services.database, user.caller, query)
         values |= await self._services.database.read(_shares(user.principal))
         return self._render("memory/browse.html", user, query, {**search, **values})
 

@@ -38,7 +38,7 @@ WHERE p.account_id = :account_id AND p.slug IN (SELECT value FROM json_each(:slu
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by
 FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
-  AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
+  AND p.slug > :after AND p.slug <= :until AND p.slug >= :prefix AND p.slug < :prefix_end
   AND p.updated_at > :updated_after
   AND (:type = '' OR p.type = :type)
   AND (:tag = '' OR EXISTS (SELECT 1 FROM page_tag t
@@ -48,6 +48,11 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
+
+-- name: pages_slice_end | Return the slug of the last page of a slice of an account's pages, unless it is their last slice.
+SELECT slug FROM page
+WHERE account_id = :account_id AND slug > :after AND slug >= :prefix AND slug < :prefix_end
+ORDER BY slug LIMIT 1 OFFSET :size;
 
 -- name: pages_counted | Return the number of an account's pages, which each write updates.
 SELECT pages FROM memory_usage WHERE account_id = :account_id;

@@ -7,7 +7,7 @@ WHERE p.account_id = :account_id AND p.slug = ANY (ARRAY(SELECT json_array_eleme
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by
 FROM page p
 WHERE p.account_id = :account_id AND COALESCE(p.deleted_at, 0) = 0
-  AND p.slug > :after AND p.slug >= :prefix AND p.slug < :prefix_end
+  AND p.slug > :after AND p.slug <= :until AND p.slug >= :prefix AND p.slug < :prefix_end
   AND p.updated_at > :updated_after
   AND (:type = '' OR p.type = :type)
   AND (:tag = '' OR EXISTS (SELECT 1 FROM page_tag t
