@@ -87,6 +87,24 @@ async def content(gateway: Gateway, file_id: str | None, key: str | None = None)
     return [json.loads(line) for line in answer.content.splitlines()]
 
 
+async def test_deleted_input_of_an_open_batch_counts(either: Path) -> None:
+    settings = {"file_bytes_per_account": 10_000, "batch_concurrency": 0}
+    async with running_gateway(either, settings) as gateway:
+        client = gateway.openai()
+        batch = await begun(gateway, [chat_line("a", user="x" * 6_000)])
+        other = await client.batches.create(
+            input_file_id=str(batch.input_file_id), endpoint=CHAT, completion_window="24h"
+        )
+        await client.files.create(file=("b", b"x" * 3_000), purpose="batch")
+        await client.files.delete(str(batch.input_file_id))
+        with pytest.raises(openai.APIStatusError, match="would exceed the limit"):
+            await client.files.create(file=("c", b"y" * 3_000), purpose="batch")
+        for each in (batch, other):
+            await client.batches.cancel(each.id)
+            await ended(gateway, each)
+        await client.files.create(file=("c", b"y" * 3_000), purpose="batch")
+
+
 async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     lines = [chat_line(f"n{count}", count) for count in range(1, 16)]

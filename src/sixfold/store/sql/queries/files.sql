@@ -22,12 +22,18 @@ WHERE f.account_id = :account_id AND f.id > :bound AND (:credential_id = '' OR f
   AND (f.expires_at IS NULL OR f.expires_at > :now)
 ORDER BY f.id LIMIT :limit;
 
--- name: file_usage | Return how many files and bytes count against an account's quotas, with its pending uploads.
-SELECT COUNT(*) AS files, CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM (
-    SELECT size FROM account_file
+-- name: file_usage | Return how many files and bytes count against an account's quotas, with its pending uploads and the inputs of unfinished batches whose files were deleted.
+SELECT CAST(COALESCE(SUM(files), 0) AS BIGINT) AS files, CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM (
+    SELECT 1 AS files, size FROM account_file
     WHERE account_id = :account_id AND (expires_at IS NULL OR expires_at > :now)
     UNION ALL
-    SELECT size FROM file_upload WHERE account_id = :account_id AND state = 'pending' AND expires_at > :now) AS used;
+    SELECT 1, size FROM file_upload WHERE account_id = :account_id AND state = 'pending' AND expires_at > :now
+    UNION ALL
+    SELECT 0, MAX(m.size) FROM batch b JOIN media m ON m.name = b.input_media
+    WHERE b.account_id = :account_id AND b.ended_at IS NULL AND NOT EXISTS (
+        SELECT 1 FROM account_file f
+        WHERE f.id = b.input_file_id AND (f.expires_at IS NULL OR f.expires_at > :now))
+    GROUP BY m.blob) AS used;
 
 -- name: file_delete | Delete a file that a tenant sees, and return the name of its media file.
 DELETE FROM account_file
