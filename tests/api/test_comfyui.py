@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.provenance import embed
@@ -46,6 +46,13 @@ async def both(folder: Path, installed: InstalledFiles | None = None, **changes:
         yield Both(app, comfy)
 
 
+def png(image: Image.Image) -> bytes:
+    """Return the image as a PNG file."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[Both]:
     async with both(tmp_path) as built:
@@ -65,6 +72,28 @@ async def test_area_a_gives_comfyuis_picture_for_our_price(two: Both) -> None:
     picture = await two.app.client.get(answer.json()["image_url"])
     assert Image.open(io.BytesIO(picture.content)).size == (1360, 768)
     assert await two.app.balance() == ("4.96", "0.00")
+    assert await two.app.faults() == ()
+
+
+async def test_an_edit_with_a_mask_paints_the_prompt_where_a_model_can(two: Both) -> None:
+    image, mask = Image.new("RGB", (96, 64), (200, 30, 30)), Image.new("RGBA", (96, 64), (0, 0, 0, 255))
+    mask.paste((0, 0, 0, 0), (60, 20, 80, 40))
+    files = {name: (f"{name}.png", png(one), "image/png") for name, one in (("image", image), ("mask", mask))}
+    data = {"prompt": "a blue boat", "model": "gpt-image-1"}
+    answer = await two.app.client.post("/v1/images/edits", data=data, files=files, headers=two.app.bearer)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["X-Sixfold-Engine"] == "comfyui-fill"
+    assert "ignored" not in answer.json()
+    edited = Image.open(io.BytesIO(base64.b64decode(answer.json()["data"][0]["b64_json"])))
+    assert edited.size == (96, 64)
+    box = ImageChops.difference(edited.convert("RGB"), image).getbbox()
+    assert box is not None
+    assert (box[0] >= 44, box[1] >= 4, box[2] <= 96, box[3] <= 56) == (True,) * 4
+    assert await two.app.balance() == ("4.96", "0.00")
+    without = {**data, "model": "image-fill"}
+    only = {"image": files["image"]}
+    refused = await two.app.client.post("/v1/images/edits", data=without, files=only, headers=two.app.bearer)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "mask")
     assert await two.app.faults() == ()
 
 

@@ -115,6 +115,11 @@ _CLASSES: dict[str, Row] = {
     "VAEEncode": ({"pixels": _IMAGE, "vae": ["VAE"]}, ["LATENT"]),
     "VAEDecode": ({"samples": ["LATENT"], "vae": ["VAE"]}, _IMAGE),
     "LoadImage": ({"image": [["example.png"], {"image_upload": True}]}, ["IMAGE", "MASK"]),
+    "LoadImageMask": (
+        {"image": [["example.png"], {"image_upload": True}], "channel": [["alpha", "red", "green", "blue"]]},
+        ["MASK"],
+    ),
+    "SetLatentNoiseMask": ({"samples": ["LATENT"], "mask": ["MASK"]}, ["LATENT"]),
     "ImageFromBatch": (
         {"image": _IMAGE, "batch_index": _integer(0, 0, 4095), "length": _integer(1, 1, 4096)},
         _IMAGE,
@@ -197,10 +202,11 @@ OUTPUTS = comfyui_videos.OUTPUTS | {"PreviewImage", "SaveImage", "SaveImageWebso
 
 @dataclass(frozen=True)
 class Latent:
-    """Pictures an eighth as large, and each one's place in the batch that it was made for."""
+    """Images an eighth as large, the place of each in its batch, and the mask (HxW) of what is sampled."""
 
     pixels: Floats
     places: tuple[int, ...]
+    mask: Floats | None = None
 
 
 # -- what they do --------------------------------------------------------------------------------
@@ -274,7 +280,9 @@ async def _sample(run: Running, **given: Any) -> tuple[Any, ...]:
         await run.step(done + 1, given["steps"])
     size = latent.pixels.shape[1:3]
     fields = [_soft(np.random.default_rng([*key, place]), size) for place in latent.places]
-    share = np.float32(given["denoise"])
+    share: Any = np.float32(given["denoise"])
+    if latent.mask is not None:
+        share = share * latent.mask[None, ..., None]
     mixed = (share * np.stack(fields) + (1 - share) * latent.pixels).astype(np.float32)
     return (Latent(mixed, latent.places),)
 
@@ -311,6 +319,19 @@ async def _load(run: Running, image: str) -> tuple[Any, ...]:
             alpha = np.asarray(upright.convert("RGBA"), np.float32)[..., 3] / 255
             masks.append(1 - alpha if clear else np.zeros((64, 64), np.float32))
     return np.stack(frames), np.stack(masks)
+
+
+async def _load_mask(run: Running, image: str, channel: str) -> tuple[Any, ...]:
+    with Image.open(io.BytesIO(run.file(image))) as opened:
+        band = opened.convert("RGBA").getchannel({"alpha": "A"}.get(channel, channel[0].upper()))
+    mask = np.asarray(band, np.float32) / 255
+    return ((1 - mask if channel == "alpha" else mask)[None],)
+
+
+async def _set_mask(_run: Running, samples: Latent, mask: Floats) -> tuple[Any, ...]:
+    height, width = samples.pixels.shape[1:3]
+    scaled = _each(mask[..., None].repeat(3, axis=3), lambda one: one.resize((width, height)))[0, ..., 0]
+    return (Latent(samples.pixels, samples.places, scaled),)
 
 
 async def _from_batch(_run: Running, image: Floats, batch_index: int, length: int) -> tuple[Any, ...]:
@@ -408,6 +429,8 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "VAEEncode": _encode,
     "VAEDecode": _decode,
     "LoadImage": _load,
+    "LoadImageMask": _load_mask,
+    "SetLatentNoiseMask": _set_mask,
     "ImageFromBatch": _from_batch,
     "ImageScale": _scale,
     "JoinImageWithAlpha": _join,

@@ -92,7 +92,8 @@ class _Check:
         choices = kind if isinstance(kind, list) else facts.get("options")
         if choices is None:
             return self._add(node, _problem("bad_linked_input", "Bad linked input", name, input_name=name))
-        if self._prompt[node]["class_type"] == "LoadImage":  # it has a check of its own
+        if name == "image" and self._prompt[node]["class_type"] in {"LoadImage", "LoadImageMask"}:
+            # These classes check their files themselves.
             if self._has_file(str(value)):
                 return True
             details = f"{name} - Invalid image file: {value}"

@@ -58,6 +58,13 @@ MODELS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     ),
     "fal-ai/ltx-2.3/text-to-video/fast": (_LTX, frozenset({"prompt"})),
     "fal-ai/ltx-2.3/image-to-video/fast": ({**_LTX, "image_url": str}, frozenset({"prompt", "image_url"})),
+    "fal-ai/flux-pro/v1/fill": (
+        {
+            **dict.fromkeys(("prompt", "image_url", "mask_url", "output_format", "safety_tolerance"), str),
+            **dict.fromkeys(("seed", "num_images"), int),
+        },
+        frozenset({"prompt", "image_url", "mask_url"}),
+    ),
     "fal-ai/bria/background/remove": ({"image_url": str}, frozenset({"image_url"})),
     "fal-ai/minimax/speech-02-turbo": (
         {

@@ -48,6 +48,13 @@ _FLUX = {
 MODELS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     "black-forest-labs/flux-dev": (_FLUX, frozenset({"prompt"})),
     "black-forest-labs/flux-schnell": (_FLUX, frozenset({"prompt"})),
+    "black-forest-labs/flux-fill-dev": (
+        {
+            **dict.fromkeys(("prompt", "image", "mask", "megapixels", "output_format"), str),
+            **dict.fromkeys(("seed", "num_outputs", "num_inference_steps"), int),
+        },
+        frozenset({"prompt", "image"}),
+    ),
     "black-forest-labs/flux-kontext-pro": (
         {"prompt": str, "input_image": str, "aspect_ratio": str, "output_format": str, "seed": int},
         frozenset({"prompt"}),

@@ -141,7 +141,7 @@ def _embedded() -> Iterator[Resource]:
 def _tasks(models: FoundModels) -> str:
     """Describe which model serves which tasks, or which file is missing."""
     tasks = [
-        f"{' and '.join(task for task, file in models.serves.items() if file == model)} by {model}"
+        f"{', '.join(task for task, file in models.serves.items() if file == model)} by {model}"
         for model in dict.fromkeys(models.serves.values())
     ]
     return "; ".join(tasks) or next(iter(models.missing.values()), "").rstrip(".")

@@ -80,8 +80,8 @@ async def test_a_charge_leaves_exactly_the_rest(
 
 
 def test_no_price_of_the_table_is_unchecked(table: PriceTable) -> None:
-    # Two cost the same as create_image, and a recording of a session is free.
-    alike = {"create_image_klein", "style-transfer", "live-recording"}
+    # Three cost the same as create_image, and a recording of a session is free.
+    alike = {"create_image_klein", "style-transfer", "image-fill", "live-recording"}
     assert set(table.names()) - alike == {name for name, *_ in CONTRACT}
 
 

@@ -131,7 +131,7 @@ async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) ->
         seen = await look(tmp_path, comfyui_url=comfy.url, probe=False)
     row = next(row for row in seen.found if row["name"] == "ComfyUI")
     assert (row["state"], row["found"]) == ("found", f"0.8.0 at {comfy.url}")
-    assert row["unlocks"].startswith("text-to-image and image-to-image by sd_xl_base_1.0.safetensors; ")
+    assert row["unlocks"].startswith("text-to-image, image-to-image, fill by sd_xl_base_1.0.safetensors; ")
     assert "upscale by RealESRGAN_x4plus.safetensors" in row["unlocks"]
     served = {model["model"]: (model["engine"], model["quality"]) for model in seen.models}
     assert served["ra1"] == ("comfyui-image", "full")

@@ -382,6 +382,7 @@ async def test_a_probe_tells_what_a_server_could_serve(setup: ComfySetup) -> Non
     assert result.serves == {
         "text-to-image": "sd_xl_base_1.0.safetensors",
         "image-to-image": "sd_xl_base_1.0.safetensors",
+        "fill": "sd_xl_base_1.0.safetensors",
         "upscale": "RealESRGAN_x4plus.safetensors",
     }
 
@@ -393,6 +394,7 @@ async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) ->
     assert set(result.missing) == {
         "text-to-image",
         "image-to-image",
+        "fill",
         "upscale",
         "text-to-film",
         "image-to-film",

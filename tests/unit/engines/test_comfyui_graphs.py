@@ -160,6 +160,7 @@ def test_every_graph_is_accepted_by_a_real_servers_schemas(path: Path, file: str
         graphs.text_to_image(stock, ImageSpec("x", "", 2048, 2048, 0)),
         graphs.image_to_image(stock, WISH, ImageSource("a.png [temp]", alpha=True), 0.6),
         graphs.image_to_image(stock, WISH, ImageSource("a.png [temp]"), 0.6, alone=1),
+        graphs.fill(stock, WISH, ImageSource("a.png [temp]"), "a.png [temp]"),
         graphs.upscale(stock, ImageSource("a.png [temp]"), 1000, 700),
     )
     for plan in plans:

@@ -33,9 +33,8 @@ class FalEngine(ProviderEngine):
         fal = FalClient(client)
 
         async def generate(call: ModelCall, run: ProviderRun, report: Callable[[float], None]) -> CallResult:
-            inputs = dict(call.inputs)
-            if name := self._route.fields.get("source"):
-                inputs[name] = run.source().data_uri()
+            files = run.files(self._route.fields)
+            inputs = {**call.inputs, **{name: file.data_uri() for name, file in files.items()}}
             return _image_result(client, await self._submit(fal, inputs, run, report), call)
 
         return await image_runs.run(task, context, self._route, generate, self._start(context))

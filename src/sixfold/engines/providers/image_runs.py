@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sixfold import errors
 from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
@@ -18,6 +18,9 @@ from sixfold.engines.providers.model_table import ModelCall, ModelRoute, UsedInp
 from sixfold.engines.providers.provider import ProviderRun
 from sixfold.engines.providers.requests import ProviderTask
 from sixfold.net import data_uris
+
+if TYPE_CHECKING:
+    from sixfold.engines.image.inpaint.fill_area import PreparedArea
 
 _MAX_PARALLEL_CALLS = 4
 _DOWNLOAD_ATTEMPTS = 3
@@ -43,13 +46,22 @@ async def run(
     request = provider_requests.parse(task)
     for name in route.unsupported_inputs(request):
         context.log(f"{run.title}'s {route.model} does not support {name}: it is left out")
-    if request.source is not None:
+    area = None
+    if "mask" in route.fields:
+        # Masks need OpenCV, which other images do without.
+        from sixfold.engines.image.inpaint import fill_area
+
+        area = await asyncio.to_thread(fill_area.prepare, task)
+        run.upload, run.mask = [
+            UploadImage(data, "image/png", area.size, area.size) for data in (area.image, area.mask)
+        ]
+    elif request.source is not None:
         run.upload = await asyncio.to_thread(image_io.prepare_upload, request.source)
     began = time.monotonic()
     async with run.time_limit():
         calls = route.calls(request, request.size or (run.upload.size if run.upload else None))
         results = await _generate_all(calls, run, generate)
-        artifacts = await _artifacts(results, request, run)
+        artifacts = await _artifacts(results, request, run, area)
     context.progress(1.0)
     cost = _cost(route, results)
     context.log(_summary(run.title, route, cost, time.monotonic() - began))
@@ -90,7 +102,7 @@ async def _generate_all(calls: Sequence[ModelCall], run: ProviderRun, generate: 
 
 
 async def _artifacts(
-    results: Sequence[CallResult], request: ProviderTask, run: ProviderRun
+    results: Sequence[CallResult], request: ProviderTask, run: ProviderRun, area: PreparedArea | None
 ) -> tuple[Artifact, ...]:
     images = [image for result in results for image in result.images][: request.count]
     if len(images) < request.count:
@@ -99,6 +111,9 @@ async def _artifacts(
 
     async def artifact(index: int, image: bytes | str) -> Artifact:
         content = image if isinstance(image, bytes) else await _download(image, index, run)
+        if area is not None:
+            file = run.context.scratch / f"painted-{index}"
+            return await asyncio.to_thread(area.finish, content, file, request.format, request.quality)
         return await asyncio.to_thread(
             image_io.encode_output, content, size, request.format, request.quality, run.title
         )

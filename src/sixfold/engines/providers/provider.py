@@ -21,7 +21,7 @@ _MAX_LINE_CHARS = 500
 
 @dataclass(slots=True)
 class ProviderRun:
-    """State of one run at a provider: its limits, progress and log, and the image that is uploaded.
+    """State of one run at a provider: its limits, progress and log, and the image and mask to upload.
 
     `title` is the provider's name in messages.
     """
@@ -31,6 +31,7 @@ class ProviderRun:
     context: Context
     limits: ProviderLimits
     upload: UploadImage | None = None
+    mask: UploadImage | None = None
     _fractions: dict[int, float] = field(default_factory=dict[int, float])
     _lines: int = 0
 
@@ -50,6 +51,13 @@ class ProviderRun:
         if self.upload is None:
             raise EngineError("A source image is required.")
         return self.upload
+
+    def files(self, fields: Mapping[str, str]) -> Mapping[str, UploadImage]:
+        """Return the files to upload by the provider's names of their inputs; raises `EngineError`."""
+        files = {fields["source"]: self.source()} if "source" in fields else {}
+        if self.mask is not None:
+            files[fields["mask"]] = self.mask
+        return files
 
     @asynccontextmanager
     async def time_limit(self) -> AsyncGenerator[None, None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from sixfold.clients import provider_client
@@ -39,10 +39,9 @@ class ReplicateEngine(ProviderEngine):
 
         async def generate(call: ModelCall, run: ProviderRun, report: Callable[[float], None]) -> CallResult:
             inputs = dict(call.inputs)
-            name = self._route.fields.get("source")
-            async with self._source(replicate, run.source() if name else None) as source:
-                if name:
-                    inputs[name] = source
+            async with AsyncExitStack() as stack:
+                for name, file in run.files(self._route.fields).items():
+                    inputs[name] = await stack.enter_async_context(self._source(replicate, file))
                 prediction = await self._predict(replicate, self._route.model, inputs, run, report)
             return _image_result(client, prediction, call)
 

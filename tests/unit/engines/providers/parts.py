@@ -81,6 +81,17 @@ def source(folder: Path, width: int = 300, height: int = 200, **options: Any) ->
     return path
 
 
+def masked(folder: Path, content: bytes) -> dict[str, Path]:
+    """Return an image file and a mask of the pixels 620 to 660 across and 300 to 340 down."""
+    files = {"image": folder / "image.png", "mask": folder / "mask.png"}
+    files["image"].write_bytes(content)
+    with Image.open(files["image"]) as image:
+        mask = Image.new("L", image.size)
+    mask.paste(255, (620, 300, 660, 340))
+    mask.save(files["mask"])
+    return files
+
+
 def opened(artifact: Artifact) -> Image.Image:
     image = Image.open(io.BytesIO(artifact.data))
     image.load()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import ImageChops
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -93,6 +95,23 @@ async def test_repainted_image_keeps_size_and_loses_metadata(
     sent = fal.faults.steps("submit")[0].document["image_url"]
     assert sent.startswith("data:image/jpeg;base64,")
     assert b"camera" not in data_uris.parse_data_uri(sent, 1 << 24).body
+
+
+async def test_fill_sends_the_area_around_the_mask_and_keeps_the_rest(
+    fal: fakes.Fal, outside: ServerServices, record: Record, tmp_path: Path
+) -> None:
+    content = fault_server.picture(800, 640)
+    task = parts.task("image-fill", parts.masked(tmp_path, content), prompt="a boat", feather=0, grow=0)
+    result = await engine(fal, outside, "fill").run(task, record)
+    inputs = fal.faults.steps("submit")[0].document
+    image, mask = [
+        parts.Image.open(io.BytesIO(data_uris.parse_data_uri(inputs[name], 1 << 24).body)).convert("RGB")
+        for name in ("image_url", "mask_url")
+    ]
+    assert image.size == mask.size == (512, 512)
+    assert dict(mask.getcolors()) == {512 * 512 - 1600: (0, 0, 0), 1600: (255, 255, 255)}
+    before, after = parts.Image.open(io.BytesIO(content)).convert("RGB"), parts.opened(result.artifacts[0])
+    assert ImageChops.difference(before, after.convert("RGB")).getbbox() == (620, 300, 660, 340)
 
 
 async def test_transparency_comes_back_transparent(

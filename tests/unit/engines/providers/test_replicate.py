@@ -79,6 +79,19 @@ async def test_small_source_is_inline_and_large_one_a_temporary_file(
     assert replicate.stored == {}
 
 
+async def test_large_image_and_mask_are_temporary_files(
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
+) -> None:
+    files = parts.masked(tmp_path, parts.noise(800, 640))
+    task = parts.task("image-fill", files, prompt="a boat", num_images=1)
+    result = await engine(replicate, outside, "fill").run(task, record)
+    assert parts.opened(result.artifacts[0]).size == (800, 640)
+    inputs = replicate.faults.steps("create")[0].document["input"]
+    assert inputs["image"].startswith(f"{replicate.url}/files/")
+    assert inputs["mask"].startswith("data:image/png")
+    assert replicate.stored == {}
+
+
 async def test_more_pictures_than_one_call_gives_are_several_calls(
     replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:

@@ -91,8 +91,8 @@ class DiffusersEngine:
 
         Inputs: `prompt` (or `style_prompt`), `negative_prompt`, `width`, `height`, `seed`, `num_images`,
         `format`, `quality`, `steps`, `guidance`, `enable_safety_checker`; `strength` for an image to start
-        from (`source_image_url` or `image`); `control`, `control_scale`, `control_start` and `control_end`
-        for a control image (`control_image`); `loras`.
+        from (`source_image_url` or `image`); `grow` and `feather` for its `mask`; `control`, `control_scale`,
+        `control_start` and `control_end` for a control image (`control_image`); `loras`.
         """
         (outcome,) = self.run_many([BatchJob(task, context)])
         if isinstance(outcome, Result):
@@ -100,7 +100,10 @@ class DiffusersEngine:
         raise outcome
 
     def shape(self, task: Task) -> Hashable:
-        """Return the key that tasks must share to be batched, or None if the task is invalid."""
+        """Return the key that tasks must share to be batched; None if the task is invalid or has a mask."""
+        if "mask" in task.files:
+            # Its size is that of the area around the mask, which is known after decoding only.
+            return None
         try:
             return task_parser.recipe_of(task, self._options)
         except EngineError:
@@ -191,13 +194,14 @@ class DiffusersEngine:
     def _result(self, run: _DiffusionRun, loaded: LoadedPipeline, plan: SamplingPlan) -> Result | Canceled:
         request = run.request
         assert request is not None  # noqa: S101 - a run without one has ended
+        images = [request.complete(pixels) for pixels in run.images]
         coded = list(
             self._encoders.map(
                 lambda rgb: encode.encode(rgb, request.alpha, format=request.format, quality=request.quality),
-                run.images,
+                images,
             )
         )
-        width, height = request.recipe.size
+        height, width = images[0].shape[:2]
         info = {"width": width, "height": height}
         kind = encode.CONTENT_TYPES[request.format]
         data = {

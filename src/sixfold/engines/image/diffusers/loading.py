@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class LoadedPipeline:
     rows: int
     tiled: bool = False
     controls: dict[str, Any] = field(default_factory=dict[str, Any])
-    _derived: dict[tuple[bool, str], Any] = field(default_factory=dict[tuple[bool, str], Any])
+    _derived: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
     _placed: Any = None
 
     @property
@@ -63,11 +63,11 @@ class LoadedPipeline:
         """Memory in bytes that the pipeline takes on its device."""
         return sum(self.sizes.values()) if self.offload == "none" else max(self.sizes.values(), default=0)
 
-    def pipeline_for(self, *, image: bool, control: str = "") -> Any:
-        """Return the text-to-image or image-to-image pipeline, with or without a ControlNet."""
-        return self.derive((image, control), lambda: self._make(image, control))
+    def pipeline_for(self, *, image: bool, mask: bool = False, control: str = "") -> Any:
+        """Return the text-to-image, image-to-image or inpainting pipeline, with or without a ControlNet."""
+        return self.derive((image, mask, control), lambda: self._make(image, mask, control))
 
-    def derive(self, key: tuple[bool, str], make: Callable[[], Any]) -> Any:
+    def derive(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return the derived pipeline for `key`, created once with `make` and placed on the device."""
         derived = self._derived.get(key)
         if derived is None:
@@ -78,15 +78,16 @@ class LoadedPipeline:
         self._placed = derived
         return derived
 
-    def _make(self, image: bool, control: str) -> Any:
+    def _make(self, image: bool, mask: bool, control: str) -> Any:
         if not image and not control:
             return self.pipeline
         auto = _library.AutoPipelineForImage2Image if image else _library.AutoPipelineForText2Image
+        auto = _library.AutoPipelineForInpainting if mask else auto
         parts = {"controlnet": self.controls[control]} if control else {}
         try:
             derived = auto.from_pipe(self.pipeline, **parts)
         except ValueError as error:
-            feature = "control images" if control else "source images"
+            feature = "control images" if control else "masks" if mask else "source images"
             raise EngineError(f"{type(self.pipeline).__name__} does not support {feature}.") from error
         derived.set_progress_bar_config(disable=True)
         return derived

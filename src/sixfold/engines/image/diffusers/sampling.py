@@ -75,7 +75,8 @@ def sample(
     """Return for each row an image of the requested size, or the error that prevented it."""
     recipe = plan.recipe
     control = recipe.control
-    pipeline = loaded.pipeline_for(image=recipe.from_image, control=control.kind if control else "")
+    kind = control.kind if control else ""
+    pipeline = loaded.pipeline_for(image=recipe.from_image, mask=recipe.masked, control=kind)
     tiled = loaded.tiled or placement.must_tile(
         pipeline, loaded.where, plan.output_size, placement.free_bytes(loaded.where.kind)
     )
@@ -160,7 +161,7 @@ def _arguments(
 
 
 def _image_arguments(plan: SamplingPlan, rows: Sequence[SizeRow]) -> dict[str, Any]:
-    """Return the source and control images of the rows, each as one tensor."""
+    """Return the source images, masks and control images of the rows, each as one tensor."""
     recipe, arguments = plan.recipe, dict[str, Any]()
     if recipe.control is not None:
         stacked = _stack([row.control for row in rows], plan.output_size)
@@ -173,10 +174,13 @@ def _image_arguments(plan: SamplingPlan, rows: Sequence[SizeRow]) -> dict[str, A
     if recipe.from_image:
         arguments["image"] = _stack([row.image for row in rows], plan.output_size)
         arguments["strength"] = recipe.strength
+    if recipe.masked:
+        arguments["mask_image"] = _stack([row.mask for row in rows], plan.output_size)
     return arguments
 
 
 def _stack(images: Sequence[Pixels | None], size: tuple[int, int]) -> torch.Tensor:
-    """Return images scaled to one size as a tensor, Nx3xHxW from 0 to 1."""
+    """Return images (HxWx3) or masks (HxW) scaled to one size as a tensor, Nx3xHxW or Nx1xHxW from 0 to 1."""
     fitted = [task_parser.fit(image, size) for image in images if image is not None]
-    return torch.from_numpy(np.stack(fitted)).movedim(-1, 1).float() / 255
+    stacked = torch.from_numpy(np.stack(fitted)).float() / 255
+    return stacked[:, None] if stacked.ndim == 3 else stacked.movedim(-1, 1)

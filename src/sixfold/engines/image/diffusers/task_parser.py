@@ -15,6 +15,8 @@ from sixfold.engines.image import decode, encode
 from sixfold.engines.image.diffusers import folder_models, loras
 from sixfold.engines.image.diffusers.loras import LoraWeights
 from sixfold.engines.image.diffusers.options import DiffusersOptions, InvalidDiffusersOption, parse_adapters
+from sixfold.engines.image.inpaint import fill_area
+from sixfold.engines.image.inpaint.fill_area import FillArea
 from sixfold.engines.image.scene.noise import stable_seed
 
 Pixels = NDArray[np.uint8]
@@ -26,6 +28,7 @@ _MAX_ADAPTERS = 8
 _STRENGTH = 0.6
 _SOURCE_INPUTS = ("source_image_url", "image")
 _CONTROL_INPUTS = ("control_image_url", "control_image")
+_MASK = "mask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class SamplingRecipe:
     size: tuple[int, int]
     from_image: bool = False
     strength: float = _STRENGTH
+    masked: bool = False
     control: ControlImage | None = None
     steps: int | None = None
     guidance: float | None = None
@@ -56,29 +60,35 @@ class SamplingRecipe:
 
 @dataclass(frozen=True, slots=True)
 class SizeRow:
-    """One image to generate: its owner, prompts, seed, source image and control image."""
+    """One image to generate: its owner, prompts, seed, source image, mask (HxW) and control image."""
 
     owner: int
     prompt: str
     negative: str
     seed: int
     image: Pixels | None = None
+    mask: Pixels | None = None
     control: Pixels | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DiffusersTask:
-    """A parsed task: the recipe, its rows, and how the results are encoded."""
+    """A parsed task: the recipe, its rows, and how the results are encoded; `area` if a mask is filled."""
 
     recipe: SamplingRecipe
     rows: tuple[SizeRow, ...]
     format: str
     quality: int
     alpha: Pixels | None = None
+    area: FillArea | None = None
+
+    def complete(self, pixels: Pixels) -> Pixels:
+        """Return the image to encode for generated pixels: the whole image if they fill a mask."""
+        return pixels if self.area is None else self.area.finish(pixels)
 
 
 def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | None = None) -> SamplingRecipe:
-    """Return the recipe of a task; `size` is the source image's size if there is one. Raise `EngineError`."""
+    """Return the recipe of a task; `size` is that of the source image or its area. Raise `EngineError`."""
     inputs = task.inputs
     from_image = any(name in task.files for name in _SOURCE_INPUTS)
     if size is None and from_image:
@@ -91,7 +101,8 @@ def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | Non
         or options.source_of(str(inputs.get("base") or task.model)),
         size=size,
         from_image=from_image,
-        strength=_bounded(inputs, "strength", (0.01, 1)) or _STRENGTH,
+        masked=_MASK in task.files,
+        strength=_bounded(inputs, "strength", (0.01, 1)) or (1.0 if _MASK in task.files else _STRENGTH),
         control=_control(task) if any(name in task.files for name in _CONTROL_INPUTS) else None,
         steps=None if steps is None else round(steps),
         guidance=_bounded(inputs, "guidance", (0, 30)),
@@ -104,8 +115,11 @@ def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | Non
 def parse(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
     """Parse a task; raise `EngineError` if it is invalid."""
     inputs = task.inputs
-    source = None
-    if any(name in task.files for name in _SOURCE_INPUTS):
+    source = area = mask = None
+    if _MASK in task.files:
+        area = fill_area.read(task)
+        source, mask = decode.DecodedImage(area.pixels, None, area.image.format), area.mask
+    elif any(name in task.files for name in _SOURCE_INPUTS):
         source = _limit_size(decode.decode(_file(task, _SOURCE_INPUTS), target=(_SIDES[1], _SIDES[1])))
     recipe = recipe_of(task, options, None if source is None else (source.width, source.height))
     prompt = str(inputs.get("style_prompt") or inputs.get("prompt") or "")
@@ -114,12 +128,14 @@ def parse(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
     negative = str(inputs.get("negative_prompt") or "")
     image = None if source is None else source.rgb
     rows = tuple(
-        SizeRow(owner, prompt, negative, seed, image, guide)
+        SizeRow(owner, prompt, negative, seed, image, mask, guide)
         for seed in seeds(int(inputs.get("seed") or 0), count)
     )
     format_ = _format(inputs.get("format") or ("png" if source is None else "webp"))
     quality = round(_bounded(inputs, "quality", (1, 100)) or 90)
-    return DiffusersTask(recipe, rows, format_, quality, None if source is None else source.alpha)
+    transparent = source if area is None else area.image
+    alpha = None if transparent is None else transparent.alpha
+    return DiffusersTask(recipe, rows, format_, quality, alpha, area)
 
 
 def _control_image(task: Task, control: ControlImage) -> Pixels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -40,7 +41,7 @@ class MaskHole:
 
 def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
     """Return the image of a task and the hole; None if the mask has no white area."""
-    image, mask = (decode.decode(_path(task, name)) for name in ("image", "mask"))
+    image, mask = (decode.decode(path(task, name)) for name in ("image", "mask"))
     size = (image.width, image.height)
     white = cv2.cvtColor(mask.rgb, cv2.COLOR_RGB2GRAY)
     if mask.alpha is not None:
@@ -75,11 +76,12 @@ def blend(image: Pixels, filling: Pixels, cover: Array) -> Pixels:
     return np.rint(image * (1 - share) + filling * share).astype(np.uint8)
 
 
-def _path(task: Task, name: str) -> Any:
-    path = task.files.get(name) or task.files.get(f"{name}_url")
-    if path is None:
+def path(task: Task, name: str) -> Path:
+    """Return the file of an image input; raise `EngineError` if the task has none."""
+    file = task.files.get(name) or task.files.get(f"{name}_url")
+    if file is None:
         raise EngineError("Inpainting requires image and mask.")
-    return path
+    return file
 
 
 def _pixels(task: Task, name: str, default: int) -> int:

@@ -24,6 +24,7 @@ from sixfold.engines.providers.comfyui.files import Schemas, base, first, option
 from sixfold.engines.providers.comfyui.video_graphs import VideoGraphs
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
+FILL = "fill"
 DEFAULT_URL = local_servers.COMFYUI.url
 _ROUNDS = 3  # of sequential requests: the system, the node classes, the checkpoints
 
@@ -47,6 +48,8 @@ CLASSES = (
     "RepeatLatentBatch",
     "LatentFromBatch",
     "LoadImage",
+    "LoadImageMask",
+    "SetLatentNoiseMask",
     "ImageFromBatch",
     "ImageScale",
     "JoinImageWithAlpha",
@@ -135,7 +138,8 @@ class InstalledModels:
     def serves(self) -> dict[str, str]:
         """The supported tasks, each with the model file that serves it."""
         model = self.choices[0].file if self.choices else ""
-        files = {TEXT_TO_IMAGE: model, IMAGE_TO_IMAGE: model, UPSCALE: self.upscaler, **self.videos.serves}
+        files = dict.fromkeys((TEXT_TO_IMAGE, IMAGE_TO_IMAGE, FILL), model)
+        files |= {UPSCALE: self.upscaler, **self.videos.serves}
         return {task: file for task, file in files.items() if task not in self.missing}
 
 
@@ -315,6 +319,10 @@ def _missing(installed: InstalledModels, problem: str) -> dict[str, str]:
         missing[IMAGE_TO_IMAGE] = missing[TEXT_TO_IMAGE]
     elif not installed.has("LoadImage", "VAEEncode", "ImageScale", "ImageFromBatch"):
         missing[IMAGE_TO_IMAGE] = "This ComfyUI does not have nodes for input images: update it."
+    if IMAGE_TO_IMAGE in missing:
+        missing[FILL] = missing[IMAGE_TO_IMAGE]
+    elif not installed.has("LoadImageMask", "SetLatentNoiseMask"):
+        missing[FILL] = "This ComfyUI does not have nodes for masks: update it."
     if not installed.upscaler or not installed.has("ImageUpscaleWithModel", "LoadImage", "ImageScale"):
         missing[UPSCALE] = _NO_UPSCALER
     return missing

@@ -9,8 +9,8 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePosixPath
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui.events import Event, NodeFinished, NodeProgress, NodesCached, NodeStarted
@@ -20,6 +20,7 @@ from sixfold.engines import image_models
 from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers.comfyui import capabilities, checkpoints, image_graphs, image_io
 from sixfold.engines.providers.comfyui.capabilities import (
+    FILL,
     IMAGE_TO_IMAGE,
     TEXT_TO_IMAGE,
     UPSCALE,
@@ -32,6 +33,9 @@ from sixfold.engines.providers.comfyui.hosts import ComfyHosts, HostRun
 from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSource, ImageSpec
 from sixfold.engines.providers.comfyui.image_io import ImageFinish, InputImage
 
+if TYPE_CHECKING:
+    from sixfold.engines.image.inpaint.fill_area import PreparedArea
+
 __all__ = ["ComfyEngine", "FoundModels", "probe"]
 
 MAX_SIDE = 4096  # pixels of an input image
@@ -42,11 +46,15 @@ _GRAPH_VERSION = "1"  # changes whenever the same inputs give another graph
 
 @dataclass(frozen=True, slots=True)
 class _ImageRequest:
-    """A task as a function that builds its graph for one image of the batch or all, and its output format."""
+    """A task as a function that builds its graph for one image of the batch or all, and its output format.
+
+    `area` is the part of an image that is filled.
+    """
 
     build: Callable[[int | None], GraphBuilder]
     finish: ImageFinish
     count: int = 1
+    area: PreparedArea | None = None
 
 
 class _Moved(Exception):
@@ -58,10 +66,11 @@ class _Moved(Exception):
 
 
 class ComfyEngine:
-    """Runs text to image, image to image and upscaling on the operator's ComfyUI.
+    """Runs text to image, image to image, filling and upscaling on the operator's ComfyUI.
 
-    `task` selects one of them; without it, inputs without an image are text to image, those with an image and
-    a prompt image to image, and those with an image only upscaling. `checkpoint` selects the model file.
+    `task` selects one of them; without it, inputs without an image are text to image, those with a mask
+    filling, those with an image and a prompt image to image, and those with an image only upscaling.
+    `checkpoint` selects the model file.
     """
 
     def __init__(self, outside: HostServices, *, url: str = "", task: str = "", checkpoint: str = "") -> None:
@@ -172,7 +181,8 @@ class ComfyEngine:
         count = request.count if alone is None else 1
         if len(images) < count:
             raise EngineError(f"ComfyUI returned {len(images)} of {count} images.")
-        return [await self._artifact(run, image, request.finish) for image in images[:count]]
+        scratch = progress.scratch
+        return [await self._artifact(run, image, request, scratch) for image in images[:count]]
 
     async def _request(self, run: HostRun, kind: str, task: Task) -> _ImageRequest:
         installed = run.installed
@@ -181,6 +191,8 @@ class ComfyEngine:
             spec = dataclasses.replace(spec, loras=_loras(task, installed))
             build = partial(image_graphs.text_to_image, installed, spec)
             return _ImageRequest(build, _finish(task, spec.width, spec.height), spec.count)
+        if kind == FILL:
+            return await self._fill_request(run, task)
         image, source = await self._upload_source(run, task)
         if kind == UPSCALE:
             width, height = _upscaled_size(task, image)
@@ -193,6 +205,19 @@ class ComfyEngine:
         build = partial(image_graphs.image_to_image, installed, spec, source, denoise)
         return _ImageRequest(build, _finish(task, spec.width, spec.height, crop=False), spec.count)
 
+    async def _fill_request(self, run: HostRun, task: Task) -> _ImageRequest:
+        # Masks need OpenCV, which other images do without.
+        from sixfold.engines.image.inpaint import fill_area
+
+        area = await asyncio.to_thread(fill_area.prepare, task)
+        source, mask = [
+            await run.server.upload(image_io.upload_name(data, "png"), data, "image/png")
+            for data in (area.image, area.mask)
+        ]
+        spec = _spec(task, *area.size)
+        graph = image_graphs.fill(run.installed, spec, ImageSource(source.annotated), mask.annotated)
+        return _ImageRequest(lambda _alone: graph, _finish(task, *area.size), area=area)
+
     async def _upload_source(self, run: HostRun, task: Task) -> tuple[InputImage, ImageSource]:
         path = task.files.get("source_image_url") or next(iter(task.files.values()), None)
         if path is None:
@@ -201,11 +226,18 @@ class ComfyEngine:
         file = await run.server.upload(image.name, image.data, image.content_type)
         return image, ImageSource(file.annotated, image.alpha)
 
-    async def _artifact(self, run: HostRun, image: Mapping[str, Any], finish: ImageFinish) -> Artifact:
+    async def _artifact(
+        self, run: HostRun, image: Mapping[str, Any], request: _ImageRequest, scratch: Path
+    ) -> Artifact:
         content = io.BytesIO()
         file = ComfyFile(*(str(image.get(part) or "") for part in ("filename", "subfolder", "type")))
         await run.server.view(file, content, image_io.MAX_BYTES)
-        return await asyncio.to_thread(image_io.encode_output, content.getvalue(), finish)
+        if request.area is None:
+            return await asyncio.to_thread(image_io.encode_output, content.getvalue(), request.finish)
+        finish = request.finish
+        return await asyncio.to_thread(
+            request.area.finish, content.getvalue(), scratch / "painted", finish.format, finish.quality
+        )
 
 
 class _ImageProgress:
@@ -227,6 +259,11 @@ class _ImageProgress:
         self._graph, self._started = graph, 0
         self._part += 1
         return self
+
+    @property
+    def scratch(self) -> Path:
+        """The folder for the run's temporary files."""
+        return self._context.scratch
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -251,6 +288,8 @@ class _ImageProgress:
 def _kind(task: Task) -> str:
     if not task.files:
         return TEXT_TO_IMAGE
+    if "mask" in task.files:
+        return FILL
     return IMAGE_TO_IMAGE if _prompt(task) else UPSCALE
 
 

@@ -115,6 +115,19 @@ def image_to_image(
     return graph.finish(_with_alpha(graph, installed, image, source, loaded))
 
 
+def fill(installed: InstalledModels, spec: ImageSpec, source: ImageSource, mask: str) -> GraphBuilder:
+    """Return the graph that paints the white area of the mask, an uploaded image of the source's size."""
+    graph, choice = GraphBuilder(), installed.choices[0]
+    width, height = work_size(spec.width, spec.height, choice.family, aspect=math.inf)
+    model, clip, vae = _load(graph, choice, spec.loras)
+    _, first = _load_source(graph, source)
+    encoded = graph.add("VAEEncode", pixels=_scale(graph, first, width, height), vae=vae)
+    loaded = graph.add("LoadImageMask", image=mask, channel="red")
+    latent: Link = [graph.add("SetLatentNoiseMask", samples=[encoded, 0], mask=[loaded, 0]), 0]
+    image = _sample(graph, _ImageNodes(installed, choice.family, model, clip, vae), spec, latent, 1.0)
+    return graph.finish(image)
+
+
 def upscale(installed: InstalledModels, source: ImageSource, width: int, height: int) -> GraphBuilder:
     """Return the graph that enlarges an image to exactly this size with the server's upscaler."""
     graph = GraphBuilder()

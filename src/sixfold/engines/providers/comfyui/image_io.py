@@ -73,8 +73,13 @@ def read_input(path: Path) -> InputImage:
     if sideways:
         width, height = height, width
     data = path.read_bytes()
-    name = f"sixfold-{hashlib.blake2b(data, digest_size=16).hexdigest()}.{format_.lower()}"
-    return InputImage(width, height, alpha, data, name, f"image/{format_.lower()}")
+    kind = format_.lower()
+    return InputImage(width, height, alpha, data, upload_name(data, kind), f"image/{kind}")
+
+
+def upload_name(data: bytes, kind: str) -> str:
+    """Return the name of an uploaded file, which derives from a hash of its bytes."""
+    return f"sixfold-{hashlib.blake2b(data, digest_size=16).hexdigest()}.{kind}"
 
 
 def _exif(image: Image.Image) -> Image.Exif:

@@ -31,7 +31,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.web import bodies, responses
 from sixfold.web.services import WebServices
 
-MODEL, STYLE, CLEANER = "ra2", "style-transfer", "inpaint-cleaner"
+MODEL, STYLE, CLEANER, FILL = "ra2", "style-transfer", "inpaint-cleaner", "image-fill"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
 TRANSPARENT = "transparent"
 BACKGROUNDS = ("auto", "opaque", TRANSPARENT)
@@ -103,7 +103,7 @@ class ImageRoutes:
         return await self._runner.run_once(request, work)
 
     async def edit(self, request: Request) -> Response:
-        """Restyle an image, or remove what a mask marks; the image keeps its size."""
+        """Restyle an image, or fill or remove what a mask marks; the image keeps its size."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             fields = await bodies.fields(request)
@@ -115,7 +115,7 @@ class ImageRoutes:
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             if not fields.is_form:
                 raise InvalidRequest("The image must be sent as multipart/form-data", param="image")
-            if fields.values.get("model") not in (STYLE, CLEANER):
+            if fields.values.get("model") not in (STYLE, CLEANER, FILL):
                 media_jobs.resolve_model(MODEL, fields.values.get("model"))
             images = sum(part.name in ("image", "image[]") for part in fields.parts)
             if images > 1:
@@ -128,26 +128,42 @@ class ImageRoutes:
             if image is None:
                 raise InvalidRequest("image is required and must be a file", param="image")
             sizes.inputs(self._services.catalog, MODEL, fields.values.get("size"))
-            prompt = media_jobs.text(fields.values, "prompt")
-            job = await self._edit_job(request, principal, image, fields.files.get("mask"), prompt)
+            job = await self._edit_job(request, principal, image, fields)
             job = dataclasses.replace(job, idempotency_id=idempotency_id)
             return await self._respond(fields.values, job, "image_edit")
 
         return await self._runner.run_once(request, work)
 
     async def _edit_job(
-        self, request: Request, principal: Principal, image: bytes, mask: bytes | None, prompt: str
+        self, request: Request, principal: Principal, image: bytes, fields: bodies.BodyFields
     ) -> MediaJobRequest:
+        prompt, mask = media_jobs.text(fields.values, "prompt"), fields.files.get("mask")
+        model = STYLE if mask is None else self._masked_model(principal, fields.values.get("model"))
+        if mask is None and fields.values.get("model") in (CLEANER, FILL):
+            raise InvalidRequest("mask is required and must be a file", param="mask")
         source = await self._runner.receive("image", "image", image)
         if mask is None:
             inputs = {"source_image_url": source.blob, "style_prompt": prompt}
             sources = {"source_image_url": source}
-            return media_jobs.job_request(request, principal, STYLE, inputs, sources=sources)
+            return media_jobs.job_request(request, principal, model, inputs, sources=sources)
         mask_source = await self._runner.receive("mask", "image", mask)
         inputs = {"image": source.blob, "mask": mask_source.blob}
+        if model == FILL:
+            inputs["prompt"] = prompt
         sources = {"image": source, "mask": mask_source}
         extras = {"mask_by": "transparency"}
-        return media_jobs.job_request(request, principal, CLEANER, inputs, sources=sources, extras=extras)
+        return media_jobs.job_request(request, principal, model, inputs, sources=sources, extras=extras)
+
+    def _masked_model(self, principal: Principal, name: Any) -> str:
+        """Return the model for a mask: the requested one, or else the one that can use the prompt here."""
+        if name in (CLEANER, FILL):
+            return name
+        try:
+            principal.permit(FILL)
+            self._services.catalog[FILL].choose({}, self._services.predictions.terms)
+        except (errors.Forbidden, errors.EngineUnavailable):
+            return CLEANER
+        return FILL
 
     async def _respond(self, values: Mapping[str, Any], job: MediaJobRequest, kind: str) -> Response:
         """Return the images as URLs, in base64, or as events whose types begin with `kind`."""

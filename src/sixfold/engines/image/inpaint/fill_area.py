@@ -1,0 +1,143 @@
+"""The part of an image that a model paints for a mask, and the way back into the whole image.
+
+A model paints the mask's surroundings with it, at the size that the model was trained for. Only the pixels
+of the mask and its soft edge come from the model; all others stay as they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from sixfold.core.catalog.engines import Artifact, Task, UnusableInput
+from sixfold.engines.image import decode, decoder_process, encode
+from sixfold.engines.image.decode import DecodedImage, Pixels
+from sixfold.engines.image.inpaint import masks
+from sixfold.engines.image.inpaint.masks import MaskHole
+from sixfold.engines.limited_process import Argument
+
+_LEAST_SIDE = 512  # pixels of the area, where the image has them
+_MARGIN = 0.5  # of the mask's longer side, on each side of it
+_MEMORY_BYTES = 3 * 2**29  # of an image of 40 megapixels with its mask and distances
+_INPUTS = ("grow", "feather", "mask_by")  # of a task, passed on to the other process
+
+
+@dataclass(frozen=True, slots=True)
+class FillArea:
+    """A decoded image with the hole of its mask; `box` is left, top, width and height of the area."""
+
+    image: DecodedImage
+    hole: MaskHole
+    box: tuple[int, int, int, int]
+
+    @property
+    def pixels(self) -> Pixels:
+        """The area's pixels (HxWx3)."""
+        return np.ascontiguousarray(self.image.rgb[self._slices])
+
+    @property
+    def mask(self) -> Pixels:
+        """The area's mask (HxW): 255 where the model paints, 0 elsewhere."""
+        return self.hole.gone[self._slices].astype(np.uint8) * 255
+
+    def finish(self, painted: Pixels) -> Pixels:
+        """Return the whole image with the painted area (HxWx3, of any size) in its hole."""
+        area, fitted = self._slices, _resize(painted, self.box[2:])
+        result = self.image.rgb.copy()
+        result[area] = masks.blend(result[area], fitted, self.hole.cover[area])
+        return result
+
+    @property
+    def _slices(self) -> tuple[slice, slice]:
+        left, top, width, height = self.box
+        return slice(top, top + height), slice(left, left + width)
+
+
+def read(task: Task) -> FillArea:
+    """Return the area of a task's `image` and `mask`; raise `UnusableInput` if the mask marks nothing."""
+    image, hole = masks.read(task)
+    if hole is None:
+        raise UnusableInput("The mask marks nothing: make the area to fill white, or transparent.")
+    return FillArea(image, hole, _box(hole, image.width, image.height))
+
+
+def _box(hole: MaskHole, width: int, height: int) -> tuple[int, int, int, int]:
+    left, top, hole_width, hole_height = hole.box
+    margin = round(_MARGIN * max(hole_width, hole_height))
+    start_x, size_x = _span(left, hole_width, margin, width)
+    start_y, size_y = _span(top, hole_height, margin, height)
+    return start_x, start_y, size_x, size_y
+
+
+def _span(start: int, length: int, margin: int, limit: int) -> tuple[int, int]:
+    """Return start and length of a side of the area: the hole, its margins, and at least `_LEAST_SIDE`."""
+    size = min(limit, max(_LEAST_SIDE, length + 2 * margin))
+    begin = start + (length - size) // 2
+    return min(max(0, begin), limit - size), size
+
+
+# -- in a process with a memory limit ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedArea:
+    """The area of a task as PNG files for a model elsewhere: the image, and the mask (white is painted)."""
+
+    task: Task
+    image: bytes
+    mask: bytes
+    size: tuple[int, int]
+
+    def finish(self, painted: bytes | Path, scratch: Path, format_: str, quality: int) -> Artifact:
+        """Return the whole image, encoded; bytes are written to `scratch`. Raise `UnusableInput`."""
+        file = painted
+        if isinstance(file, bytes):
+            scratch.write_bytes(file)
+            file = scratch
+        data, (width, height) = decoder_process.call(
+            f"{__name__}:_finish", _MEMORY_BYTES, *_arguments(self.task), str(file), format_, quality
+        )
+        return Artifact(encode.CONTENT_TYPES[format_], data, {"width": width, "height": height})
+
+
+def prepare(task: Task) -> PreparedArea:
+    """Return the area of a task as files; raise `UnusableInput`. Blocks: run it in a thread."""
+    image, mask, size = decoder_process.call(f"{__name__}:_prepare", _MEMORY_BYTES, *_arguments(task))
+    return PreparedArea(task, image, mask, tuple(size))
+
+
+def _arguments(task: Task) -> list[Argument]:
+    files = [str(masks.path(task, name)) for name in ("image", "mask")]
+    return [*files, *(task.inputs.get(name) for name in _INPUTS)]
+
+
+def _prepare(*arguments: Argument) -> tuple[bytes, bytes, tuple[int, int]]:
+    area = read(_task(*arguments))
+    pixels = encode.encode(area.pixels, None, format="png", quality=100)
+    white = encode.encode(np.repeat(area.mask[..., None], 3, axis=2), None, format="png", quality=100)
+    return pixels, white, (area.box[2], area.box[3])
+
+
+def _finish(*arguments: Argument) -> tuple[bytes, tuple[int, int]]:
+    *of_task, painted, format_, quality = arguments
+    area = read(_task(*of_task))
+    rgb = area.finish(decode.decode(Path(str(painted))).rgb)
+    data = encode.encode(rgb, area.image.alpha, format=str(format_), quality=int(quality or 0))
+    return data, (area.image.width, area.image.height)
+
+
+def _task(image: Argument, mask: Argument, *inputs: Argument) -> Task:
+    files = {"image": Path(str(image)), "mask": Path(str(mask))}
+    return Task("", "", dict(zip(_INPUTS, inputs, strict=True)), files)
+
+
+def _resize(pixels: Pixels, size: tuple[int, int]) -> Pixels:
+    height, width = pixels.shape[:2]
+    if (width, height) == size:
+        return pixels
+    smaller = width * height > size[0] * size[1]
+    method = cv2.INTER_AREA if smaller else cv2.INTER_LANCZOS4
+    return np.asarray(cv2.resize(pixels, size, interpolation=method), np.uint8)
