@@ -37,6 +37,7 @@ NAMES = (
     "sessions",
     "gateway",
     "streams",
+    "pages",
     "processes",
     "queues",
     "startup",
