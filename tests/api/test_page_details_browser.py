@@ -115,6 +115,21 @@ async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str
             assert await tab.page.evaluate(SHIFT) < 0.05, path
 
 
+async def test_a_result_and_save_are_seen_without_scrolling(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)
+    painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
+    body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
+    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+        seen = ((f"/predictions/{body['id']}", ".outputs img"), ("/memory/notes/long/~edit", "[value=save]"))
+        for path, selector in seen:
+            await tab.open(path)
+            box = await tab.page.locator(selector).bounding_box()
+            assert box["y"] + box["height"] <= 900, path
+
+
 async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}

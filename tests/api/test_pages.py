@@ -93,6 +93,9 @@ async def test_not_found_is_a_page_for_browsers_and_json_for_programs(app: AppFi
     page = await app.client.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
     assert (page.status_code, page.headers["Content-Type"].partition(";")[0]) == (404, "text/html")
     assert ">Home</a>" in page.text
+    page = await app.client.get("/catalog/nope", headers=HTML)
+    assert "<h1>Model nope not found</h1>" in page.text
+    assert "<code>GET /api/containers/templates</code> lists the models" in page.text
     response = await app.client.get("/nowhere", headers={"Accept": "*/*"})
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
     response = await app.client.get("/api/nowhere", headers=HTML)

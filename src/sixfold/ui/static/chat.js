@@ -27,6 +27,7 @@
     page.scrollTop = page.scrollHeight;
     position = page.scrollTop;
   };
+  addEventListener("resize", toEnd);
   // An image has its height when it is there.
   last.addEventListener("load", toEnd, { capture: true });
 

@@ -30,11 +30,13 @@ window.connection = (() => {
   const signIn = () => ({ title: "Sign in again", href: `/signin?next=${encodeURIComponent(location.pathname + location.search)}`, act: saveDraft });
   const UNREACHABLE = { error: "Can't reach the server.", retry: true };
 
-  // The document of an error response; errors that are pages have their text in the heading.
+  const textOf = (page) => [...page.querySelectorAll("h1, .advice")].map((part) => part.textContent).join("; ");
+
+  // The document of an error response; errors that are pages have their text in the heading and the advice.
   function parse(status, type, text) {
     let data = {};
     try {
-      data = type?.includes("json") ? JSON.parse(text) : { error: new DOMParser().parseFromString(text, "text/html").querySelector("h1")?.textContent };
+      data = type?.includes("json") ? JSON.parse(text) : { error: textOf(new DOMParser().parseFromString(text, "text/html")) };
     } catch { /* cut off */ }
     data.error ||= `The server answered with status ${status}.`;
     if (status === 401 && document.body.dataset.csrf) return { ...data, error: "Your session has ended. What you typed is kept.", action: signIn() };
