@@ -292,6 +292,7 @@ async def test_start_page_shows_real_outputs_and_links_the_apis(app: AppFixture)
     await signed_in(app, app.operator)
     page = (await app.client.get("/", headers=HTML)).text
     assert page.count('class="sample') == 8
+    assert "<noscript>" in page
     for path in ("/memory", "/workflows", "/catalog", "/gallery", "/admin/engines"):
         assert f'href="{path}"' in page
     example = (await app.client.get("/catalog/anime?from=example")).text
