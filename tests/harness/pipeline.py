@@ -147,6 +147,7 @@ class Options:
     slots: int = 2
     queue_limit: int = 1000
     free_queue_limit: int = 0
+    free_bytes: int = 0
     max_attempts: int = 3
     lease_seconds: float = 30
     run_limit_seconds: float = 30
@@ -190,7 +191,11 @@ async def _build(folder: Path, database: Database, chosen: Options) -> PipelineF
     rates = FlatRates(HardwareRate(HARDWARE, HOUR))
     known = catalog.build(chosen.models or models(), prices, {}, rates)
     terms = prediction_requests.AdmissionPolicy(
-        chosen.queue_limit, SelectionPolicy(previews=True), chosen.run_limit_seconds, chosen.free_queue_limit
+        chosen.queue_limit,
+        SelectionPolicy(previews=True),
+        chosen.run_limit_seconds,
+        chosen.free_queue_limit,
+        free_bytes=chosen.free_bytes,
     )
     service = PredictionService(database, known, media, bus, terms, failpoints)
     driver = chosen.driver or InlineDriver(failpoints=failpoints.engines)

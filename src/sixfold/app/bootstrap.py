@@ -221,6 +221,7 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
         settings.free_queue_limit,
         settings.model_versions,
         app_media.check_glyphs,
+        settings.upload_quota_bytes,
     )
 
 

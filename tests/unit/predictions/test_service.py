@@ -15,6 +15,7 @@ from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import ProgressEvent, StateChanged
+from sixfold.core.predictions.history import deletion
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
@@ -139,6 +140,25 @@ async def test_queue_share_of_an_account_limits_only_free_requests(tmp_path: Pat
         # The operator's request counts for its own account.
         with pytest.raises(errors.QueueFull):
             await built.service.submit(free)
+
+
+async def test_stored_bytes_of_free_runs_are_limited(either: Path) -> None:
+    async with running_pipeline(either, Options(free_bytes=1)) as built:
+        free = built.order(hold=FREE, extras={"bytes": [1000]})
+        replayed = replace(free, idempotency_id="once")
+        first = await built.service.wait(await built.service.submit(replayed), 60)
+        assert first.state is PredictionState.SUCCEEDED
+        with pytest.raises(errors.TooLarge, match="outputs of free runs of this account take"):
+            await built.service.submit(free)
+        assert (await built.service.submit(replayed)).id == first.id
+        # A request with a price, one of another account, and one of the operator.
+        await built.service.submit(built.order())
+        other = await built.database.write(accounts.create("other@example.com"))
+        await built.service.submit(replace(free, principal=other.owner))
+        operator = replace(free, principal=replace(built.payer.owner, kind="operator"))
+        second = await built.service.wait(await built.service.submit(operator), 60)
+        await built.database.write(deletion.delete_all([first.id, second.id]))
+        assert (await built.service.submit(free)).id
 
 
 async def test_concurrent_same_idempotency_id_is_one_prediction(

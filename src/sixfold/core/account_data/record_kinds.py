@@ -52,12 +52,13 @@ def _by_ids(*queries: str) -> Delete:
     return delete
 
 
-def _each(query: str) -> Delete:
-    """Return a deletion by a query that takes one id."""
+def _each(*queries: str) -> Delete:
+    """Return a deletion by queries that take one id."""
 
     def delete(record_ids: Sequence[str]) -> Transaction[None]:
         rows: list[dict[str, Any]] = [{"id": record_id} for record_id in record_ids]
-        yield Query(query, {}, rows)
+        for query in queries:
+            yield Query(query, {}, rows)
 
     return delete
 
@@ -69,7 +70,9 @@ KINDS: Mapping[str, RecordKind] = {
         deletion.delete_all,
         {"prediction": "archive_predictions", "media": "archive_media"},
     ),
-    "media": RecordKind(("pred",), "retention_media", _each("retention_media_expire")),
+    "media": RecordKind(
+        ("pred",), "retention_media", _each("retention_media_expire", "retention_media_uncount")
+    ),
     "sessions": RecordKind(
         ("sess",),
         "retention_sessions",

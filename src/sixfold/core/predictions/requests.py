@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sixfold import errors
 from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
@@ -13,9 +14,11 @@ from sixfold.core.catalog import timeline
 from sixfold.core.catalog.custom_models import MAX_VERSIONS
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import EngineSpec, Model
-from sixfold.core.database import Transaction
+from sixfold.core.database import Transaction, one
 from sixfold.core.media.media import MediaService, MediaSource
+from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction, Webhook
+from sixfold.core.predictions.repository import PredictionDraft
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,9 @@ async def accept_glyphs(_project: Mapping[str, Any]) -> None:
 class AdmissionPolicy:
     """Limits of the queue and of a run, and the policy by which engines are selected.
 
-    `free_queue_limit` counts unfinished free requests of one account; 0 means unlimited. `model_versions`
-    counts all versions of an account's own models. `check_glyphs` raises `InvalidInput` for texts of a
-    checked video project that cannot be drawn.
+    `free_queue_limit` counts unfinished free requests of one account, and `free_bytes` the bytes that its
+    free runs have stored; 0 means unlimited. `model_versions` counts all versions of an account's own models.
+    `check_glyphs` raises `InvalidInput` for texts of a checked video project that cannot be drawn.
     """
 
     queue_limit: int
@@ -97,6 +100,36 @@ class AdmissionPolicy:
     free_queue_limit: int = 0
     model_versions: int = MAX_VERSIONS
     check_glyphs: Callable[[Mapping[str, Any]], Awaitable[None]] = accept_glyphs
+    free_bytes: int = 0
+
+
+def accept(
+    drafts: Sequence[PredictionDraft], policy: AdmissionPolicy, *, is_limited: bool
+) -> Transaction[list[Prediction]]:
+    """Accept all drafts of an account or none; raises what `repository.accept` raises, and `TooLarge`.
+
+    The limits on free requests apply if the account `is_limited`.
+    """
+    free_limit = policy.free_queue_limit if is_limited else 0
+    accepted = yield from predictions.accept_all(drafts, policy.queue_limit, free_limit)
+    # A repeated request returns an earlier prediction.
+    is_free = any(
+        draft.id == prediction.id and draft.parent_id is None and not draft.price.micros
+        for draft, prediction in zip(drafts, accepted, strict=True)
+    )
+    if is_free and is_limited and policy.free_bytes:
+        yield from _check_free_bytes(drafts[0].account_id, policy.free_bytes)
+    return accepted
+
+
+def _check_free_bytes(account_id: str, most: int) -> Transaction[None]:
+    row = yield from one("prediction_free_bytes", account_id=account_id)
+    used = int(row["used"]) if row is not None else 0
+    if used >= most:
+        raise errors.TooLarge(
+            f"The outputs of free runs of this account take {used:,} bytes, at or beyond the limit of "
+            f"{most:,}: delete some of these runs"
+        )
 
 
 def authorize(request: PredictionRequest) -> None:

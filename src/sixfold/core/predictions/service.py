@@ -137,8 +137,8 @@ class PredictionService:
     async def submit(self, request: PredictionRequest) -> Prediction:
         """Accept a request; when this returns, it is durable, held and queued.
 
-        Raises `Forbidden`, `QueueFull`, `InsufficientCredits` or what `quote` raises, and then changes
-        nothing.
+        Raises `Forbidden`, `QueueFull`, `TooLarge`, `InsufficientCredits` or what `quote` raises, and then
+        changes nothing.
         """
         return (await self.submit_all((request,)))[0]
 
@@ -152,8 +152,7 @@ class PredictionService:
         with self._catalog.at(self._catalog.prices):
             drafts = [await self._price(request) for request in batch]
         self.failpoints.hit("accept.before")
-        free_limit = 0 if batch[0].principal.is_operator else self._policy.free_queue_limit
-        accept = predictions.accept_all(drafts, self._policy.queue_limit, free_limit)
+        accept = requests.accept(drafts, self._policy, is_limited=not batch[0].principal.is_operator)
         with self._accepted_runs.accepting([draft.id for draft in drafts]):
             accepted = await self._database.write(accept)
         self.failpoints.hit("accept.after")

@@ -19,6 +19,9 @@ FROM prediction p WHERE p.id > :after AND p.id < :before ORDER BY p.id LIMIT :li
 UPDATE media SET expires_at = :now
 WHERE prediction_id = :id AND kind = 'output' AND (expires_at IS NULL OR expires_at > :now);
 
+-- name: retention_media_uncount | Subtract the output files of a prediction from the bytes of its account's free runs.
+UPDATE prediction SET stored_bytes = 0 WHERE id = :id AND stored_bytes > 0;
+
 -- name: retention_calls | Return gateway calls between two ids, oldest first; `due` is 1 for one that has ended.
 SELECT id, account_id, CASE WHEN state = 'running' THEN 0 ELSE 1 END AS due
 FROM relay_call WHERE id > :after AND id < :before ORDER BY id LIMIT :limit;

@@ -70,6 +70,10 @@ SELECT COUNT(*) AS unfinished FROM (
     WHERE account_id = :account_id AND price = 0 AND parent_id IS NULL
       AND state IN ('queued', 'starting', 'running', 'canceling') LIMIT :limit) AS q;
 
+-- name: prediction_free_bytes | Return the bytes that the free runs of an account have stored, with the parts of its workflows.
+SELECT CAST(COALESCE(SUM(stored_bytes), 0) AS BIGINT) AS used FROM prediction
+WHERE account_id = :account_id AND price = 0 AND stored_bytes > 0;
+
 -- name: prediction_position | Count the queued predictions of an engine ahead of one.
 SELECT COUNT(*) AS ahead FROM prediction
 WHERE state = 'queued' AND engine = :engine
