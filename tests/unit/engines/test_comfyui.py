@@ -403,9 +403,8 @@ async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) ->
 
 async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(setup: ComfySetup) -> None:
     setup.comfy.answers["/system_stats"] = b'{"status": "ok"}'
-    assert (
-        await probe(setup.client, setup.comfy.url)
-    ).problem == "The server at this address is not ComfyUI."
+    other = await probe(setup.client, setup.comfy.url)
+    assert other.problem == "The server at this address is not ComfyUI."
     setup.comfy.silent.add("/system_stats")
     slow = await probe(setup.client, setup.comfy.url, seconds=0.2)
     assert slow.problem == "ComfyUI did not answer within 0.2 seconds."
