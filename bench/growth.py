@@ -173,7 +173,7 @@ async def _answers(dialect: str, database: Database) -> list[Row]:
 
 async def _measure(dialect: str, folder: Path, predictions: int) -> list[Row]:
     backends.database_url(folder, dialect)
-    database = databases.opened(folder)
+    database = databases.open_database(folder)
     await database.write(many("clock"))
     began = time.perf_counter()
     if dialect == "sqlite":

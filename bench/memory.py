@@ -193,7 +193,7 @@ async def _edits(database: Database, finder: SearchService, caller: Caller, text
 
 async def _on(back: str, folder: Path) -> list[Row]:
     texts = Texts()
-    async with databases.on(back, folder) as database:
+    async with databases.running_database(back, folder) as database:
         account = await database.write(accounts.create("bench@example.com"))
         caller = Caller(account.id, "bench")
         imported = await _import(database, caller, texts)
@@ -248,7 +248,7 @@ def _alone(back: str, folder: Path, account_id: str) -> tuple[float, float]:
 
 
 async def _first(caller: Caller, back: str, folder: Path) -> tuple[float, float]:
-    async with databases.on(back, folder) as database:
+    async with databases.running_database(back, folder) as database:
         finder = SearchService(database, IndexCache(database, PageIndex, 2**33))
         await finder.search(
             Caller("nobody", "bench"), SearchRequest("first")

@@ -56,7 +56,7 @@ async def _rate(database: Database, account_id: str, group: int, total: int) -> 
 
 
 async def _ledger(folder: Path) -> tuple[float, float, list[float]]:
-    database = databases.opened(folder)
+    database = databases.open_database(folder)
     account = await database.write(accounts.create("bench@example.com", credit=10**12))
     single = await _rate(database, account.id, 1, 500)
     grouped = await _rate(database, account.id, GROUP, SPENDS)

@@ -26,7 +26,7 @@ from bench.reporting import Row, calibration, of_samples
 from sixfold.core.workers.remote_engines import RemoteEngine
 from sixfold.engines.providers.fal import FalEngine
 from sixfold.engines.providers.openai import OpenAIEngine
-from tests.api import test_providers as served
+from tests.api import test_providers
 from tests.api.app_fixture import AppFixture
 from tests.fakes import fal, fault_server, openai
 from tests.unit.engines.providers import parts
@@ -116,13 +116,15 @@ async def _taken(ways: dict[str, One]) -> list[Row]:
 
 
 async def _measure(urls: dict[str, str], folder: Path) -> list[Row]:
-    fal_home = served.served(folder / "fal", served.catalogue(fal=urls["fal"]), fal_key=fal.KEY)
-    openai_home = served.served(
-        folder / "openai", served.catalogue(openai=urls["openai"]), openai_api_key=openai.KEY
+    fal_home = test_providers.running_server(
+        folder / "fal", test_providers.catalog_with(fal=urls["fal"]), fal_key=fal.KEY
+    )
+    openai_home = test_providers.running_server(
+        folder / "openai", test_providers.catalog_with(openai=urls["openai"]), openai_api_key=openai.KEY
     )
     async with (
         httpx.AsyncClient(trust_env=False) as client,
-        parts.outside() as outside,
+        parts.server_services() as outside,
         fal_home as with_fal,
         openai_home as with_openai,
     ):

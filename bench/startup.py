@@ -82,7 +82,7 @@ def containers(folder: Path) -> Row:
     """Containers of an image with one static program."""
     name = "container"
     try:
-        with podman.served() as served:
+        with podman.running_service() as served:
             options = {"image": podman.IMAGE, "cpus": 1.0}
             spec = WorkerSpec("probe", "container", 64 << 20, folder / "scratch", options=options)
             driver = ContainerDriver(lambda: open_engine(served.socket, folder), start_seconds=30)
@@ -99,7 +99,7 @@ async def cluster(folder: Path) -> Row:
         return left_out("Ray actor", "Ray is not installed: `make cluster`")
     os.environ.update(ray_cluster.QUIET)  # before Ray is imported
     module = importlib.import_module("sixfold.drivers.ray")
-    async with ray_cluster.raylets(folder, 2, ()) as started:
+    async with ray_cluster.running_cluster(folder, 2, ()) as started:
         driver: Driver = module.RayDriver(started.address)
         return await starts("Ray actor", driver, echo(folder), 5, "three raylets on this machine")
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import CHROMIUM, Look, browser, tab
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 PICTURES = Path("docs/pictures")
 WIDTH = 1100
@@ -44,7 +44,7 @@ PAGES = {
 async def main() -> None:
     """Create the example pages and take the screenshots."""
     with tempfile.TemporaryDirectory() as folder:
-        async with running_app(Path(folder)) as app, served(app.asgi) as url:
+        async with running_app(Path(folder)) as app, serve(app.asgi) as url:
             headers = {**app.bearer, "Content-Type": "text/markdown"}
             for slug, text in PAGES.items():
                 response = await app.client.put(f"/api/pages/{slug}", content=text.encode(), headers=headers)

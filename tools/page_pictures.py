@@ -20,7 +20,7 @@ from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import CHROMIUM, Look, browser, tab
 from tests.api.gateway import running_gateway
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 PICTURES = Path("docs/pictures")
 WIDTH, HEIGHT = 1100, 760
@@ -109,7 +109,7 @@ TILE, GAP = (720, 450), 12
 async def main() -> None:
     """Create example predictions and take the screenshots."""
     with tempfile.TemporaryDirectory() as folder:
-        async with running_app(Path(folder), app_catalog.models_document()) as app, served(app.asgi) as url:
+        async with running_app(Path(folder), app_catalog.models_document()) as app, serve(app.asgi) as url:
             middle = await _create_lineage(app)
             await take_screenshots(app, url, middle)
 
@@ -159,7 +159,7 @@ async def take_tour() -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with (
             running_gateway(Path(folder), models=app_catalog.models_document()) as gateway,
-            served(gateway.app.asgi) as url,
+            serve(gateway.app.asgi) as url,
             browser() as chromium,
         ):
             await _create_lineage(gateway.app)

@@ -30,7 +30,7 @@ import asyncpg
 
 from sixfold.app import catalog as app_catalog
 from tests.e2e.cluster import Cluster, Work, cluster, wrongs
-from tests.e2e.ray_cluster import QUIET, Rays, raylets
+from tests.e2e.ray_cluster import QUIET, RayCluster, running_cluster
 from tests.fakes.chat_servers import model_server
 
 _SAMPLE_SECONDS = 2.0
@@ -74,7 +74,7 @@ class SoakTest:
     """A cluster with its rounds of work and its crashes."""
 
     cluster: Cluster
-    rays: Rays | None
+    rays: RayCluster | None
     chance: random.Random
     rounds: list[Work] = field(default_factory=list[Work])
     crashes: dict[str, int] = field(default_factory=dict[str, int])
@@ -131,7 +131,7 @@ class SoakTest:
         return result
 
 
-async def _crash_machine(rays: Rays) -> None:
+async def _crash_machine(rays: RayCluster) -> None:
     await rays.add()
     await rays.crash()
 
@@ -145,12 +145,12 @@ async def _database_bytes(url: str) -> int:
 
 
 @asynccontextmanager
-async def _machines(folder: Path, enabled: bool) -> AsyncIterator[Rays | None]:
+async def _machines(folder: Path, enabled: bool) -> AsyncIterator[RayCluster | None]:
     if not enabled:
         yield None
         return
     kinds = [kind.id for kind in app_catalog.templates().hardware.kinds()]
-    async with raylets(folder, 4, kinds) as rays:
+    async with running_cluster(folder, 4, kinds) as rays:
         yield rays
 
 

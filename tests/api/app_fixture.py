@@ -44,7 +44,7 @@ def small_models(quality: str = "full", real: Collection[str] = ()) -> Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class AppFixture:
-    """Running server and its accounts: `key` has 5 USD, `other` too, `poor` nothing."""
+    """Running server and its accounts: `key` and `other` have 5 USD each, `poor` has nothing."""
 
     product: Application
     asgi: ASGIApp

@@ -11,7 +11,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
     """Run a server with its real engines; yield it, its address and a browser."""
     async with (
         running_app(tmp_path, app_catalog.models_document()) as app,
-        served(app.asgi) as url,
+        serve(app.asgi) as url,
         browser.browser() as chromium,
     ):
         yield app, url, chromium

@@ -31,7 +31,7 @@ async def chat(app: AppFixture, model: str, content: Any = "hello") -> httpx.Res
     return await app.client.post("/v1/chat/completions", json=body, headers=app.bearer)
 
 
-async def answered_by(app: AppFixture, model: str = "default") -> str:
+async def serving_model(app: AppFixture, model: str = "default") -> str:
     """Return the model that serves a chat completion, as the response names it."""
     answer = await chat(app, model)
     assert answer.status_code == 200, answer.text
@@ -42,7 +42,7 @@ def status(app: AppFixture, name: str) -> ServerStatus:
     return {each.name: each for each in app.product.gateway_runtime.statuses()}[name]
 
 
-async def listed(app: AppFixture) -> set[str]:
+async def model_names(app: AppFixture) -> set[str]:
     """Return the names that `/v1/models` lists."""
     answer = await app.client.get("/v1/models", headers=app.bearer)
     return {row["id"] for row in answer.json()["data"]}

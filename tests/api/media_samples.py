@@ -18,7 +18,7 @@ from tests.api.app_fixture import AppFixture
 Array = NDArray[Any]
 
 
-def film(
+def write_video(
     path: Path,
     colour: tuple[int, int, int] = (200, 40, 40),
     size: tuple[int, int] = (64, 48),
@@ -52,14 +52,14 @@ def wav(seconds: float, tone: float, loud: float = 0.5, rate: int = 48_000, chan
     return file.getvalue()
 
 
-async def uploaded(app: AppFixture, data: bytes) -> str:
+async def upload(app: AppFixture, data: bytes) -> str:
     """Upload a file and return its URL."""
     answer = await app.client.post("/api/uploads", content=data, headers=app.bearer)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["url"])
 
 
-async def ended(app: AppFixture, status_url: str) -> dict[str, Any]:
+async def finished_job(app: AppFixture, status_url: str) -> dict[str, Any]:
     """Wait until a job has ended, and return its status."""
     async with asyncio.timeout(60):
         while True:
@@ -69,7 +69,7 @@ async def ended(app: AppFixture, status_url: str) -> dict[str, Any]:
             await asyncio.sleep(0.02)
 
 
-class Seen:
+class DecodedVideo:
     """Decoded video with its audio."""
 
     def __init__(self, data: bytes) -> None:

@@ -17,7 +17,7 @@ from tests.api.browser import Look
 from tests.api.test_memory_browser import RULES
 from tests.api.test_passkeys import free_port
 from tests.fakes.oidc import CLIENT, SECRET, provider
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -36,7 +36,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
         }
         async with (
             running_app(tmp_path, None, port=port, oidc_name="Example", **trusts) as app,
-            served(app.asgi, port),
+            serve(app.asgi, port),
             browser.browser() as chromium,
         ):
             added = passkeys.add(app.account.id, b"one", b"key", 0, "My laptop")

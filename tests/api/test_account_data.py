@@ -25,8 +25,8 @@ from tests.api.test_pages import signed_in
 EXPORT, ACCOUNT = "/api/account/export", "/api/account"
 
 
-async def lived(app: AppFixture) -> str:
-    """A little of everything under the first account; gives the URL of a picture of it."""
+async def use_everything(app: AppFixture) -> str:
+    """Create some of everything for the first account; return the URL of one of its images."""
     response = await app.client.post(
         "/api/ra1-art-generator", json={"api_key": app.key, "prompt": "a lighthouse", "size": "1024x1024"}
     )
@@ -45,8 +45,8 @@ async def lived(app: AppFixture) -> str:
     return url
 
 
-def opened(answer: httpx.Response) -> zipfile.ZipFile:
-    """The zip of an answer."""
+def read_zip(answer: httpx.Response) -> zipfile.ZipFile:
+    """Return the content of a zip response."""
     assert answer.status_code == 200
     result = zipfile.ZipFile(io.BytesIO(answer.content))
     assert result.testzip() is None
@@ -54,7 +54,7 @@ def opened(answer: httpx.Response) -> zipfile.ZipFile:
 
 
 def lines(found: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
-    """The objects of one file."""
+    """Return the objects of one file."""
     return [json.loads(line) for line in found.read(f"{name}.jsonl").splitlines()]
 
 
@@ -71,7 +71,7 @@ async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch
     text = "x" * 400_000
     for _ in range(20):
         await app.product.database.write(audit_log.note(app.account.id, "test", text))
-    result = opened(await app.client.get(EXPORT, headers=app.bearer))
+    result = read_zip(await app.client.get(EXPORT, headers=app.bearer))
     assert [row["detail"] for row in lines(result, "audit") if row["action"] == "test"] == [text] * 20
     read = [size for size in sizes if size]
     assert read[0] <= 8 * len(text)
@@ -80,12 +80,12 @@ async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch
 
 async def test_the_export_has_all_of_it_and_nothing_of_others(any_database_app: AppFixture) -> None:
     app = any_database_app
-    url = await lived(app)
+    url = await use_everything(app)
     other = {"api_key": app.other, "prompt": "another's secret wish", "size": "1024x1024"}
     await app.client.post("/api/ra1-art-generator", json=other)
     answer = await app.client.get(EXPORT, headers=app.bearer)
     assert "attachment" in answer.headers["Content-Disposition"]
-    result = opened(answer)
+    result = read_zip(answer)
     account = json.loads(result.read("account.json"))
     assert (account["email"], account["balance_usd"]) == ("ada@example.com", "4.96")
     assert [entry["amount_usd"] for entry in lines(result, "ledger")] == ["-0.04", "5.00"]
@@ -113,21 +113,21 @@ async def test_only_the_owner_takes_data_out_by_key_or_on_the_page(app: AppFixtu
         assert (await app.client.request("DELETE", ACCOUNT, headers=bearer(key))).status_code == 403
     form = {"csrf": await signed_in(app)}
     assert (await app.client.post("/account/export", data={"csrf": "x"})).status_code == 403
-    assert "account.json" in opened(await app.client.post("/account/export", data=form)).namelist()
+    assert "account.json" in read_zip(await app.client.post("/account/export", data=form)).namelist()
     assert "Exported all data" in (await app.client.get("/account/security")).text
 
 
 @pytest.fixture
 async def brief(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server that erases at once."""
+    """A server that erases deleted accounts at once."""
     async with running_app(tmp_path, deletion_days=0) as result:
         yield result
 
 
 async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> None:
-    url = await lived(brief)
+    url = await use_everything(brief)
     ben = await brief.product.database.read(accounts.by_email("ben@example.com"))
-    his = await lived(replace(brief, key=brief.other, account=ben))
+    his = await use_everything(replace(brief, key=brief.other, account=ben))
     remaining = remains(brief, ben.id)
     assert {"media", "prediction", "page", "gallery_post", "gallery_character"} <= remaining.keys(), sorted(
         remaining
@@ -157,7 +157,7 @@ async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> N
 
 
 def remains(app: AppFixture, account_id: str) -> dict[str, list[dict[str, Any]]]:
-    """Every row of any table that still names an account; a new table is found by its column."""
+    """Return every row of any table that still names an account; new tables are found by their column."""
     with sqlite3.connect(app.product.settings.data_dir / "sixfold.db") as database:
         database.row_factory = sqlite3.Row
         tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

@@ -16,7 +16,7 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Look
 from tests.api.test_account_pages import TABS, run
 from tests.api.test_memory_browser import RULES
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
@@ -28,7 +28,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
     """A server with some spending, its address, a browser."""
     async with (
         running_app(tmp_path) as app,
-        served(app.asgi) as url,
+        serve(app.asgi) as url,
         browser.browser() as chromium,
     ):
         await run(app)

@@ -59,8 +59,8 @@ def gateway(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
-async def told(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any]]:
-    """The documents of a stream, for a caller who named these tools."""
+async def stream_documents(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any]]:
+    """Return the documents of a stream, for a caller with these tools."""
 
     async def said() -> AsyncIterator[Event]:
         for event in events:
@@ -257,7 +257,7 @@ async def test_custom_tool_text_streams_across_argument_chunks() -> None:
     arguments = json.dumps({"input": text})
     for size in (1, 2, 5, 1000):
         pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
-        events = await told(
+        events = await stream_documents(
             responses_face,
             ToolCallStart(0, "call_1", "apply_patch"),
             *(ToolCallDelta(0, piece) for piece in pieces),
@@ -273,7 +273,7 @@ async def test_custom_tool_text_streams_across_argument_chunks() -> None:
 
 async def test_a_model_that_keeps_to_no_form_has_its_say() -> None:
     for arguments, meant in (('{"patch": "x"}', "x"), ("*** Begin", "*** Begin"), ('"y"', "y"), ("", "")):
-        events = await told(
+        events = await stream_documents(
             responses_face,
             ToolCallStart(0, "call_1", "apply_patch"),
             ToolCallDelta(0, arguments),
@@ -343,7 +343,7 @@ async def test_thinking_continues_only_with_its_own_signature() -> None:
 
 
 async def test_encrypted_reasoning_is_returned_in_responses() -> None:
-    events = await told(
+    events = await stream_documents(
         responses_face,
         ReasoningDelta("Hm"),
         ReasoningDelta("", "seal"),
@@ -367,7 +367,9 @@ async def test_tool_arguments_in_any_order_reach_their_open_block(
     calls: tuple[Event, ...],
 ) -> None:
     """Claude Code calls a tool with what came before its block was closed."""
-    events = await told(anthropic_face, TextDelta("Well"), *calls, MessageEnd("tool", TokenUsage(1, 1)))
+    events = await stream_documents(
+        anthropic_face, TextDelta("Well"), *calls, MessageEnd("tool", TokenUsage(1, 1))
+    )
     inputs: dict[int, str] = {}
     at = -1
     for event in events:
@@ -387,7 +389,7 @@ async def test_tool_arguments_in_any_order_reach_their_open_block(
 
 async def test_tool_call_without_arguments_takes_none_from_the_next() -> None:
     now = ToolCallStart(0, "call_0", "now")
-    events = await told(
+    events = await stream_documents(
         anthropic_face, now, *TWO_CALLS[1::2], TextDelta("Well"), MessageEnd("tool", TokenUsage(1, 1))
     )
     starts = [event["content_block"] for event in events if event["type"] == "content_block_start"]
@@ -398,7 +400,7 @@ async def test_tool_call_without_arguments_takes_none_from_the_next() -> None:
 
 async def test_parallel_arguments_are_complete_before_done_events() -> None:
     first, last = ToolCallStart(0, "call_0", "now"), TextDelta("Well")
-    events = await told(
+    events = await stream_documents(
         responses_face, first, *TWO_CALLS[1:], TWO_CALLS[0], last, MessageEnd("tool", TokenUsage(1, 1))
     )
     items = events[-1]["response"]["output"]
@@ -436,7 +438,7 @@ async def test_a_response_that_breaks_off_fails_by_its_name(gateway: Gateway) ->
 
 
 async def test_calls_of_one_number_are_two_calls() -> None:
-    events = await told(
+    events = await stream_documents(
         responses_face,
         ToolCallStart(0, "call_1", "read"),
         ToolCallDelta(0, '{"n": 1}'),
@@ -450,8 +452,8 @@ async def test_calls_of_one_number_are_two_calls() -> None:
 
 async def test_a_call_without_arguments_has_an_empty_object() -> None:
     calling, ended = ToolCallStart(0, "call_1", "now"), MessageEnd("tool", TokenUsage(1, 1))
-    chunks = await told(chat_face, calling, ended)
+    chunks = await stream_documents(chat_face, calling, ended)
     calls = [chunk["choices"][0]["delta"].get("tool_calls", []) for chunk in chunks if chunk["choices"]]
     assert "".join(call["function"]["arguments"] for some in calls for call in some) == "{}"
-    response = (await told(responses_face, calling, ended))[-1]["response"]
+    response = (await stream_documents(responses_face, calling, ended))[-1]["response"]
     assert response["output"][0]["arguments"] == "{}"

@@ -34,7 +34,7 @@ PREDICTION = "/api/containers/predictions/{}"
 
 @pytest.fixture
 async def app(either: Path) -> AsyncIterator[AppFixture]:
-    """A server whose models paint dots, on both databases."""
+    """A server with dot engines, on both databases."""
     async with running_app(either, small_models()) as fixture:
         yield fixture
 
@@ -53,7 +53,7 @@ async def verify(app: AppFixture) -> ArchiveCheck:
     return await ArchiveReader(app.product.database, app.product.blobs).verify()
 
 
-async def found(app: AppFixture, record_id: str) -> list[dict[str, Any]]:
+async def find_entries(app: AppFixture, record_id: str) -> list[dict[str, Any]]:
     reader = ArchiveReader(app.product.database, app.product.blobs)
     return [record async for record in reader.find(record_id)]
 
@@ -75,7 +75,7 @@ async def test_archived_runs_are_read_from_the_archive(app: AppFixture) -> None:
     run = await run_image(app, app.key)
     assert (await sweep(app, ALL, 30.5))["predictions"] == 0, "a small batch waits for a day"
     assert (await sweep(app, ALL, 31.5))["predictions"] == 1
-    records = await found(app, run["id"])
+    records = await find_entries(app, run["id"])
     assert [record["table"] for record in records] == ["prediction", "media"]
     assert records[0]["row"]["state"] == "succeeded"
     assert "a mill" in records[0]["row"]["inputs"]
@@ -111,7 +111,7 @@ async def test_the_ledger_is_verified_from_closing_balances(app: AppFixture) -> 
     assert await app.faults() == ()
     assert (await sweep(app, ALL, 402))["ledger"] == 1
     assert (await verify(app)).charges == 4
-    [record] = [line for line in await found(app, run["id"]) if line["table"] == "transfer"]
+    [record] = [line for line in await find_entries(app, run["id"]) if line["table"] == "transfer"]
     assert (record["row"]["hold_id"], record["row"]["kind"]) == (run["id"], "charge")
     assert await app.faults() == ()
 

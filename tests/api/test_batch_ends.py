@@ -17,14 +17,14 @@ from sixfold.core.batches.models import BatchOutcome
 from sixfold.core.database import Query, Transaction
 from sixfold.core.failpoints import FailpointHit
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_batches import begun, chat_line, content, ended
+from tests.api.test_batches import chat_line, content, create_batch, finished_batch
 
 OUTCOMES: tuple[BatchOutcome, ...] = ("expired", "cancelled", "failed")
 
 
 @pytest.fixture
 async def dying(either: Path) -> AsyncIterator[Gateway]:
-    """A server that leaves its first line after the charge, before the answer is stored; each database."""
+    """A server that stops after the first line's charge, before its response is stored; each database."""
     async with running_gateway(either, {"failpoints": "batch.answered=fail"}) as gateway:
         yield gateway
 
@@ -40,7 +40,7 @@ async def line_is_charged(gateway: Gateway) -> int:
 
 
 async def end_without_another_try(gateway: Gateway, batch_id: str, outcome: BatchOutcome) -> None:
-    """Decide the end of a batch, and take its line back from the server that has died."""
+    """End a batch, and release its line from the dead server."""
     processor = gateway.app.product.batch_processor
 
     def end() -> Transaction[None]:
@@ -57,10 +57,10 @@ async def test_a_charged_line_has_its_result_whatever_ends_the_batch(
     dying: Gateway, outcome: BatchOutcome
 ) -> None:
     before = money.parse_usd((await dying.app.balance())[0])
-    batch = await begun(dying, [chat_line("a")])
+    batch = await create_batch(dying, [chat_line("a")])
     cost = await line_is_charged(dying)
     await end_without_another_try(dying, batch.id, outcome)
-    done = await ended(dying, batch)
+    done = await finished_batch(dying, batch)
     assert done.status == outcome
     assert [line["custom_id"] for line in await content(dying, done.output_file_id)] == ["a"]
     assert await content(dying, done.error_file_id) == []
@@ -76,11 +76,11 @@ async def test_a_limited_key_gets_the_result_of_its_charged_line(dying: Gateway,
     granted = Rights.RUN if "run" in limits else None
     result = keys.create(dying.app.account.id, scope, granted=granted)
     key = await dying.app.product.database.write(result)
-    batch = await begun(dying, [chat_line("a")], key=key.api_key)
+    batch = await create_batch(dying, [chat_line("a")], key=key.api_key)
     await line_is_charged(dying)
     await dying.app.product.database.write(keys.revoke(key.id))
     await end_without_another_try(dying, batch.id, "failed")
-    done = await ended(dying, batch)
+    done = await finished_batch(dying, batch)
     assert [line["custom_id"] for line in await content(dying, done.output_file_id)] == ["a"]
 
 
@@ -95,10 +95,10 @@ async def test_a_charged_line_without_a_stored_response_is_free(
 
     with monkeypatch.context() as patch:
         patch.setattr(idempotency, "finish", failing)
-        batch = await begun(dying, [chat_line("a")])
+        batch = await create_batch(dying, [chat_line("a")])
         cost = await line_is_charged(dying)
     await end_without_another_try(dying, batch.id, outcome)
-    done = await ended(dying, batch)
+    done = await finished_batch(dying, batch)
     assert done.status == outcome
     (line,) = await content(dying, done.output_file_id)
     assert (line["custom_id"], line["response"]["status_code"]) == ("a", 200)

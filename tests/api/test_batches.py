@@ -37,13 +37,13 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """The same on SQLite, and then on PostgreSQL."""
+    """Gateway on SQLite, then on PostgreSQL."""
     async with running_gateway(either) as result:
         yield result
 
 
 def chat_line(custom_id: str, words: int = 3, model: str = "acme/small", **more: Any) -> dict[str, Any]:
-    """A line that asks for some words."""
+    """Return a line that requests the words."""
     messages = [{"role": "user", "content": f"say {words} words"}]
     return {
         "custom_id": custom_id,
@@ -57,10 +57,10 @@ def jsonl(lines: Sequence[Any]) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-async def begun(
+async def create_batch(
     gateway: Gateway, lines: Sequence[Any] | bytes, endpoint: Any = CHAT, key: str | None = None, **more: Any
 ) -> Batch:
-    """A batch of these lines."""
+    """Create a batch of these lines."""
     client = gateway.openai(key)
     content = lines if isinstance(lines, bytes) else jsonl(lines)
     file = await client.files.create(file=("in.jsonl", content), purpose="batch")
@@ -69,8 +69,8 @@ async def begun(
     )
 
 
-async def ended(gateway: Gateway, batch: Batch, key: str | None = None) -> Batch:
-    """The batch, once it has ended."""
+async def finished_batch(gateway: Gateway, batch: Batch, key: str | None = None) -> Batch:
+    """Wait until a batch has ended, and return it."""
     async with asyncio.timeout(60):
         while True:
             result = await gateway.openai(key).batches.retrieve(batch.id)
@@ -80,7 +80,7 @@ async def ended(gateway: Gateway, batch: Batch, key: str | None = None) -> Batch
 
 
 async def content(gateway: Gateway, file_id: str | None, key: str | None = None) -> list[Any]:
-    """The lines of a file; none without one."""
+    """Return the lines of a file, or none without a file."""
     if file_id is None:
         return []
     answer = await gateway.openai(key).files.content(file_id)
@@ -110,10 +110,10 @@ async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway:
     lines = [chat_line(f"n{count}", count) for count in range(1, 16)]
     single = await gateway.chat("say 1 words", max_tokens=50)
     before = money.parse_usd((await gateway.app.balance())[0])
-    batch = await begun(gateway, lines, metadata={"job": "nightly"})
+    batch = await create_batch(gateway, lines, metadata={"job": "nightly"})
     assert (batch.object, batch.endpoint, batch.completion_window) == ("batch", CHAT, "24h")
     assert batch.expires_at == batch.created_at + 24 * 3600
-    done = await ended(gateway, batch)
+    done = await finished_batch(gateway, batch)
     assert (done.status, done.metadata, done.error_file_id) == ("completed", {"job": "nightly"}, None)
     assert done.request_counts is not None
     assert done.request_counts.model_dump() == {"total": 15, "completed": 15, "failed": 0}
@@ -143,7 +143,7 @@ async def test_failed_requests_are_in_the_error_file(gateway: Gateway) -> None:
         chat_line("unknown", model="none/such"),
         chat_line("wrong", n=0),
     ]
-    done = await ended(gateway, await begun(gateway, lines))
+    done = await finished_batch(gateway, await create_batch(gateway, lines))
     assert done.request_counts is not None
     assert done.request_counts.model_dump() == {"total": 3, "completed": 1, "failed": 2}
     assert [line["custom_id"] for line in await content(gateway, done.output_file_id)] == ["good"]
@@ -176,7 +176,7 @@ async def test_failed_requests_are_in_the_error_file(gateway: Gateway) -> None:
 async def test_an_invalid_input_fails_before_any_line_runs(
     gateway: Gateway, lines: bytes, code: str, line: int | None, param: str | None
 ) -> None:
-    done = await ended(gateway, await begun(gateway, lines or b"\n"))
+    done = await finished_batch(gateway, await create_batch(gateway, lines or b"\n"))
     assert done.status == "failed"
     assert done.errors is not None
     assert done.errors.data is not None
@@ -189,13 +189,17 @@ async def test_an_invalid_input_fails_before_any_line_runs(
 
 async def test_an_input_has_at_most_the_stated_lines(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, {"batch_lines": 2, "batch_file_bytes": 2000}) as gateway:
-        done = await ended(gateway, await begun(gateway, [chat_line(str(n)) for n in range(3)]))
+        done = await finished_batch(
+            gateway, await create_batch(gateway, [chat_line(str(n)) for n in range(3)])
+        )
         assert done.errors is not None
         assert done.errors.data is not None
         assert done.errors.data[0].code == "too_many_lines"
         with pytest.raises(openai.BadRequestError, match="at most 2000 bytes"):
-            await begun(gateway, b" " * 2001)
-        assert (await ended(gateway, await begun(gateway, [chat_line("a")]))).status == "completed"
+            await create_batch(gateway, b" " * 2001)
+        assert (
+            await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
+        ).status == "completed"
 
 
 @pytest.mark.parametrize(
@@ -237,7 +241,7 @@ async def test_responses_embeddings_and_completions_run_in_batches(gateway: Gate
     }
     for endpoint, body in bodies.items():
         line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": body}
-        done = await ended(gateway, await begun(gateway, [line], endpoint))
+        done = await finished_batch(gateway, await create_batch(gateway, [line], endpoint))
         result = await content(gateway, done.output_file_id)
         assert result, await content(gateway, done.error_file_id)
         direct = await gateway.app.client.post(endpoint, json=body, headers=gateway.headers)
@@ -247,7 +251,7 @@ async def test_responses_embeddings_and_completions_run_in_batches(gateway: Gate
 async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -> None:
     key = await gateway.app.limited_key(Scope(services=("acme/small",)))
     lines = [chat_line("allowed"), chat_line("other", model="anth/small")]
-    done = await ended(gateway, await begun(gateway, lines, key=key), key)
+    done = await finished_batch(gateway, await create_batch(gateway, lines, key=key), key)
     assert [line["custom_id"] for line in await content(gateway, done.output_file_id, key)] == ["allowed"]
     (refused,) = await content(gateway, done.error_file_id, key)
     assert (refused["custom_id"], refused["response"]["status_code"]) == ("other", 403)
@@ -258,13 +262,13 @@ async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> 
     gateway = any_database_gateway
     row = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
     gateway.acme.mode = "wait"
-    batch = await begun(gateway, [chat_line(str(n)) for n in range(60)], key=row.api_key)
+    batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)], key=row.api_key)
     async with asyncio.timeout(60):
         await gateway.acme.asked.wait()
     await gateway.app.product.database.write(keys.revoke(row.id))
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
-    done = await ended(gateway, batch)
+    done = await finished_batch(gateway, batch)
     assert done.status == "failed"
     assert done.errors is not None
     assert done.errors.data is not None
@@ -277,8 +281,8 @@ async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> 
 
 
 async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
-    batch = await begun(gateway, [chat_line("a")])
-    await ended(gateway, batch)
+    batch = await create_batch(gateway, [chat_line("a")])
+    await finished_batch(gateway, batch)
     result = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
     run_only = (await gateway.app.product.database.write(result)).api_key
     for key in (run_only, gateway.app.other):
@@ -287,7 +291,7 @@ async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
         for call in (client.batches.retrieve, client.batches.cancel):
             with pytest.raises(openai.NotFoundError):
                 await call(batch.id)
-    own = await ended(gateway, await begun(gateway, [chat_line("b")], key=run_only), run_only)
+    own = await finished_batch(gateway, await create_batch(gateway, [chat_line("b")], key=run_only), run_only)
     assert len(await content(gateway, own.output_file_id, run_only)) == 1
     assert [each.id async for each in gateway.openai().batches.list(limit=1)] == [own.id, batch.id]
 
@@ -295,21 +299,21 @@ async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
 async def test_a_canceled_batch_keeps_what_was_answered(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     gateway.acme.mode = "wait"
-    batch = await begun(gateway, [chat_line(str(n)) for n in range(60)])
+    batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)])
     async with asyncio.timeout(60):
         await gateway.acme.asked.wait()
     canceled = await gateway.openai().batches.cancel(batch.id)
     assert (canceled.status, canceled.cancelling_at is None) == ("cancelling", False)
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
-    done = await ended(gateway, batch)
+    done = await finished_batch(gateway, batch)
     assert done.status == "cancelled"
     answered = await content(gateway, done.output_file_id)
     unanswered = await content(gateway, done.error_file_id)
     assert len(answered) == len(gateway.acme.seen) < 60
     assert len(answered) + len(unanswered) == 60
     assert {line["error"]["code"] for line in unanswered} == {"batch_cancelled"}
-    over = await ended(gateway, await begun(gateway, [chat_line("a")]))
+    over = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
     with pytest.raises(openai.ConflictError, match="Cannot cancel a batch with status 'completed'"):
         await gateway.openai().batches.cancel(over.id)
 
@@ -319,13 +323,13 @@ async def test_the_completion_window_is_enforced(
 ) -> None:
     gateway = any_database_gateway
     monkeypatch.setattr(service, "WINDOW_US", 0)
-    done = await ended(gateway, await begun(gateway, [chat_line(str(n)) for n in range(3)]))
+    done = await finished_batch(gateway, await create_batch(gateway, [chat_line(str(n)) for n in range(3)]))
     assert (done.status, done.expired_at is None) == ("expired", False)
     assert done.output_file_id is None
 
 
 async def test_no_credit_is_waited_for(gateway: Gateway) -> None:
-    batch = await begun(gateway, [chat_line("a")], key=gateway.app.poor)
+    batch = await create_batch(gateway, [chat_line("a")], key=gateway.app.poor)
     path, headers = f"/v1/batches/{batch.id}", bearer(gateway.app.poor)
     async with asyncio.timeout(60):
         while True:
@@ -342,15 +346,15 @@ async def test_no_credit_is_waited_for(gateway: Gateway) -> None:
 async def test_lines_wait_for_money_that_others_hold(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     lines = [chat_line(str(n), max_tokens=3000) for n in range(12)]
-    done = await ended(gateway, await begun(gateway, lines))
+    done = await finished_batch(gateway, await create_batch(gateway, lines))
     assert len(await content(gateway, done.output_file_id)) == 12
     assert (await gateway.app.balance())[1] == "0.00"
 
 
 async def test_rate_limits_are_waited_for(gateway: Gateway) -> None:
     key = await gateway.app.limited_key(Scope(rpm=60))
-    batch = await begun(gateway, [chat_line(str(n)) for n in range(62)], key=key)
-    done = await ended(gateway, batch)
+    batch = await create_batch(gateway, [chat_line(str(n)) for n in range(62)], key=key)
+    done = await finished_batch(gateway, batch)
     assert done.status == "completed"
     assert len(await content(gateway, done.output_file_id)) == 62
 
@@ -360,10 +364,10 @@ async def test_a_model_server_that_fails_is_tried_again(
 ) -> None:
     monkeypatch.setattr("sixfold.core.batches.lines._RETRY_SECONDS", (0, 0, 0))
     gateway.acme.modes = ["fail", "fail"]
-    done = await ended(gateway, await begun(gateway, [chat_line("a")]))
+    done = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
     assert len(await content(gateway, done.output_file_id)) == 1
     gateway.acme.mode = "fail"
-    done = await ended(gateway, await begun(gateway, [chat_line("a")]))
+    done = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
     (failed,) = await content(gateway, done.error_file_id)
     assert failed["response"]["status_code"] >= 500
     assert len([call for call in await gateway.settled(2) if call["status"] == "succeeded"]) == 1
@@ -371,21 +375,21 @@ async def test_a_model_server_that_fails_is_tried_again(
 
 async def test_unfinished_batches_of_an_account_are_limited(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, {"batches_per_account": 1, "batch_concurrency": 0}) as gateway:
-        batch = await begun(gateway, [chat_line("a")])
+        batch = await create_batch(gateway, [chat_line("a")])
         with pytest.raises(openai.RateLimitError, match="1 unfinished batches"):
-            await begun(gateway, [chat_line("b")])
+            await create_batch(gateway, [chat_line("b")])
         await gateway.openai().batches.cancel(batch.id)
-        assert (await ended(gateway, batch)).status == "cancelled"
-        await begun(gateway, [chat_line("c")])
+        assert (await finished_batch(gateway, batch)).status == "cancelled"
+        await create_batch(gateway, [chat_line("c")])
 
 
 async def test_a_batch_outlives_the_deletion_of_its_input(gateway: Gateway) -> None:
     gateway.acme.mode = "wait"
-    batch = await begun(gateway, [chat_line(str(n)) for n in range(20)])
+    batch = await create_batch(gateway, [chat_line(str(n)) for n in range(20)])
     await gateway.openai().files.delete(batch.input_file_id)
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
-    done = await ended(gateway, batch)
+    done = await finished_batch(gateway, batch)
     assert len(await content(gateway, done.output_file_id)) == 20
 
 
@@ -407,7 +411,7 @@ async def test_a_repeated_create_makes_one_batch(gateway: Gateway) -> None:
 async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     gateway.acme.modes = ["well"] + ["wait"] * 40
-    batch = await begun(gateway, [chat_line(str(n)) for n in range(9)], metadata={"job": "mine"})
+    batch = await create_batch(gateway, [chat_line(str(n)) for n in range(9)], metadata={"job": "mine"})
     async with asyncio.timeout(60):
         while batch.request_counts is None or not batch.request_counts.completed:
             await asyncio.sleep(0.02)
@@ -420,7 +424,7 @@ async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) ->
         assert [each["response"]["object"] for each in answers] == ["chat.completion"]
     gateway.acme.modes.clear()
     gateway.acme.go_on.set()
-    await ended(gateway, batch)
+    await finished_batch(gateway, batch)
     account_id = gateway.app.account.id
 
     def erase() -> Transaction[None]:
@@ -443,5 +447,5 @@ async def test_an_unforeseen_error_does_not_stop_the_batches(
         await look(self)
 
     monkeypatch.setattr(BatchProcessor, "_look", failing_once)
-    done = await ended(gateway, await begun(gateway, [chat_line("n1", 1)]))
+    done = await finished_batch(gateway, await create_batch(gateway, [chat_line("n1", 1)]))
     assert (done.status, errors) == ("completed", [])

@@ -16,7 +16,7 @@ from sixfold.core.database import many
 from sixfold.core.predictions import queries
 from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, leave_stream, running_gateway
-from tests.api.test_gateway_async import ended
+from tests.api.test_gateway_async import finished_prediction
 from tests.harness.charge_recomputation import micros, recomputed
 
 DEAR = {"input_per_million_usd": "33.333333", "output_per_million_usd": "200.000001"}
@@ -73,7 +73,7 @@ async def _twice(gateway: Gateway, words: int) -> None:
 async def _later(gateway: Gateway, words: int) -> None:
     body = {"service": "chat", "model": "acme/large", "max_tokens": 50, "async": True}
     body["prompt"] = f"say {words} words"
-    response = await ended(
+    response = await finished_prediction(
         gateway, await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
     )
     assert response["status"] == "succeeded"

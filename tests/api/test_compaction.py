@@ -32,7 +32,7 @@ TURNS: list[Any] = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+async def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """`azure` has the endpoint itself; `acme` has only chats, `anth` only messages."""
     files: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
     async with running_gateway(tmp_path_factory.mktemp("compact"), settings=files) as result:
@@ -40,9 +40,9 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
 
 
 @pytest.fixture
-def gateway(served: Gateway) -> Gateway:
-    served.acme.answer = ""
-    return served.afresh()
+def gateway(shared_gateway: Gateway) -> Gateway:
+    shared_gateway.acme.answer = ""
+    return shared_gateway.afresh()
 
 
 def sent_text(gateway: Gateway, model: str) -> str:

@@ -40,8 +40,8 @@ api_key = "sk-acme"
 
 
 @dataclass(frozen=True)
-class Configured:
-    """A server that runs by a file; `write` replaces the file as an editor does."""
+class ConfiguredServer:
+    """A server with a configuration file; `write` replaces the file as an editor does."""
 
     gateway: Gateway
     file: Path
@@ -64,7 +64,7 @@ class Configured:
 
 
 @asynccontextmanager
-async def configured(folder: Path, more: str = "") -> AsyncIterator[Configured]:
+async def running_configured(folder: Path, more: str = "") -> AsyncIterator[ConfiguredServer]:
     async with model_server() as acme:
         file = folder / "sixfold.toml"
         file.write_text(written(acme, more))
@@ -75,11 +75,11 @@ async def configured(folder: Path, more: str = "") -> AsyncIterator[Configured]:
             return settings.load(environ, data_dir=folder)
 
         async with running_app(folder, source=WatchedFile(load, load())) as app:
-            yield Configured(Gateway(app, acme, acme), file)
+            yield ConfiguredServer(Gateway(app, acme, acme), file)
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what a reload changes."""
+async def wait_for(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until a condition holds after a reload."""
     async with asyncio.timeout(30):
         while not await condition():  # noqa: ASYNC110 - the file is polled, too
             await asyncio.sleep(0.02)
@@ -89,7 +89,7 @@ async def until_logged(caplog: pytest.LogCaptureFixture, text: str) -> str:
     async def logged() -> bool:
         return text in caplog.text
 
-    await until(logged)
+    await wait_for(logged)
     return next(record.getMessage() for record in caplog.records if text in record.getMessage())
 
 
@@ -97,7 +97,7 @@ async def test_reload_changes_aliases_and_prices_and_is_logged(
     either: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
-    async with configured(either) as server:
+    async with running_configured(either) as server:
         assert "first" in await server.models()
         assert await server.cost() == "0.04"
         server.write(written(server.gateway.acme, '[prices.ra1]\nusd = "0.05"', 'second = "acme/small"'))
@@ -128,7 +128,7 @@ async def test_a_wrong_file_changes_nothing_and_is_named_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, told: str
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
-    async with configured(tmp_path) as server:
+    async with running_configured(tmp_path) as server:
         server.write(written(server.gateway.acme, more, 'second = "acme/small"'))
         message = await until_logged(caplog, "was not reloaded")
         assert str(server.file) in message
@@ -145,7 +145,7 @@ async def test_reload_names_restart_settings_and_applies_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
-    async with configured(tmp_path) as server:
+    async with running_configured(tmp_path) as server:
         more = 'port = 9000\nqueue_limit = 5\n[prices.ra1]\nusd = "0.05"'
         text = written(server.gateway.acme, more).replace("retries = 0", "retries = 1\ncache = true")
         server.write(text)
@@ -160,7 +160,7 @@ async def test_reloaded_upstream_lists_its_models_before_serving(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
-    async with configured(tmp_path) as server, model_server() as other:
+    async with running_configured(tmp_path) as server, model_server() as other:
         more = f'\n[gateway.upstreams.other]\nkind = "openai"\nbase_url = "{other.url}"\nlocal = true\n'
         server.write(written(server.gateway.acme) + more)
         await until_logged(caplog, "was reloaded: [gateway.upstreams]")
@@ -172,7 +172,7 @@ async def test_a_call_in_flight_keeps_its_price_and_its_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
-    async with configured(tmp_path) as server:
+    async with running_configured(tmp_path) as server:
         first = (await server.gateway.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
         server.gateway.acme.mode = "wait"
         request = asyncio.create_task(server.gateway.chat(text="say 3 words", model="acme/small"))
@@ -193,6 +193,6 @@ async def test_reload_request_reports_changes_or_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
-    async with configured(tmp_path) as server:
+    async with running_configured(tmp_path) as server:
         server.gateway.app.product.operator.reloader.request()
         assert "nothing has changed" in await until_logged(caplog, "was read again")

@@ -60,7 +60,7 @@ class Receiver:
 @asynccontextmanager
 async def receiver() -> AsyncIterator[Receiver]:
     result = Receiver()
-    async with fault_server.served([Route("/alert", result.hear, methods=["POST"])]) as port:
+    async with fault_server.serve([Route("/alert", result.hear, methods=["POST"])]) as port:
         result.url = f"http://127.0.0.1:{port}/alert"
         yield result
 

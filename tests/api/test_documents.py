@@ -15,7 +15,7 @@ from sixfold.core import documents
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.memory.import_export import documents as imports
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.api.test_memory import get, zipped
+from tests.api.test_memory import get, zip_of
 from tests.fakes import documents as fakes
 
 REPORT = [
@@ -26,8 +26,8 @@ REPORT = [
 FILLER = "Words about the weather fill this page. " * 60
 
 
-async def sent(app: AppFixture, name: str, data: bytes, status: int = 200, **params: Any) -> Any:
-    """What the import of a file answers."""
+async def import_file(app: AppFixture, name: str, data: bytes, status: int = 200, **params: Any) -> Any:
+    """Import a file; return the response."""
     answer = await app.client.post(
         "/api/documents", content=data, headers=app.bearer, params={"name": name, **params}
     )
@@ -35,26 +35,26 @@ async def sent(app: AppFixture, name: str, data: bytes, status: int = 200, **par
     return answer.json()
 
 
-async def found(app: AppFixture, query: str) -> Any:
-    """The first result of a search."""
+async def first_result(app: AppFixture, query: str) -> Any:
+    """Return the first result of a search."""
     answer = await app.client.post("/api/search", json={"query": query}, headers=app.bearer)
     return answer.json()["results"][0]
 
 
 async def slugs(app: AppFixture, prefix: str = "") -> list[str]:
-    """The slugs of the account's pages."""
+    """Return the slugs of the account's pages."""
     return [page["slug"] for page in (await get(app, "/api/pages", prefix=prefix, limit=500))["pages"]]
 
 
 async def test_document_is_a_page_that_searches_cite(app: AppFixture) -> None:
     data = fakes.pdf(REPORT, title="Airships")
-    report = await sent(app, "Report 7.pdf", data, folder="papers", tags="air,ships")
+    report = await import_file(app, "Report 7.pdf", data, folder="papers", tags="air,ships")
     assert (report["created"], report["errors"]) == (1, [])
     row = {"path": "papers/Report 7.pdf", "slug": "papers/report-7.pdf", "title": "Airships", "parts": 1}
     assert report["documents"] == [{**row, "changed": True}]
-    hit = await found(app, "Which hangar burned?")
+    hit = await first_result(app, "Which hangar burned?")
     assert (hit["slug"], hit["citation"]) == ("papers/report-7.pdf", "Report 7.pdf, p. 3")
-    assert (await found(app, "gearboxes"))["citation"] == "Report 7.pdf, p. 2"
+    assert (await first_result(app, "gearboxes"))["citation"] == "Report 7.pdf, p. 2"
     page = await get(app, "/api/pages/papers/report-7.pdf")
     assert (page["title"], page["type"], page["tags"]) == ("Airships", "document", ["air", "ships"])
     assert page["body"].startswith("# Airships\n\nSource: Report 7.pdf, p. 1-3\n\n[p. 1]\n\nThe airship")
@@ -66,14 +66,14 @@ async def test_document_is_a_page_that_searches_cite(app: AppFixture) -> None:
 
 async def test_same_file_changes_nothing_and_a_new_one_supersedes(app: AppFixture) -> None:
     data = fakes.pdf(REPORT, title="Airships")
-    await sent(app, "a.pdf", data)
+    await import_file(app, "a.pdf", data)
     await app.client.patch(
         "/api/pages/a.pdf", json={"operation": "append", "content": "A note."}, headers=app.bearer
     )
-    again = await sent(app, "a.pdf", data)
+    again = await import_file(app, "a.pdf", data)
     assert (again["skipped"], again["documents"][0]["changed"]) == (1, False)
     assert (await get(app, "/api/pages/a.pdf"))["version"] == 2
-    new = await sent(app, "a.pdf", fakes.pdf(["All new."], title="Airships"))
+    new = await import_file(app, "a.pdf", fakes.pdf(["All new."], title="Airships"))
     assert (new["created"], new["updated"]) == (0, 1)
     assert "All new." in (await get(app, "/api/pages/a.pdf"))["body"]
     older = await get(app, "/api/versions/a.pdf", version=2)
@@ -84,29 +84,31 @@ async def test_long_document_has_a_page_per_chapter(app: AppFixture) -> None:
     chapters = {1: "Begin", 16: "The middle", 31: "End"}
     pages = [f"Page {number} of it. {FILLER}" for number in range(1, 46)]
     pages[19] += " The okapi eats."
-    report = await sent(app, "long.pdf", fakes.pdf(pages, title="Long", chapters=chapters))
+    report = await import_file(app, "long.pdf", fakes.pdf(pages, title="Long", chapters=chapters))
     assert report["documents"][0]["parts"] == 4
     parts = ["long.pdf/001-begin", "long.pdf/002-the-middle", "long.pdf/003-end"]
     assert await slugs(app) == ["long.pdf", *parts]
     index = await get(app, "/api/pages/long.pdf")
     assert [link["to"] for link in index["links"]] == parts
     assert "- [[long.pdf/002-the-middle]] The middle (p. 16-30)" in index["body"]
-    hit = await found(app, "okapi")
+    hit = await first_result(app, "okapi")
     assert (hit["slug"], hit["citation"]) == (parts[1], "long.pdf, p. 20")
     # A shorter version leaves no chapter of the longer one behind.
-    await sent(app, "long.pdf", fakes.pdf(pages[:30], title="Long", chapters={1: "Begin", 16: "The middle"}))
+    await import_file(
+        app, "long.pdf", fakes.pdf(pages[:30], title="Long", chapters={1: "Begin", 16: "The middle"})
+    )
     assert await slugs(app) == ["long.pdf", *parts[:2]]
-    await sent(app, "long.pdf", fakes.pdf(["short"]))
+    await import_file(app, "long.pdf", fakes.pdf(["short"]))
     assert await slugs(app) == ["long.pdf"]
 
 
 async def test_chapter_is_cited_where_there_are_no_pages(app: AppFixture) -> None:
     chapters = [f"<html><h1>Part {n}</h1><p>{FILLER * 20} The animal is {a}.</p></html>" for n, a in
                 enumerate(["okapi", "quagga", "dodo"])]  # fmt: skip
-    await sent(app, "book.epub", fakes.epub(chapters))
-    assert (await found(app, "quagga"))["citation"] == "book.epub, Part 1"
-    await sent(app, "plan.docx", fakes.word([("Heading 1", "Cost"), ("Normal", "A kraken.")]))
-    assert (await found(app, "kraken"))["citation"] == "plan.docx"
+    await import_file(app, "book.epub", fakes.epub(chapters))
+    assert (await first_result(app, "quagga"))["citation"] == "book.epub, Part 1"
+    await import_file(app, "plan.docx", fakes.word([("Heading 1", "Cost"), ("Normal", "A kraken.")]))
+    assert (await first_result(app, "kraken"))["citation"] == "plan.docx"
 
 
 @pytest.mark.parametrize("packing", ["zip", "tar.gz"])
@@ -121,7 +123,7 @@ async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> 
         "picture.png": b"x",
         ".obsidian/x.pdf": b"x",
     }
-    data = zipped(files.items())
+    data = zip_of(files.items())
     if packing != "zip":
         result = io.BytesIO()
         with tarfile.open(fileobj=result, mode="w:gz") as archive:
@@ -130,7 +132,7 @@ async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> 
                 info.size = len(content)
                 archive.addfile(info, io.BytesIO(content))
         data = result.getvalue()
-    report = await sent(app, f"all.{packing}", data, folder="in")
+    report = await import_file(app, f"all.{packing}", data, folder="in")
     assert (report["created"], report["skipped"]) == (5, 2)
     assert report["errors"] == [
         {"path": "in/broken.pdf", "error": "broken.pdf: The PDF is damaged and cannot be read."}
@@ -142,16 +144,16 @@ async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> 
         "in/papers/a.pdf",
         "in/papers/b.docx",
     ]
-    again = await sent(app, f"all.{packing}", data, folder="in")
+    again = await import_file(app, f"all.{packing}", data, folder="in")
     assert (again["created"], again["updated"], again["skipped"]) == (0, 0, 7)
     assert list((app.product.settings.data_dir / "tmp").iterdir()) == []
     # An import of pages alone still skips them.
-    plain = await app.client.post("/api/import", content=zipped(files.items()), headers=app.bearer)
+    plain = await app.client.post("/api/import", content=zip_of(files.items()), headers=app.bearer)
     assert (plain.json()["created"], plain.json()["skipped"]) == (1, 7)
 
 
 async def test_export_and_import_give_the_same_pages(app: AppFixture) -> None:
-    await sent(app, "a.pdf", fakes.pdf(REPORT))
+    await import_file(app, "a.pdf", fakes.pdf(REPORT))
     exported = await app.client.get("/api/export", headers=app.bearer)
     other = bearer(app.other)
     report = await app.client.post("/api/import", content=exported.content, headers=other)
@@ -179,7 +181,7 @@ async def test_export_and_import_give_the_same_pages(app: AppFixture) -> None:
     ],
 )
 async def test_broken_file_changes_nothing(app: AppFixture, name: str, data: bytes, words: str) -> None:
-    assert words in (await sent(app, name, data, 400))["error"]
+    assert words in (await import_file(app, name, data, 400))["error"]
     assert await slugs(app) == []
     assert list((app.product.settings.data_dir / "tmp").iterdir()) == []
 
@@ -195,17 +197,17 @@ async def test_form_names_its_file_and_kind(app: AppFixture) -> None:
 
 
 async def test_limits_of_files_and_folders(app: AppFixture, tmp_path: Path) -> None:
-    assert "slug must not contain" in (await sent(app, "a.txt", b"x", 400, folder="a?b"))["error"]
-    assert "valid characters" in (await sent(app, "a.txt", b"x", 400, folder="f" * 190))["error"]
+    assert "slug must not contain" in (await import_file(app, "a.txt", b"x", 400, folder="a?b"))["error"]
+    assert "valid characters" in (await import_file(app, "a.txt", b"x", 400, folder="f" * 190))["error"]
     async with running_app(tmp_path / "b", document_bytes=1_000, memory_page_bytes=2_000) as small:
-        assert "at most 1,000 bytes" in (await sent(small, "a.txt", b"x" * 1_001, 413))["error"]
-        zipped_in = await sent(small, "a.zip", zipped([("a.txt", "x" * 1_001), ("b.txt", "x")]))
+        assert "at most 1,000 bytes" in (await import_file(small, "a.txt", b"x" * 1_001, 413))["error"]
+        zipped_in = await import_file(small, "a.zip", zip_of([("a.txt", "x" * 1_001), ("b.txt", "x")]))
         assert (zipped_in["created"], zipped_in["errors"][0]["error"]) == (1, "is larger than 1000 bytes")
 
 
 async def test_keys_see_and_write_only_their_collections(app: AppFixture) -> None:
     team = bearer(await app.limited_key(Scope(collections=("team",))))
-    await sent(app, "own.pdf", fakes.pdf(REPORT))
+    await import_file(app, "own.pdf", fakes.pdf(REPORT))
     for name, status in (("team.pdf", 200), ("own.pdf", 400)):
         answer = await app.client.post(
             "/api/documents", params={"name": name}, content=fakes.pdf(REPORT), headers=team
@@ -234,9 +236,9 @@ async def test_tool_imports_base64_and_refuses_local_urls(app: AppFixture) -> No
 
 async def test_parts_of_another_document_stay(app: AppFixture) -> None:
     pages = [FILLER] * 30
-    await sent(app, "a.pdf", fakes.pdf(pages, chapters={1: "One", 16: "Two"}))
+    await import_file(app, "a.pdf", fakes.pdf(pages, chapters={1: "One", 16: "Two"}))
     await app.client.put("/api/pages/a.pdf/notes", json={"body": "mine"}, headers=app.bearer)
-    await sent(app, "a.pdf", fakes.pdf(["short"]))
+    await import_file(app, "a.pdf", fakes.pdf(["short"]))
     assert await slugs(app) == ["a.pdf", "a.pdf/notes"]
 
 

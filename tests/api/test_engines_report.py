@@ -20,7 +20,7 @@ from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.fakes.comfyui import Comfy, comfyui
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 PATH = "/api/engines"
 
@@ -32,8 +32,8 @@ async def comfy() -> AsyncIterator[Comfy]:
 
 
 @pytest.fixture
-async def found(tmp_path: Path, comfy: Comfy) -> AsyncIterator[AppFixture]:
-    """A server with its real catalog that has found a ComfyUI."""
+async def app_with_comfyui(tmp_path: Path, comfy: Comfy) -> AsyncIterator[AppFixture]:
+    """A server with its real catalog and a detected ComfyUI."""
     async with running_app(
         tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url
     ) as app:
@@ -62,16 +62,16 @@ def choices(document: dict[str, Any]) -> dict[str, tuple[str | None, str | None]
 # -- the route -------------------------------------------------------------------------------------
 
 
-async def test_the_report_agrees_with_what_each_service_says(found: AppFixture) -> None:
-    chosen = choices(await engines(found))
-    services = (await found.client.get("/api/services")).json()["services"]
+async def test_the_report_agrees_with_what_each_service_says(app_with_comfyui: AppFixture) -> None:
+    chosen = choices(await engines(app_with_comfyui))
+    services = (await app_with_comfyui.client.get("/api/services")).json()["services"]
     assert len(services) > 40
     assert {row["service"]: (row["engine"], row["quality"]) for row in services}.items() <= chosen.items()
     assert chosen["ra1"] == ("comfyui-image", "full")
 
 
-async def test_the_report_names_what_the_engines_run_on(found: AppFixture, comfy: Comfy) -> None:
-    document = await engines(found)
+async def test_the_report_names_what_the_engines_run_on(app_with_comfyui: AppFixture, comfy: Comfy) -> None:
+    document = await engines(app_with_comfyui)
     rows = {row["name"]: row for row in document["found"]}
     assert (rows["ComfyUI"]["state"], rows["ComfyUI"]["url"]) == ("found", comfy.url)
     assert rows["Ollama"]["state"] == "absent"
@@ -80,19 +80,19 @@ async def test_the_report_names_what_the_engines_run_on(found: AppFixture, comfy
     assert "fal-image" not in ready
 
 
-async def test_only_a_whole_key_of_the_operator_reads_the_report(found: AppFixture) -> None:
+async def test_only_a_whole_key_of_the_operator_reads_the_report(app_with_comfyui: AppFixture) -> None:
     limited = [Scope(read_only=True), Scope(services=("ra1",))]
-    refused = [found.key, *[await operator_key(found, scope) for scope in limited]]
+    refused = [app_with_comfyui.key, *[await operator_key(app_with_comfyui, scope) for scope in limited]]
     for key in refused:
-        answer = await found.client.get(PATH, headers=bearer(key))
+        answer = await app_with_comfyui.client.get(PATH, headers=bearer(key))
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     for headers in ({}, bearer("sf_unknown")):
-        assert (await found.client.get(PATH, headers=headers)).status_code == 401
+        assert (await app_with_comfyui.client.get(PATH, headers=headers)).status_code == 401
 
 
-async def test_a_refresh_that_is_no_flag_is_refused(found: AppFixture) -> None:
-    answer = await found.client.get(
-        PATH, headers=bearer(await operator_key(found)), params={"refresh": "now"}
+async def test_a_refresh_that_is_no_flag_is_refused(app_with_comfyui: AppFixture) -> None:
+    answer = await app_with_comfyui.client.get(
+        PATH, headers=bearer(await operator_key(app_with_comfyui)), params={"refresh": "now"}
     )
     assert (answer.status_code, answer.json()["error"]) == (400, "refresh must be true or false")
 
@@ -114,15 +114,15 @@ async def test_a_refresh_sees_a_server_that_has_just_started(tmp_path: Path, com
 
 
 @contextmanager
-def locked(folder: Path, url: str) -> Iterator[None]:
-    """Hold a data folder as a server that listens at `url` does."""
+def hold_lock(folder: Path, url: str) -> Iterator[None]:
+    """Lock a data folder as a server that listens at `url` does."""
     with server_lock.hold(folder) as lock:
         lock.write_url(url)
         yield
 
 
-class Commands:
-    """Runs commands on the folder of a server in this process, in a thread as they wait for it."""
+class ThreadedCommands:
+    """Runs commands on the folder of a server in this process, in a thread."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self._folder = folder
@@ -141,26 +141,32 @@ class Commands:
 
 
 @pytest.fixture
-def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+def commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> ThreadedCommands:
     monkeypatch.setenv("SIXFOLD_PROBE", "0")
     monkeypatch.delenv("SIXFOLD_API_KEY", raising=False)
     monkeypatch.setattr(report, "SERVER_SECONDS", 60)  # this machine may be busy
-    return Commands(tmp_path, capsys)
+    return ThreadedCommands(tmp_path, capsys)
 
 
 async def test_doctor_agrees_with_server_while_comfyui_is_silent(
-    tmp_path: Path, found: AppFixture, comfy: Comfy, commands: Commands, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    app_with_comfyui: AppFixture,
+    comfy: Comfy,
+    commands: ThreadedCommands,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SIXFOLD_COMFYUI_URL", comfy.url)
-    write_key(tmp_path / KEY_FILE, await operator_key(found))
+    write_key(tmp_path / KEY_FILE, await operator_key(app_with_comfyui))
     comfy.silent.update({"/system_stats", "/object_info"})  # as while it loads a large model
-    async with served(found.asgi) as url:
-        with locked(tmp_path, url):
+    async with serve(app_with_comfyui.asgi) as url:
+        with hold_lock(tmp_path, url):
             document = await commands.json("doctor")
             listed = await commands.json("engines", "list")
             _, text, _ = await commands("doctor")
     assert (document["source"], document["note"], listed["source"]) == ("server", "", "server")
-    services = (await found.client.get("/api/services")).json()["services"]
+    services = (await app_with_comfyui.client.get("/api/services")).json()["services"]
     message = {row["service"]: (row["engine"], row["quality"]) for row in services}
     assert message["ra1"] == ("comfyui-image", "full")
     assert message.items() <= choices(document).items()
@@ -171,7 +177,7 @@ async def test_doctor_agrees_with_server_while_comfyui_is_silent(
 
 
 async def test_doctor_names_a_silent_server_and_probes_itself(
-    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, commands: ThreadedCommands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "SERVER_SECONDS", 0.2)
 
@@ -183,7 +189,7 @@ async def test_doctor_names_a_silent_server_and_probes_itself(
     server = await asyncio.start_server(deaf, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
-        with locked(tmp_path, url):
+        with hold_lock(tmp_path, url):
             status, out, err = await commands("doctor")
             document = await commands.json("engines", "list")
     sentence = f"The server at {url} did not respond within 0.2 s; showing what this command found itself"
@@ -195,12 +201,12 @@ async def test_doctor_names_a_silent_server_and_probes_itself(
 
 @pytest.mark.parametrize("stored", ["", "another"])
 async def test_without_an_operators_key_the_doctor_asks_for_one(
-    tmp_path: Path, found: AppFixture, commands: Commands, stored: str
+    tmp_path: Path, app_with_comfyui: AppFixture, commands: ThreadedCommands, stored: str
 ) -> None:
     if stored:
-        write_key(tmp_path / KEY_FILE, found.key)
-    async with served(found.asgi) as url:
-        with locked(tmp_path, url):
+        write_key(tmp_path / KEY_FILE, app_with_comfyui.key)
+    async with serve(app_with_comfyui.asgi) as url:
+        with hold_lock(tmp_path, url):
             document = await commands.json("doctor")
     assert document["source"] == "probe"
     assert document["note"].startswith(
@@ -209,23 +215,23 @@ async def test_without_an_operators_key_the_doctor_asks_for_one(
 
 
 async def test_user_key_in_environment_does_not_hide_the_operator_key(
-    tmp_path: Path, found: AppFixture, commands: Commands, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, app_with_comfyui: AppFixture, commands: ThreadedCommands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SIXFOLD_API_KEY", found.key)
-    write_key(tmp_path / KEY_FILE, await operator_key(found))
-    async with served(found.asgi) as url:
-        with locked(tmp_path, url):
+    monkeypatch.setenv("SIXFOLD_API_KEY", app_with_comfyui.key)
+    write_key(tmp_path / KEY_FILE, await operator_key(app_with_comfyui))
+    async with serve(app_with_comfyui.asgi) as url:
+        with hold_lock(tmp_path, url):
             assert (await commands.json("doctor"))["source"] == "server"
 
 
-async def test_an_older_server_without_the_route_is_named(tmp_path: Path, commands: Commands) -> None:
+async def test_an_older_server_without_the_route_is_named(tmp_path: Path, commands: ThreadedCommands) -> None:
     async def older(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 404, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
     write_key(tmp_path / KEY_FILE, "sf_any")
-    async with served(older) as url:
-        with locked(tmp_path, url):
+    async with serve(older) as url:
+        with hold_lock(tmp_path, url):
             document = await commands.json("doctor")
     assert document["note"].startswith(
         f"The server at {url} returned 404 for GET /api/engines: it may be older"

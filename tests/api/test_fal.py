@@ -23,7 +23,7 @@ from PIL import Image
 
 from sixfold.settings import worker_environment
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.api.test_hosting_webhooks import INSIDE, listening, until
+from tests.api.test_hosting_webhooks import INSIDE, wait_for_messages, webhook_url
 from tests.fakes.fault_server import Faults
 from tests.harness.embedded_server import EmbeddedServer
 
@@ -167,9 +167,11 @@ async def test_a_stream_of_states_ends_with_the_request(app: AppFixture) -> None
 @pytest.mark.parametrize(("prompt", "status"), [("a fox", "OK"), ("FAIL", "ERROR")])
 async def test_a_webhook_has_fals_payload(app: AppFixture, prompt: str, status: str) -> None:
     faults = Faults()
-    async with listening(faults) as url:
+    async with webhook_url(faults) as url:
         result = await submitted(app, prompt, f"?fal_webhook={url}")
-        await until(app, result["request_id"], lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+        await wait_for_messages(
+            app, result["request_id"], lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"])
+        )
     (seen,) = faults.steps("told")
     response = json.loads(seen.document)
     assert (response["request_id"], response["status"]) == (result["request_id"], status)

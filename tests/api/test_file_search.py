@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.gateway.routing import ModelRouter
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_vector_stores import until_read, uploaded
+from tests.api.test_vector_stores import upload, wait_for_files
 
 # The fake model says what the last tool said, so that it cites the first passage and an unknown one.
 CITES: list[Any] = [
@@ -31,9 +31,9 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 async def filled(gateway: Gateway) -> tuple[str, str]:
     """A store with a file, and the id of the file."""
     client = gateway.openai()
-    file = await uploaded(client, data=b"The quagga is extinct.")
+    file = await upload(client, data=b"The quagga is extinct.")
     store = await client.vector_stores.create(file_ids=[file])
-    await until_read(client, store.id)
+    await wait_for_files(client, store.id)
     return store.id, file
 
 

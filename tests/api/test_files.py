@@ -35,7 +35,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """The same on SQLite, and then on PostgreSQL."""
+    """Gateway on SQLite, then on PostgreSQL."""
     async with running_gateway(either) as result:
         yield result
 
@@ -134,7 +134,7 @@ async def test_wrong_fields_name_the_parameter(gateway: Gateway, fields: dict[st
         "/v1/files", files={"file": ("a", b"x")}, data=fields, headers=gateway.headers
     )
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-    assert await stored(gateway) == []
+    assert await stored_files(gateway) == []
 
 
 @pytest.mark.parametrize("name", ["", "a" * 256, "a\tb"])
@@ -151,8 +151,8 @@ async def test_wrong_file_name_is_refused(gateway: Gateway, name: str) -> None:
     assert "file name" in answer.json()["error"]["message"]
 
 
-async def stored(gateway: Gateway) -> list[Any]:
-    """The files of the first account."""
+async def stored_files(gateway: Gateway) -> list[Any]:
+    """Return the files of the first account."""
     result = many("export_files", account_id=gateway.app.account.id, after="", limit=100)
     return list(await gateway.app.product.database.read(result))
 
@@ -173,7 +173,7 @@ async def test_quotas_of_files_refuse_and_change_nothing(tmp_path: Path) -> None
         assert "2 files" in str(many_files.value)
         await client.files.delete(first.id)
         await client.files.create(file=("e", b"y" * 41), purpose="batch")
-        assert len(await stored(gateway)) == 1
+        assert len(await stored_files(gateway)) == 1
 
 
 async def test_an_expired_file_is_gone(gateway: Gateway) -> None:
@@ -186,11 +186,11 @@ async def test_an_expired_file_is_gone(gateway: Gateway) -> None:
     with pytest.raises(openai.NotFoundError):
         await client.files.retrieve(result.id)
     await gateway.app.product.files.sweep()
-    assert await stored(gateway) == []
+    assert await stored_files(gateway) == []
 
 
 async def expire(gateway: Gateway, file_id: str) -> None:
-    """Let a file expire, as its time does."""
+    """Make a file expire."""
     path = gateway.app.product.settings.data_dir / "sixfold.db"
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE account_file SET expires_at = 1 WHERE id = ?", (file_id,))
@@ -250,7 +250,7 @@ async def test_a_repeated_upload_stores_one_file(gateway: Gateway) -> None:
         for _ in range(2)
     ]
     assert answers[0].id == answers[1].id
-    assert len(await stored(gateway)) == 1
+    assert len(await stored_files(gateway)) == 1
 
 
 async def test_files_are_exported_and_erased(any_database_gateway: Gateway) -> None:
@@ -272,7 +272,7 @@ async def test_files_are_exported_and_erased(any_database_gateway: Gateway) -> N
             yield Query(name, {"account_id": account_id})
 
     await database.write(erase())
-    assert await stored(gateway) == []
+    assert await stored_files(gateway) == []
     assert [each.id async for each in client.files.list()] == []
 
 

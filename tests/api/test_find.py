@@ -10,7 +10,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.conversations.chats import ChatStore
 from tests.api.app_fixture import AppFixture
-from tests.api.test_history import made
+from tests.api.test_history import run_model
 from tests.api.test_memory_pages import put
 from tests.api.test_pages import signed_in
 
@@ -32,7 +32,7 @@ async def chat(app: AppFixture, title: str) -> str:
 
 async def test_search_finds_objects_of_every_kind(app: AppFixture) -> None:
     await put(app, "notes/owl", "# The owl\n\nAn owl with a key.\n")
-    run = await made(app, "an owl with a key")
+    run = await run_model(app, "an owl with a key")
     chat_id = await chat(app, "Owl with keys")
     await signed_in(app)
     groups = await find(app, "owl")
@@ -49,7 +49,7 @@ async def test_search_finds_objects_of_every_kind(app: AppFixture) -> None:
 
 async def test_search_shows_nothing_of_another_account(app: AppFixture) -> None:
     await put(app, "notes/owl", "# The owl\n\nSecret.\n")
-    await made(app, "secret owl")
+    await run_model(app, "secret owl")
     await chat(app, "Secret owl")
     eve = await app.product.database.write(accounts.create("eve@example.com"))
     await signed_in(app, eve)

@@ -24,32 +24,32 @@ def png(colour: str = "red") -> bytes:
     return out.getvalue()
 
 
-def coded(data: bytes) -> str:
-    """Base64."""
+def base64_of(data: bytes) -> str:
+    """Return base64."""
     return base64.b64encode(data).decode()
 
 
 def uri(data: bytes, content_type: str) -> str:
-    """The same as an address."""
-    return f"data:{content_type};base64,{coded(data)}"
+    """Return a `data:` URI."""
+    return f"data:{content_type};base64,{base64_of(data)}"
 
 
-FILM = fault_server.film(16, 4)
+FILM = fault_server.video(16, 4)
 
 
 async def character(app: AppFixture, **more: Any) -> Any:
-    """The answer to a good `create-ai`, with changes."""
+    """Return the response to a valid `create-ai`, with changes."""
     return await app.client.post("/api/create-ai", json={"api_key": app.key, "name": "Luna", **more})
 
 
 async def post(app: AppFixture, **more: Any) -> Any:
-    """The answer to a good `create-post`, with changes."""
-    body = {"api_key": app.key, "text": "hello", "media_bytes": coded(png()), **more}
+    """Return the response to a valid `create-post`, with changes."""
+    body = {"api_key": app.key, "text": "hello", "media_bytes": base64_of(png()), **more}
     return await app.client.post("/api/create-post", json=body)
 
 
-async def listed(app: AppFixture, name: str, **query: Any) -> dict[str, Any]:
-    """A part of a list, asked for by nobody in particular."""
+async def list_page(app: AppFixture, name: str, **query: Any) -> dict[str, Any]:
+    """Return a part of a list, requested without a key."""
     answer = await app.visitor("203.0.113.9").get(f"/api/{name}", params=query)
     assert answer.status_code == 200
     return answer.json()
@@ -57,10 +57,10 @@ async def listed(app: AppFixture, name: str, **query: Any) -> dict[str, Any]:
 
 async def test_a_character_is_made_shown_and_free(any_database_app: AppFixture) -> None:
     app = any_database_app
-    body = (await character(app, description="A fox", greeting="Hi!", avatar_bytes=coded(png()))).json()
+    body = (await character(app, description="A fox", greeting="Hi!", avatar_bytes=base64_of(png()))).json()
     assert set(body) == {"id", "url_name", "avatar_file_name", "uploaded_via_api"}
     assert (body["url_name"], body["uploaded_via_api"]) == ("luna", True)
-    (row,) = (await listed(app, "characters"))["characters"]
+    (row,) = (await list_page(app, "characters"))["characters"]
     assert {key: row[key] for key in ("id", "url_name", "name", "description", "greeting")} == {
         "id": body["id"],
         "url_name": "luna",
@@ -88,13 +88,13 @@ async def test_a_post_is_made_by_each_way_and_shown(any_database_app: AppFixture
     assert all(body["id"] == body["post_id"] and body["uploaded_via_api"] is True for body in results)
     [author] = {body["author_user_id"] for body in results}
     assert re.fullmatch("user_[0-9a-f]{32}", author)
-    result = (await listed(app, "posts"))["posts"]
+    result = (await list_page(app, "posts"))["posts"]
     assert {row["id"] for row in result} == {body["id"] for body in results}
     assert {row["author_user_id"] for row in result} == {author}
     by_id = {row["id"]: row for row in result}
     assert by_id[results[1]["id"]]["tags"] == ["foxes", "snow"]
     assert by_id[results[3]["id"]]["content_type"] == "video/mp4"
-    tagged = (await listed(app, "posts", tag="SNOW"))["posts"]
+    tagged = (await list_page(app, "posts", tag="SNOW"))["posts"]
     assert {row["id"] for row in tagged} == {results[1]["id"], results[2]["id"]}
     assert (await app.client.get(results[2]["media_url"])).content == png("blue")
 
@@ -127,7 +127,7 @@ async def test_lists_go_on_where_they_ended(app: AppFixture) -> None:
     seen: list[str] = []
     cursor: str | None = None
     while True:
-        part = await listed(app, "characters", limit=3, **({"cursor": cursor} if cursor else {}))
+        part = await list_page(app, "characters", limit=3, **({"cursor": cursor} if cursor else {}))
         seen += [row["id"] for row in part["characters"]]
         cursor = part["next_cursor"]
         if cursor is None:
@@ -147,15 +147,15 @@ CHARACTER_REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"avatar_bytes": "no base64!"}, "avatar_bytes"),
     ({"avatar_bytes": 5}, "avatar_bytes"),
     ({"avatar_bytes": "data:image/png,AAAA"}, "avatar_bytes"),
-    ({"avatar_bytes": coded(b"<svg onload='x'/>")}, "avatar_bytes"),
-    ({"avatar_bytes": coded(FILM)}, "avatar_bytes"),
-    ({"avatar_bytes": coded(png()[:20])}, "avatar_bytes"),
-    ({"avatar_bytes": coded(png()[:-6])}, "avatar_bytes"),
+    ({"avatar_bytes": base64_of(b"<svg onload='x'/>")}, "avatar_bytes"),
+    ({"avatar_bytes": base64_of(FILM)}, "avatar_bytes"),
+    ({"avatar_bytes": base64_of(png()[:20])}, "avatar_bytes"),
+    ({"avatar_bytes": base64_of(png()[:-6])}, "avatar_bytes"),
     ({"avatar_url": "http://127.0.0.1/x.png"}, "avatar_url"),
     ({"avatar_url": "ftp://example.com/x"}, "avatar_url"),
     ({"avatar_url": 7}, "avatar_url"),
     ({"avatar_url": "blob_none"}, "avatar_url"),
-    ({"avatar_url": "data:,x", "avatar_bytes": coded(png())}, "avatar"),
+    ({"avatar_url": "data:,x", "avatar_bytes": base64_of(png())}, "avatar"),
 ]
 
 
@@ -167,7 +167,7 @@ async def test_a_refused_character_names_its_parameter(
     assert answer.status_code == 400, answer.text
     assert set(answer.json()) == {"error", "status"}
     assert answer.json()["error"].startswith(f"Invalid {name}")
-    assert (await listed(app, "characters"))["characters"] == []
+    assert (await list_page(app, "characters"))["characters"] == []
 
 
 POST_REFUSALS: list[tuple[dict[str, Any], str]] = [
@@ -180,26 +180,26 @@ POST_REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"tags": ["x" * 41]}, "tags"),
     ({"tags": [5]}, "tags"),
     ({"tags": {"a": 1}}, "tags"),
-    ({"media_bytes": coded(b"<html>")}, "media_bytes"),
-    ({"media_bytes": coded(b"#EXTM3U\nfile:///etc/passwd")}, "media_bytes"),
-    ({"media_bytes": coded(b"%PDF-1.4")}, "media_bytes"),
-    ({"media_bytes": coded(png()[:-6])}, "media_bytes"),
-    ({"media_bytes": coded(FILM[:-6])}, "media_bytes"),
+    ({"media_bytes": base64_of(b"<html>")}, "media_bytes"),
+    ({"media_bytes": base64_of(b"#EXTM3U\nfile:///etc/passwd")}, "media_bytes"),
+    ({"media_bytes": base64_of(b"%PDF-1.4")}, "media_bytes"),
+    ({"media_bytes": base64_of(png()[:-6])}, "media_bytes"),
+    ({"media_bytes": base64_of(FILM[:-6])}, "media_bytes"),
     ({"media_bytes": None, "media_url": uri(png()[:-6], "image/png")}, "media_url"),
     ({"media_bytes": None, "media_url": uri(FILM[: len(FILM) // 2], "video/mp4")}, "media_url"),
-    ({"media_bytes": coded(png()[:16] + (60_000).to_bytes(4, "big") * 2 + png()[24:])}, "media_bytes"),
+    ({"media_bytes": base64_of(png()[:16] + (60_000).to_bytes(4, "big") * 2 + png()[24:])}, "media_bytes"),
 ]
 
 
 @pytest.mark.parametrize(("change", "name"), POST_REFUSALS)
 async def test_a_refused_post_names_its_parameter(app: AppFixture, change: dict[str, Any], name: str) -> None:
-    body = {"api_key": app.key, "text": "hello", "media_bytes": coded(png()), **change}
+    body = {"api_key": app.key, "text": "hello", "media_bytes": base64_of(png()), **change}
     raw = json.dumps(body).encode()
     answer = await app.client.post("/api/create-post", content=raw)
     assert answer.status_code == 400, answer.text
     if "\\ud800" not in raw.decode():
         assert answer.json()["error"].startswith(f"Invalid {name}")
-    assert (await listed(app, "posts"))["posts"] == []
+    assert (await list_page(app, "posts"))["posts"] == []
 
 
 async def test_truncated_form_file_is_refused(app: AppFixture) -> None:
@@ -236,7 +236,7 @@ async def test_a_repeated_request_publishes_once(app: AppFixture) -> None:
     first = await app.client.post("/api/create-ai", json=body, headers=headers)
     again = await app.client.post("/api/create-ai", json=body, headers=headers)
     assert first.json() == again.json()
-    assert len((await listed(app, "characters"))["characters"]) == 1
+    assert len((await list_page(app, "characters"))["characters"]) == 1
 
 
 async def test_what_was_not_published_is_not_shown(app: AppFixture) -> None:

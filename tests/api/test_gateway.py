@@ -46,7 +46,7 @@ def gateway(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
-def said(text: str) -> Any:
+def text_of(text: str) -> Any:
     return [{"role": "user", "content": text}]
 
 
@@ -55,7 +55,7 @@ def said(text: str) -> Any:
 
 @BOTH
 async def test_chat_completions_answer_and_count(gateway: Gateway, model: str) -> None:
-    answer = await gateway.openai().chat.completions.create(model=model, messages=said("say 3 words"))
+    answer = await gateway.openai().chat.completions.create(model=model, messages=text_of("say 3 words"))
     assert answer.choices[0].message.content == "word word word"
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None
@@ -65,12 +65,12 @@ async def test_chat_completions_answer_and_count(gateway: Gateway, model: str) -
 @BOTH
 async def test_chat_completions_stream_and_tell_usage_only_when_asked(gateway: Gateway, model: str) -> None:
     client = gateway.openai()
-    stream = await client.chat.completions.create(model=model, messages=said("say 9 words"), stream=True)
+    stream = await client.chat.completions.create(model=model, messages=text_of("say 9 words"), stream=True)
     chunks = [chunk async for chunk in stream]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == " ".join(["word"] * 9)
     assert not any(chunk.usage for chunk in chunks)
     stream = await client.chat.completions.create(
-        model=model, messages=said("say 9 words"), stream=True, stream_options={"include_usage": True}
+        model=model, messages=text_of("say 9 words"), stream=True, stream_options={"include_usage": True}
     )
     last = [chunk async for chunk in stream][-1]
     assert not last.choices
@@ -80,7 +80,7 @@ async def test_chat_completions_stream_and_tell_usage_only_when_asked(gateway: G
 
 @BOTH
 async def test_tools_are_called_and_their_results_are_heard(gateway: Gateway, model: str) -> None:
-    client, messages = gateway.openai(), said("How is it in Oslo?")
+    client, messages = gateway.openai(), text_of("How is it in Oslo?")
     answer = await client.chat.completions.create(model=model, messages=messages, tools=[WEATHER])
     message = answer.choices[0].message
     assert answer.choices[0].finish_reason == "tool_calls"
@@ -96,7 +96,7 @@ async def test_tools_are_called_and_their_results_are_heard(gateway: Gateway, mo
 @BOTH
 async def test_tools_are_called_in_a_stream(gateway: Gateway, model: str) -> None:
     async with gateway.openai().chat.completions.stream(
-        model=model, messages=said("How is it?"), tools=[WEATHER]
+        model=model, messages=text_of("How is it?"), tools=[WEATHER]
     ) as stream:
         completion = await stream.get_final_completion()
     assert completion.choices[0].message.tool_calls is not None
@@ -110,7 +110,7 @@ async def test_tools_are_called_in_a_stream(gateway: Gateway, model: str) -> Non
 async def test_json_mode_gives_json(gateway: Gateway, model: str, kind: str, stream: bool) -> None:
     shape: Any = {"type": kind, **({"json_schema": SCHEMA} if kind == "json_schema" else {})}
     answer: Any = await gateway.openai().chat.completions.create(
-        model=model, messages=said("Where?"), response_format=shape, stream=stream
+        model=model, messages=text_of("Where?"), response_format=shape, stream=stream
     )
     if stream:
         chunks = [chunk async for chunk in answer]
@@ -136,7 +136,7 @@ async def test_pictures_are_seen(gateway: Gateway, model: str) -> None:
 @BOTH
 async def test_an_answer_that_was_cut_says_so(gateway: Gateway, model: str) -> None:
     answer = await gateway.openai().chat.completions.create(
-        model=model, messages=said("say 9 words"), max_tokens=4
+        model=model, messages=text_of("say 9 words"), max_tokens=4
     )
     assert answer.choices[0].finish_reason == "length"
 
@@ -206,11 +206,13 @@ async def test_responses_reach_a_server_that_speaks_them_as_they_are(tmp_path: P
 @BOTH
 async def test_messages_answer_and_count(gateway: Gateway, model: str) -> None:
     answer = await gateway.anthropic().messages.create(
-        model=model, max_tokens=100, system="Be short", messages=said("say 3 words")
+        model=model, max_tokens=100, system="Be short", messages=text_of("say 3 words")
     )
     assert cast("Any", answer.content[0]).text == "word word word"
     assert (answer.stop_reason, answer.usage.output_tokens) == ("end_turn", 3)
-    cut = await gateway.anthropic().messages.create(model=model, max_tokens=2, messages=said("say 3 words"))
+    cut = await gateway.anthropic().messages.create(
+        model=model, max_tokens=2, messages=text_of("say 3 words")
+    )
     assert cut.stop_reason == "max_tokens"
     assert {answer._request_id, cut._request_id} <= {call["id"] for call in await gateway.settled(2)}
 
@@ -218,7 +220,7 @@ async def test_messages_answer_and_count(gateway: Gateway, model: str) -> None:
 @BOTH
 async def test_messages_stream(gateway: Gateway, model: str) -> None:
     async with gateway.anthropic().messages.stream(
-        model=model, max_tokens=100, messages=said("say 5 words")
+        model=model, max_tokens=100, messages=text_of("say 5 words")
     ) as stream:
         text = "".join([piece async for piece in stream.text_stream])
         final = await stream.get_final_message()
@@ -232,7 +234,7 @@ async def test_messages_stream(gateway: Gateway, model: str) -> None:
 async def test_messages_call_tools_and_go_on(gateway: Gateway, model: str, stream: bool) -> None:
     function = WEATHER["function"]
     tool: Any = {"name": "weather", "description": "…", "input_schema": function["parameters"]}
-    client, messages = gateway.anthropic(), said("How is it?")
+    client, messages = gateway.anthropic(), text_of("How is it?")
     request: Any = {"model": model, "max_tokens": 100, "tools": [tool]}
     if stream:
         async with client.messages.stream(messages=messages, **request) as events:
@@ -266,7 +268,7 @@ async def test_messages_see_pictures(gateway: Gateway, model: str) -> None:
 
 async def test_anthropic_headers_reach_its_server_and_ours_do_not(gateway: Gateway) -> None:
     await gateway.anthropic(default_headers={"anthropic-beta": "fine-grained"}).messages.create(
-        model="anth/small", max_tokens=10, messages=said("Hello")
+        model="anth/small", max_tokens=10, messages=text_of("Hello")
     )
     headers = gateway.anth.seen[0].headers
     assert (headers["anthropic-beta"], headers["x-api-key"], headers["x-sixfold-hop"]) == (
@@ -281,7 +283,7 @@ async def test_anthropic_headers_reach_its_server_and_ours_do_not(gateway: Gatew
 async def test_tokens_are_counted_for_free(gateway: Gateway, model: str) -> None:
     before = await gateway.app.balance()
     counted = await gateway.anthropic().messages.count_tokens(
-        model=model, messages=said("How many are these?")
+        model=model, messages=text_of("How many are these?")
     )
     assert counted.input_tokens == 7 if model == "anth/small" else 5 < counted.input_tokens < 40
     assert await gateway.app.balance() == before
@@ -301,27 +303,27 @@ async def test_models_are_listed_for_both_clients(gateway: Gateway) -> None:
 
 async def test_errors_are_said_in_the_dialect_of_whoever_asks(gateway: Gateway) -> None:
     with pytest.raises(openai.AuthenticationError):
-        await gateway.openai("sf_wrong").chat.completions.create(model="small", messages=said("Hello"))
+        await gateway.openai("sf_wrong").chat.completions.create(model="small", messages=text_of("Hello"))
     with pytest.raises(anthropic.AuthenticationError):
         await gateway.anthropic("sf_wrong").messages.create(
-            model="small", max_tokens=5, messages=said("Hello")
+            model="small", max_tokens=5, messages=text_of("Hello")
         )
     with pytest.raises(openai.NotFoundError) as unknown:
-        await gateway.openai().chat.completions.create(model="none", messages=said("Hello"))
+        await gateway.openai().chat.completions.create(model="none", messages=text_of("Hello"))
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.NotFoundError):
-        await gateway.openai().chat.completions.create(model="acme/small\r\nx: 1", messages=said("Hello"))
+        await gateway.openai().chat.completions.create(model="acme/small\r\nx: 1", messages=text_of("Hello"))
     with pytest.raises(anthropic.NotFoundError) as missing:
-        await gateway.anthropic().messages.create(model="none", max_tokens=5, messages=said("Hello"))
+        await gateway.anthropic().messages.create(model="none", max_tokens=5, messages=text_of("Hello"))
     assert cast("Any", missing.value.body)["error"]["type"] == "not_found_error"
     with pytest.raises(openai.BadRequestError) as unpriced:
-        await gateway.openai().chat.completions.create(model="acme/large", messages=said("Hello"))
+        await gateway.openai().chat.completions.create(model="acme/large", messages=text_of("Hello"))
     assert unpriced.value.code == "unpriced_model"
     with pytest.raises(openai.BadRequestError) as empty:
         await gateway.openai().chat.completions.create(model="acme/small", messages=[])
     assert empty.value.param == "messages"
     with pytest.raises(anthropic.BadRequestError, match="max_tokens: must be at least 1; got 0"):
-        await gateway.anthropic().messages.create(model="anth/small", max_tokens=0, messages=said("Hello"))
+        await gateway.anthropic().messages.create(model="anth/small", max_tokens=0, messages=text_of("Hello"))
 
 
 SAID = [{"role": "user", "content": "Hello"}]
@@ -362,18 +364,18 @@ async def test_what_a_server_refuses_is_told_as_it_says(gateway: Gateway) -> Non
     before = await gateway.app.balance()
     gateway.acme.mode = gateway.anth.mode = "refuse"
     with pytest.raises(openai.BadRequestError) as refused:
-        await gateway.openai().chat.completions.create(model="acme/small", messages=said("Hello"))
+        await gateway.openai().chat.completions.create(model="acme/small", messages=text_of("Hello"))
     assert "It says so" in refused.value.message
     assert refused.value.param == "temperature"
     with pytest.raises(anthropic.BadRequestError, match="It says so"):
-        await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
+        await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=text_of("Hello"))
     assert await gateway.app.balance() == before
 
 
 async def test_too_long_conversation_is_reported_as_agents_expect(gateway: Gateway) -> None:
     gateway.acme.mode = "excess"
     for ask in (
-        gateway.openai().chat.completions.create(model="acme/small", messages=said("Hello")),
+        gateway.openai().chat.completions.create(model="acme/small", messages=text_of("Hello")),
         gateway.openai().responses.create(model="acme/small", input="Hello"),
     ):
         with pytest.raises(openai.BadRequestError) as refused:
@@ -381,7 +383,7 @@ async def test_too_long_conversation_is_reported_as_agents_expect(gateway: Gatew
         assert refused.value.code == "context_length_exceeded"
     response = "prompt is too long: This model's maximum context length is 9 tokens"
     with pytest.raises(anthropic.BadRequestError) as excess:
-        await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
+        await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=text_of("Hello"))
     document: Any = excess.value.body
     assert document["error"]["message"] == response
 
@@ -409,7 +411,7 @@ async def test_who_asks_himself_is_refused(gateway: Gateway) -> None:
 async def test_events_that_come_in_pieces_are_passed_on_whole(gateway: Gateway) -> None:
     gateway.acme.mode = "cut"
     stream = await gateway.openai().chat.completions.create(
-        model="acme/small", messages=said("say 5 words"), stream=True
+        model="acme/small", messages=text_of("say 5 words"), stream=True
     )
     text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
     assert text == " ".join(["word"] * 5)

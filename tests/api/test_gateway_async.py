@@ -33,8 +33,8 @@ async def ask(
     return await gateway.app.client.post("/api/service", json=body, headers=bearer(key or gateway.app.key))
 
 
-async def ended(gateway: Gateway, begun: httpx.Response) -> dict[str, Any]:
-    """The prediction of a 202, once it has ended."""
+async def finished_prediction(gateway: Gateway, begun: httpx.Response) -> dict[str, Any]:
+    """Wait for the end of the prediction of a 202, and return it."""
     assert begun.status_code == 202, begun.text
     async with asyncio.timeout(60):
         while True:
@@ -49,7 +49,7 @@ async def test_the_same_words_cost_the_same_now_and_later(gateway: Gateway) -> N
     before = await gateway.app.balance()
     begun = await ask(gateway, prompt="say 3 words")
     assert set(begun.json()) >= {"id", "service", "status", "status_url", "created_at"}
-    later = await ended(gateway, begun)
+    later = await finished_prediction(gateway, begun)
     assert (later["status"], later["output"], later["output_kind"]) == ("succeeded", "word word word", "text")
     assert (later["model"], later["cost"]) == ("chat", now["cost"])
     assert float(before[0]) - float((await gateway.app.balance())[0]) == pytest.approx(float(now["cost"]))
@@ -85,7 +85,7 @@ async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) ->
     turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "good day"}]
     wish = {"messages": turns, "system": "be short", "prompt": "what is it?", "temperature": 0.5}
     request = {"service": "vision", "image_url": PIXEL, **wish}
-    await ended(gateway, await ask(gateway, **request))
+    await finished_prediction(gateway, await ask(gateway, **request))
     assert (await ask(gateway, later=False, **request)).status_code == 200
     later, now = (seen.document for seen in gateway.acme.seen[-2:])
     assert later == now
@@ -96,7 +96,7 @@ async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) ->
 @pytest.mark.parametrize("mode", ["fail", "refuse", "garbage"])
 async def test_a_server_that_fails_is_free(gateway: Gateway, mode: str) -> None:
     gateway.acme.mode = mode
-    response = await ended(gateway, await ask(gateway, prompt="say 3 words"))
+    response = await finished_prediction(gateway, await ask(gateway, prompt="say 3 words"))
     assert response["status"] == "failed"
     assert response["error"]
     assert await gateway.app.balance() == ("5.00", "0.00")
@@ -109,7 +109,7 @@ async def test_what_is_canceled_while_the_model_thinks_is_free(gateway: Gateway)
     await asyncio.wait_for(gateway.acme.asked.wait(), 60)
     assert float((await gateway.app.balance())[1]) > 0
     await gateway.app.client.delete(begun.json()["status_url"], headers=gateway.headers)
-    assert (await ended(gateway, begun))["status"] == "canceled"
+    assert (await finished_prediction(gateway, begun))["status"] == "canceled"
     await gateway.app.until("5.00", "0.00")
 
 
@@ -157,7 +157,7 @@ async def test_the_same_idempotency_key_asks_the_model_once(gateway: Gateway) ->
     posts = [gateway.app.client.post("/api/service", json=body, headers=headers) for _ in range(4)]
     answers = await asyncio.gather(*posts)
     assert len({answer.json()["id"] for answer in answers}) == 1
-    await ended(gateway, answers[0])
+    await finished_prediction(gateway, answers[0])
     assert len(gateway.acme.seen) == 1
 
 
@@ -165,7 +165,7 @@ async def test_a_model_of_this_machine_answers_for_nothing(tmp_path: Path) -> No
     async with running_gateway(
         tmp_path, models=app_catalog.models_document(), prices={}, allow_unpriced=True
     ) as there:
-        response = await ended(there, await ask(there, prompt="say 3 words"))
+        response = await finished_prediction(there, await ask(there, prompt="say 3 words"))
         assert (response["status"], response["cost"]) == ("succeeded", "0.00")
         assert await there.app.balance() == ("5.00", "0.00")
 

@@ -39,7 +39,7 @@ async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterat
         yield there
 
 
-def server(there: Gateway) -> GgufServer:
+def model_server(there: Gateway) -> GgufServer:
     """The model server in question."""
     result = next(
         each for each in there.app.product.gateway_runtime.gateway.router.servers() if each.name == "own"
@@ -49,15 +49,15 @@ def server(there: Gateway) -> GgufServer:
 
 
 async def process(there: Gateway, model: str = "tiny") -> RunningProcess:
-    """The process that has the model in memory."""
-    own = server(there)
+    """Return the process that has loaded the model."""
+    own = model_server(there)
     running, leave = await own.pool.enter(model, own.files[model])
     leave()
     return running
 
 
-async def spoken(there: Gateway) -> float:
-    """How many tokens the model has said since it was loaded."""
+async def generated_tokens(there: Gateway) -> float:
+    """Return the number of tokens generated since the model was loaded."""
     running = await process(there)
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {running.key}"}) as client:
         response = (await client.get(f"{running.url}/metrics")).text
@@ -96,14 +96,14 @@ async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) 
 
 
 def picture() -> str:
-    """A small picture, within its address."""
+    """Return a small image as a `data:` URI."""
     result = io.BytesIO()
     Image.new("RGB", (40, 30), (200, 30, 30)).save(result, "PNG")
     return f"data:image/png;base64,{base64.b64encode(result.getvalue()).decode()}"
 
 
-def shown(url: str) -> list[Any]:
-    """A conversation that shows a picture."""
+def vision_chat(url: str) -> list[Any]:
+    """Return a conversation with an image."""
     seen = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": url}}]
     return [{"role": "user", "content": seen}]
 
@@ -113,14 +113,14 @@ async def test_a_file_beside_it_lets_a_model_see(tmp_path: Path) -> None:
     tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
     async with talking(tmp_path) as there:
         create = there.openai().chat.completions.create
-        text = await create(model="own/tiny", messages=shown(picture()), **ASKED)
+        text = await create(model="own/tiny", messages=vision_chat(picture()), **ASKED)
         assert text.usage is not None
         assert text.usage.prompt_tokens == 24 + 1 + 4, "words, a line's end, four patches"
         assert text.choices[0].message.content
         result = await there.openai().images.generate(model="ra2", prompt="a hill", size=cast("Any", "64x64"))
         assert result.data is not None
         assert result.data[0].url is not None
-        again = await create(model="own/tiny", messages=shown(result.data[0].url), **ASKED)
+        again = await create(model="own/tiny", messages=vision_chat(result.data[0].url), **ASKED)
         assert again.usage is not None
         assert again.usage.prompt_tokens == text.usage.prompt_tokens
 
@@ -144,7 +144,7 @@ async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Pat
         film: list[Any] = [{"type": "video_url", "video_url": {"url": url}}]
         source: Any = {"type": "image", "source": {"type": "url", "url": url}}
         for ask in (
-            client.chat.completions.create(model="own/tiny", messages=shown(url)),
+            client.chat.completions.create(model="own/tiny", messages=vision_chat(url)),
             client.chat.completions.create(model="own/tiny", messages=[{"role": "user", "content": film}]),
             client.responses.create(
                 model="own/tiny",
@@ -165,7 +165,7 @@ async def test_unsupported_input_is_reported_and_keeps_the_model_up(tmp_path: Pa
     async with talking(tmp_path) as there:
         client = there.app.client
         for part, sense in (
-            (shown(picture())[0]["content"][1], "does not accept images"),
+            (vision_chat(picture())[0]["content"][1], "does not accept images"),
             (
                 {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
                 "does not accept audio",
@@ -249,7 +249,7 @@ async def test_who_leaves_in_the_middle_stops_the_model(tmp_path: Path) -> None:
             await anext(stream.aiter_lines())
         short = await client.post("/v1/chat/completions", json={**body, "max_tokens": 4})  # there is one slot
         assert short.status_code == 200
-        assert await spoken(there) < 60_000
+        assert await generated_tokens(there) < 60_000
         assert await there.pending() == 0
 
 
@@ -259,7 +259,7 @@ async def test_conversations_share_a_model_and_wait_for_a_free_slot(tmp_path: Pa
             *(there.chat(f"word {number}", model="own/tiny", max_tokens=20) for number in range(8))
         )
         assert [answer.status_code for answer in answers] == [200] * 8
-        assert len(server(there).pool) == 1
+        assert len(model_server(there).pool) == 1
 
 
 async def test_killed_model_process_restarts_and_loses_nothing(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ async def test_models_take_turns_in_memory_and_go_when_idle(tmp_path: Path) -> N
         assert not first.alive
         async with asyncio.timeout(60):
             await (await process(there, "second")).process.wait()
-        assert len(server(there).pool) == 0
+        assert len(model_server(there).pool) == 0
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
 
 
@@ -293,7 +293,7 @@ async def test_a_file_that_llama_cpp_does_not_know_is_said_and_free(tmp_path: Pa
         answer = await there.chat(model="own/odd")
         assert answer.status_code == 502
         assert "cannot load odd: unknown model architecture: 'oddity'" in answer.json()["error"]["message"]
-        assert server(there).models() == ("odd", "tiny")
+        assert model_server(there).models() == ("odd", "tiny")
         assert await there.pending() == 0
 
 

@@ -84,7 +84,7 @@ class Ollama:
 @pytest.fixture
 async def talking(tmp_path: Path) -> AsyncIterator[tuple[Gateway, Ollama]]:
     fake = Ollama()
-    async with fault_server.served(fake.routes()) as port:
+    async with fault_server.serve(fake.routes()) as port:
         upstreams = {"ollama": {"kind": "ollama", "base_url": f"http://127.0.0.1:{port}/v1"}}
         async with running_gateway(tmp_path, upstreams=upstreams, aliases={}, prices={}) as there:
             yield there, fake

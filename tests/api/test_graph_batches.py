@@ -20,7 +20,7 @@ PAIRS = 400
 
 
 def texts() -> dict[str, Any]:
-    """Texts, each of which is shown."""
+    """Return a graph of texts, each of which is shown."""
     graph: dict[str, Any] = {}
     for at in range(PAIRS):
         graph[f"{at}"] = node("PrimitiveString", value=f"text {at}")
@@ -29,7 +29,7 @@ def texts() -> dict[str, Any]:
 
 
 def pixels() -> dict[str, Any]:
-    """Images that nothing shows but the last, each an outcome of its own."""
+    """Return a graph of image nodes of which only the last is shown."""
     graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=0)}
     for at in range(1, PAIRS):
         graph[f"{at}"] = node("EmptyImage", width=8, height=8, batch_size=1, color=at)
@@ -43,8 +43,10 @@ def pixels() -> dict[str, Any]:
     return {**graph, "out": node("PreviewImage", images=[f"both{PAIRS - 1}", 0])}
 
 
-async def ran(app: AppFixture, graph: dict[str, Any], prompt_id: str) -> tuple[list[str], list[int]]:
-    """The types of the messages of a run, and the transactions written before each."""
+async def run_and_count(
+    app: AppFixture, graph: dict[str, Any], prompt_id: str
+) -> tuple[list[str], list[int]]:
+    """Run a graph; return the message types, and the transactions written before each."""
     database, hub = app.product.database, app.product.workflows.hub
     written = 0
     write = database.write
@@ -73,7 +75,7 @@ async def ran(app: AppFixture, graph: dict[str, Any], prompt_id: str) -> tuple[l
 @pytest.mark.parametrize("make", [texts, pixels])
 async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, make: Any) -> None:
     async with running_app(either, app_catalog.models_document()) as app:
-        kinds, counts = await ran(app, make(), "first")
+        kinds, counts = await run_and_count(app, make(), "first")
         last = len(kinds) - 1 - kinds[::-1].index("executed")
         assert counts[-1] < 100
         assert counts[-1] - counts[last] < 10
@@ -103,15 +105,15 @@ async def test_free_graphs_of_an_account_run_in_sequence_at_limit_one(tmp_path: 
                 graph["out"] = node("PreviewImage", images=["7", 0])
                 body = {"prompt": graph, "client_id": "me", "prompt_id": name}
                 assert (await app.client.post("/prompt", json=body, headers=app.bearer)).status_code == 200
-            ran: list[str] = []
+            run_and_count: list[str] = []
             ended: set[str] = set()
             async with asyncio.timeout(120):
                 while len(ended) < len(names):
                     message = json.loads(await client.next())
                     data = message["data"]
                     if message["type"] == "executing" and data["node"] is not None:
-                        ran.append(data["prompt_id"])
+                        run_and_count.append(data["prompt_id"])
                     if message["type"] == "execution_success":
                         ended.add(data["prompt_id"])
-        groups = [name for name, _ in itertools.groupby(ran)]
+        groups = [name for name, _ in itertools.groupby(run_and_count)]
         assert sorted(groups) == names

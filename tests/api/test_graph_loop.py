@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 
 def samplers() -> Document:
-    """Images by 1,600 samplers, each of them an order of its own."""
+    """Return images by 1,600 samplers, each of them a separate request."""
     graph = {
         "c": node("CheckpointLoaderSimple", ckpt_name="base.safetensors"),
         "t": node("CLIPTextEncode", text="a", clip=["c", 1]),
@@ -36,14 +36,14 @@ def samplers() -> Document:
 
 
 def chain() -> Document:
-    """One chain of 5,000 nodes."""
+    """Return one chain of 5,000 nodes."""
     graph = {"0": node("PrimitiveString", value="")}
     graph |= {str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, 4_999)}
     return {**graph, "out": node("PreviewAny", source=["4998", 0])}
 
 
-def wrong() -> Document:
-    """Nodes with an error in each input."""
+def invalid_nodes() -> Document:
+    """Return nodes with an error in each input."""
     graph = {
         f"{at}": node("ImageScale", upscale_method="no", width="x", height=-5, crop=7) for at in range(2_499)
     }
@@ -51,7 +51,7 @@ def wrong() -> Document:
 
 
 def reroutes() -> Document:
-    """A document of the editor: a chain of reroutes."""
+    """Return an editor document with a chain of reroutes."""
     latent = {"type": "LATENT"}
     nodes: list[Document] = [
         {
@@ -68,8 +68,8 @@ def reroutes() -> Document:
     return {"nodes": nodes, "links": [[at, at - 1, 0, at, 0, "LATENT"] for at in range(1, 4_999)]}
 
 
-def drawn() -> Document:
-    """A document of the editor: samplers side by side."""
+def parallel_samplers() -> Document:
+    """Return an editor document with samplers side by side."""
     kinds = {
         "model": "MODEL",
         "positive": "CONDITIONING",
@@ -82,8 +82,8 @@ def drawn() -> Document:
     return {"nodes": [{**one, "id": at} for at in range(2_400)], "links": []}
 
 
-def tangled() -> Document:
-    """A chain whose nodes all lead to one other, past all columns between."""
+def long_links() -> Document:
+    """Return a chain whose nodes all link to one other, across all columns."""
     graph: Document = {"0": node("Strange")}
     for at in range(1, 2_000):
         graph[str(at)] = node("Strange", a=[str(at - 1), 0])
@@ -93,7 +93,7 @@ def tangled() -> Document:
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("make", [samplers, chain, wrong, reroutes, drawn, tangled])
+@pytest.mark.parametrize("make", [samplers, chain, invalid_nodes, reroutes, parallel_samplers, long_links])
 async def test_a_large_graph_holds_the_loop_for_a_short_time(
     tmp_path: Path, path: str, make: Callable[[], Document]
 ) -> None:

@@ -245,7 +245,7 @@ async def hook(decide: Decide) -> AsyncIterator[tuple[str, list[tuple[dict[str, 
         result = decide(json.loads(seen[-1][1]))
         return result if isinstance(result, Response) else JSONResponse(result)
 
-    async with fault_server.served([Route("/hook", hear, methods=["POST"])]) as port:
+    async with fault_server.serve([Route("/hook", hear, methods=["POST"])]) as port:
         yield f"http://127.0.0.1:{port}/hook", seen
 
 

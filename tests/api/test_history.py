@@ -25,14 +25,14 @@ SMALL = {"width": 64, "height": 64}
 
 @pytest.fixture
 async def dots(either: Path) -> AsyncIterator[AppFixture]:
-    """A server whose models paint dots and whose workflows are real, on both databases."""
+    """A server with dot engines and real workflows, on both databases."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
     async with running_app(either, {**document, "engines": {**document["engines"], "graph": graph}}) as app:
         yield app
 
 
-async def made(app: AppFixture, prompt: str, key: str = "") -> dict[str, Any]:
+async def run_model(app: AppFixture, prompt: str, key: str = "") -> dict[str, Any]:
     """Run a small image model."""
     body = {"model": "ra2", "input": {"prompt": prompt, **SMALL}}
     headers = {"Authorization": f"Bearer {key or app.key}"}
@@ -42,8 +42,8 @@ async def made(app: AppFixture, prompt: str, key: str = "") -> dict[str, Any]:
 async def test_history_searches_folds_and_pages(dots: AppFixture) -> None:
     app = dots
     for prompt in ("Ein Mühlrad im Nebel", 'a "quoted" fox', "a fox in snow"):
-        await made(app, prompt)
-    await made(app, "a fox of another", app.other)
+        await run_model(app, prompt)
+    await run_model(app, "a fox of another", app.other)
     body = {"input": {"prompt": "a mill", **SMALL}}
     graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
     history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
@@ -85,7 +85,7 @@ async def test_a_search_reads_a_bounded_number_of_runs(
     monkeypatch.setattr(entries, "_WINDOW", 2)
     monkeypatch.setattr(entries, "_MAX_SCANNED", 4)
     for number in range(6):
-        await made(app, f"fox {number}")
+        await run_model(app, f"fox {number}")
     history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
     page = await history.page(tenant, HistoryFilter(words=("0",)), 10)
     assert (page.entries, page.searched_to is not None) == ((), True)
@@ -96,12 +96,12 @@ async def test_a_search_reads_a_bounded_number_of_runs(
 
 async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) -> None:
     app = any_database_app
-    first = await made(app, "a fox")
+    first = await run_model(app, "a fox")
     path = "/api/containers/motion-model/sessions"
     live = (await app.client.post(path, json={"input": {"prompt": "wave"}}, headers=app.bearer)).json()
     gone = await app.client.delete(f"/api/containers/sessions/{live['session_id']}", headers=app.bearer)
     assert gone.status_code == 200
-    last = await made(app, "a hen")
+    last = await run_model(app, "a hen")
     history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
     page = await history.page(tenant, HistoryFilter(), 10)
     assert [entry.id for entry in page.entries] == [last["id"], live["session_id"], first["id"]]
@@ -116,7 +116,7 @@ async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) ->
 async def test_a_deleted_run_is_gone_and_its_charge_stays(dots: AppFixture) -> None:
     app = dots
     token = await signed_in(app)
-    one = await made(app, "a fox")
+    one = await run_model(app, "a fox")
     body = {"input": {"prompt": "a mill", **SMALL}}
     graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
     await app.until((await app.balance())[0], "0.00")
@@ -145,11 +145,11 @@ async def test_a_deleted_run_is_gone_and_its_charge_stays(dots: AppFixture) -> N
 async def test_only_ones_own_whole_ended_runs_can_be_deleted(dots: AppFixture) -> None:
     app = dots
     token = await signed_in(app)
-    theirs = await made(app, "a fox", app.other)
+    theirs = await run_model(app, "a fox", app.other)
     body = {"input": {"prompt": "a mill", **SMALL}}
     graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
     (part,) = await app.product.database.read(many("lineage_parts", parent_id=graph["id"], limit=1))
-    mine = await made(app, "a hen")
+    mine = await run_model(app, "a hen")
     for name, status in ((theirs["id"], 404), (part["id"], 409), ("pred_none", 404)):
         form = {"ids": f"{mine['id']},{name}", "csrf": token}
         assert (await app.client.post("/predictions/selection", data=form)).status_code == status
@@ -173,8 +173,8 @@ async def test_a_page_without_a_script_follows_a_run_to_its_end(app: AppFixture)
 
 async def test_selection_of_two_names_what_differs(app: AppFixture) -> None:
     await signed_in(app)
-    first, second = await made(app, "a fox"), await made(app, "a hen")
-    theirs = await made(app, "a zeppelin", app.other)
+    first, second = await run_model(app, "a fox"), await run_model(app, "a hen")
+    theirs = await run_model(app, "a zeppelin", app.other)
     page = (
         await app.client.get(
             "/predictions/selection", params={"id": [first["id"], second["id"], theirs["id"]]}
@@ -190,14 +190,14 @@ async def test_selection_of_two_names_what_differs(app: AppFixture) -> None:
 
 async def test_an_output_fills_the_form_of_the_next_model(app: AppFixture) -> None:
     await signed_in(app)
-    run = await made(app, "a fox")
+    run = await run_model(app, "a fox")
     page = (await app.client.get(f"/predictions/{run['id']}")).text
     path = f"/catalog/bg-remover?from={run['id']}&amp;as=image"
     assert path in page
     form = (await app.client.get(path.replace("&amp;", "&"))).text
     assert run["output"]["url"] in form
     assert 'data-label="a fox"' in form
-    theirs = await made(app, "a zeppelin", app.other)
+    theirs = await run_model(app, "a zeppelin", app.other)
     assert (await app.client.get(f"/catalog/bg-remover?from={theirs['id']}&as=image")).status_code == 404
     fields = (await app.client.get("/catalog/bg-remover")).text
     assert fields.count("data-url=") == 2, "of the image, and of the mask"
@@ -206,7 +206,7 @@ async def test_an_output_fills_the_form_of_the_next_model(app: AppFixture) -> No
 
 async def test_vary_runs_the_same_inputs_with_a_new_seed(app: AppFixture) -> None:
     token = await signed_in(app)
-    run = await made(app, "a fox")
+    run = await run_model(app, "a fox")
     path = f"/predictions/{run['id']}/vary"
     assert (await app.client.post(path, data={"csrf": "x"})).status_code == 403
     answer = await app.client.post(path, data={"csrf": token})
@@ -218,7 +218,7 @@ async def test_vary_runs_the_same_inputs_with_a_new_seed(app: AppFixture) -> Non
 
 async def test_days_and_filters_of_the_page(app: AppFixture) -> None:
     await signed_in(app)
-    run = await made(app, "a fox")
+    run = await run_model(app, "a fox")
     page = (await app.client.get("/predictions", params={"from": "2020-01-01", "q": "fox"})).text
     assert run["id"] in page
     assert ">Today<" in page

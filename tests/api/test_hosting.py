@@ -16,13 +16,13 @@ RUN = "/api/containers/run"
 LIST = "/api/containers/predictions"
 
 
-def ordered(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
-    """A run's body."""
+def run_body(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
+    """Return the body of a run."""
     return {"model": "ra2", "input": {"prompt": prompt, "width": 64, "height": 64}, **more}
 
 
 async def test_a_run_gives_the_whole_prediction(app: AppFixture) -> None:
-    answer = await app.client.post(RUN, json=ordered(), headers=app.bearer)
+    answer = await app.client.post(RUN, json=run_body(), headers=app.bearer)
     body = answer.json()
     assert answer.status_code == 200
     assert body["prediction_id"] == body["id"]
@@ -37,14 +37,14 @@ async def test_a_run_gives_the_whole_prediction(app: AppFixture) -> None:
 
 
 async def test_a_receipt_has_six_stations_in_order(app: AppFixture) -> None:
-    body = (await app.client.post(RUN, json=ordered(), headers=app.bearer)).json()
+    body = (await app.client.post(RUN, json=run_body(), headers=app.bearer)).json()
     receipt = body["receipt"]
     assert [s["name"] for s in receipt] == ["priced", "held", "queued", "run", "stored", "captured"]
     moments = [step["at"] for step in receipt]
     assert moments == sorted(moments)
     assert [s["usd"] for s in receipt] == ["0.04", "0.04", None, None, None, "0.04"]
     assert all(s["ms"] is None or s["ms"] >= 0 for s in receipt)
-    failed = (await app.client.post(RUN, json=ordered("FAIL"), headers=app.bearer)).json()
+    failed = (await app.client.post(RUN, json=run_body("FAIL"), headers=app.bearer)).json()
     assert [s["at"] is None for s in failed["receipt"]] == [False, False, False, False, True, True]
     assert failed["receipt"][5]["usd"] == "0.00"
     assert (failed["status"], failed["error"], failed["cost"]) == ("failed", "The paint has run out", "0.00")
@@ -72,7 +72,7 @@ async def test_every_refused_input_is_told(app: AppFixture, body: dict[str, Any]
 async def test_keys_models_and_money(app: AppFixture) -> None:
     keyless = await app.client.post(RUN, content=b"not json")
     unknown = await app.client.post(RUN, json={"model": "nope"}, headers=app.bearer)
-    poor = await app.client.post(RUN, json=ordered(), headers=bearer(app.poor))
+    poor = await app.client.post(RUN, json=run_body(), headers=bearer(app.poor))
     messages = [(a.status_code, a.json()["code"]) for a in (keyless, unknown, poor)]
     assert messages == [(401, "invalid_api_key"), (404, "not_found"), (402, "insufficient_credits")]
     assert keyless.headers["WWW-Authenticate"] == "Bearer"
@@ -80,7 +80,7 @@ async def test_keys_models_and_money(app: AppFixture) -> None:
 
 async def test_canceling(app: AppFixture) -> None:
     for prompt in ("SLOW one", "SLOW two"):
-        queued = await app.client.post(RUN, json=ordered(prompt, wait=0), headers=app.bearer)
+        queued = await app.client.post(RUN, json=run_body(prompt, wait=0), headers=app.bearer)
         assert queued.status_code == 202
         method = "PUT" if "two" in prompt else "POST"
         response = await app.client.request(method, queued.json()["urls"]["cancel"], headers=app.bearer)
@@ -93,7 +93,7 @@ async def test_canceling(app: AppFixture) -> None:
 
 async def test_lists_are_paged_and_filtered(app: AppFixture) -> None:
     for prompt in ("a", "b", "FAIL"):
-        await app.client.post(RUN, json=ordered(prompt), headers=app.bearer)
+        await app.client.post(RUN, json=run_body(prompt), headers=app.bearer)
     first = (await app.client.get(LIST, params={"limit": 2}, headers=app.bearer)).json()
     query = {"limit": 2, "cursor": first["next_cursor"]}
     second = (await app.client.get(LIST, params=query, headers=app.bearer)).json()
@@ -108,7 +108,7 @@ async def test_lists_are_paged_and_filtered(app: AppFixture) -> None:
 
 
 def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
-    """The events of a stream: id, name, data."""
+    """Return the events of a stream: id, name, data."""
     results = []
     for block in text.strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines())
@@ -117,7 +117,7 @@ def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
 
 
 async def test_a_prediction_can_be_followed(app: AppFixture) -> None:
-    queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
+    queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     answer = await app.client.get(queued["urls"]["events"], headers=app.bearer)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     seen = events(answer.text)
@@ -130,7 +130,7 @@ async def test_a_prediction_can_be_followed(app: AppFixture) -> None:
 
 
 async def test_resumed_stream_sends_missed_events_once(app: AppFixture) -> None:
-    queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
+    queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     url = queued["urls"]["events"]
     whole = events((await app.client.get(url, headers=app.bearer)).text)
     third = whole[2][0]
@@ -142,7 +142,7 @@ async def test_resumed_stream_sends_missed_events_once(app: AppFixture) -> None:
 
 async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) -> None:
     async with running_app(tmp_path) as before:
-        body = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
+        body = (await before.client.post(RUN, json=run_body(), headers=before.bearer)).json()
         url = body["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
         header, settings = before.bearer, before.product.settings
@@ -155,7 +155,7 @@ async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) 
 
 
 async def test_an_ended_prediction_ends_its_stream_once(app: AppFixture) -> None:
-    queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
+    queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     url = queued["urls"]["events"]
     whole = events((await app.client.get(url, headers=app.bearer)).text)
     for _ in range(2):
@@ -168,7 +168,7 @@ async def test_an_ended_prediction_ends_its_stream_once(app: AppFixture) -> None
 
 async def test_stream_resumed_after_the_end_is_empty_after_restart(tmp_path: Path) -> None:
     async with running_app(tmp_path) as before:
-        body = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
+        body = (await before.client.post(RUN, json=run_body(), headers=before.bearer)).json()
         url = body["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
         key, settings = before.bearer, before.product.settings
@@ -183,7 +183,7 @@ async def test_stream_resumed_after_the_end_is_empty_after_restart(tmp_path: Pat
 
 
 async def test_a_number_above_all_others_does_not_hide_the_end(app: AppFixture) -> None:
-    queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
+    queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     ahead = {**app.bearer, "Last-Event-ID": "99999999998"}
     seen = events((await app.client.get(queued["urls"]["events"], headers=ahead)).text)
     assert [(number, data["status"]) for number, _, data in seen] == [(99999999999, "succeeded")]

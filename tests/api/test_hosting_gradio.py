@@ -32,13 +32,15 @@ def ports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, int]]:
     """The applications of a version, by their ports."""
-    with gradio.served(request.param, tmp_path_factory.mktemp("gradio")) as result:
+    with gradio.running_applications(request.param, tmp_path_factory.mktemp("gradio")) as result:
         yield result
 
 
 @asynccontextmanager
-async def imported(folder: Path, ports: dict[str, int], *names: str) -> AsyncIterator[tuple[AppFixture, Any]]:
-    """An app that has imported applications, and the last one's template. Their names are `acme-PORT`."""
+async def app_with_spaces(
+    folder: Path, ports: dict[str, int], *names: str
+) -> AsyncIterator[tuple[AppFixture, Any]]:
+    """Run an app with imported applications, named `acme-PORT`; yield the last one's template."""
     async with running_app(folder, space_endpoint="http://127.0.0.1:{name}") as app:
         response: Any = None
         for name in names:
@@ -49,11 +51,11 @@ async def imported(folder: Path, ports: dict[str, int], *names: str) -> AsyncIte
 
 
 async def run(app: AppFixture, port: int, **given: Any) -> dict[str, Any]:
-    """A run, as it ended."""
+    """Run a template; return the finished prediction."""
     return (await post(app, RUN, {"model": f"acme-{port}", "input": given, "wait": 60})).json()
 
 
-async def fetched(app: AppFixture, media: dict[str, Any]) -> bytes:
+async def fetch(app: AppFixture, media: dict[str, Any]) -> bytes:
     return (await app.client.get(media["url"])).content
 
 
@@ -61,8 +63,8 @@ def uri(data: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def grey(value: int, width: int = 40, height: int = 20) -> str:
-    """A picture of one grey."""
+def gray_image(value: int, width: int = 40, height: int = 20) -> str:
+    """Return an image of one gray."""
     result = io.BytesIO()
     Image.new("RGB", (width, height), (value,) * 3).save(result, "PNG")
     return uri(result.getvalue(), "image/png")
@@ -77,13 +79,13 @@ def sound(samples: np.ndarray[Any, Any]) -> bytes:
 
 
 def samples(data: bytes) -> list[int]:
-    """What a sound's file holds; it carries a manifest besides."""
+    """Return the samples of a WAV file, which also contains a manifest."""
     with wave.open(io.BytesIO(data)) as file:
         return np.frombuffer(file.readframes(file.getnframes()), np.int16).tolist()
 
 
 async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: dict[str, int]) -> None:
-    async with imported(tmp_path, ports, "painting") as (app, response):
+    async with app_with_spaces(tmp_path, ports, "painting") as (app, response):
         inputs = {each["name"]: each for each in response["schema"]["inputs"]}
         assert (response["schema"]["apiName"], response["schema"]["outputKind"]) == ("paint", "image")
         assert {name: each["type"] for name, each in inputs.items()} == {
@@ -103,24 +105,24 @@ async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: d
 
         port = ports["painting"]
         values = {"count": 5, "width": 101, "share": 0.25, "style": "bold", "mood": "calm", "flip": True}
-        ended = await run(app, port, words="a fox", picture=grey(77), **values)
+        ended = await run(app, port, words="a fox", picture=gray_image(77), **values)
         assert ended["status"] == "succeeded", ended
         assert (ended["output"]["width"], ended["output"]["height"]) == (96, 64)  # snapped to the slider
         assert ended["outputs"] == {"seen": 1}
-        with Image.open(io.BytesIO(await fetched(app, ended["output"]))) as result:
+        with Image.open(io.BytesIO(await fetch(app, ended["output"]))) as result:
             row = np.asarray(result.convert("RGB"))[0, :7, 0].tolist()
         assert row == [5, 5, 25, 1, 1, 1, 77]
         lines = ended["logs"].splitlines()
         assert "queue position 1 at the space" in lines
         assert [line for line in lines if line in ("mixing", "painting")] == ["mixing", "painting"]
         plain = await run(app, port, words="a")  # what was left out is what the application shows
-        with Image.open(io.BytesIO(await fetched(app, plain["output"]))) as result:
+        with Image.open(io.BytesIO(await fetch(app, plain["output"]))) as result:
             row = np.asarray(result.convert("RGB"))[0, :7, 0].tolist()
         assert row == [1, 3, 50, 0, 0, 0, 0]
 
 
 async def test_what_goes_wrong_there_is_said_and_free(tmp_path: Path, ports: dict[str, int]) -> None:
-    async with imported(tmp_path, ports, "painting") as (app, _):
+    async with app_with_spaces(tmp_path, ports, "painting") as (app, _):
         failed = await run(app, ports["painting"], words="fail")
         assert (failed["status"], failed["cost"]) == ("failed", "0.00")
         assert failed["error"] == "The space failed: There is no such paint"
@@ -131,22 +133,22 @@ async def test_what_goes_wrong_there_is_said_and_free(tmp_path: Path, ports: dic
 
 
 async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: dict[str, int]) -> None:
-    async with imported(tmp_path, ports, "turn", "read", "show") as (app, _):
+    async with app_with_spaces(tmp_path, ports, "turn", "read", "show") as (app, _):
         rising = np.arange(-4000, 4000)
         turned = await run(app, ports["turn"], sound=uri(sound(rising), "audio/wav"))
         assert turned["status"] == "succeeded", turned
-        assert samples(await fetched(app, turned["output"])) == rising[::-1].tolist()
+        assert samples(await fetch(app, turned["output"])) == rising[::-1].tolist()
         same = await run(app, ports["turn"], sound=uri(sound(rising), "audio/wav"), backwards=False)
-        assert samples(await fetched(app, same["output"])) == rising.tolist()
+        assert samples(await fetch(app, same["output"])) == rising.tolist()
 
-        inputs = {"paper": uri(b"quiet words", "text/plain"), "pictures": grey(9)}
+        inputs = {"paper": uri(b"quiet words", "text/plain"), "pictures": gray_image(9)}
         heard = await run(app, ports["read"], **inputs)
         assert heard["status"] == "succeeded", heard
-        assert await fetched(app, heard["output"]) == b"QUIET WORDS"
+        assert await fetch(app, heard["output"]) == b"QUIET WORDS"
         [turned_image] = heard["outputs"].values()
         assert (turned_image["width"], turned_image["height"]) == (20, 40)
 
-        visible = await run(app, ports["show"], pictures=grey(60, 24, 16), times=3)
+        visible = await run(app, ports["show"], pictures=gray_image(60, 24, 16), times=3)
         assert visible["status"] == "succeeded", visible
         assert [(each["width"], each["height"]) for each in visible["output"]] == [(24, 16)] * 3
 
@@ -154,7 +156,7 @@ async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: d
 async def test_who_waits_knows_his_place_and_who_leaves_frees_it(
     tmp_path: Path, ports: dict[str, int]
 ) -> None:
-    async with imported(tmp_path, ports, "wait") as (app, response):
+    async with app_with_spaces(tmp_path, ports, "wait") as (app, response):
         assert response["schema"]["outputKind"] == "text"
         lines: asyncio.Queue[str] = asyncio.Queue()
         app.product.bus.watchers.append(
@@ -168,13 +170,13 @@ async def test_who_waits_knows_his_place_and_who_leaves_frees_it(
                 while line not in await lines.get():
                     pass
         await app.client.delete(urls[0], headers=app.bearer)
-        ended = [await finished(app, url) for url in urls]
+        ended = [await finished_prediction(app, url) for url in urls]
         assert [each["status"] for each in ended] == ["canceled", "succeeded", "succeeded"]
         assert [each["output"] for each in ended[1:]] == ["b", "c"]
 
 
-async def finished(app: AppFixture, url: str) -> dict[str, Any]:
-    """A prediction at its end."""
+async def finished_prediction(app: AppFixture, url: str) -> dict[str, Any]:
+    """Wait for the end of a prediction, and return it."""
     prediction = url.rsplit("/", 1)[1]
     with app.product.bus.listen(prediction) as events:
         async with asyncio.timeout(60):
@@ -199,10 +201,10 @@ async def test_a_folder_of_real_gradio_runs_shut_in(tmp_path: Path) -> None:
         header = await operator(app)
         answer = await post_as(app, IMPORT, {"folder": remaining.name}, header)
         assert answer["schema"]["apiName"] == "paint", answer
-        inputs = {"words": "a fox", "picture": grey(50)}
+        inputs = {"words": "a fox", "picture": gray_image(50)}
         ended = await post_as(app, RUN, {"model": "local-painter", "input": inputs, "wait": 60}, header)
         assert ended["status"] == "succeeded", ended
-        with Image.open(io.BytesIO(await fetched(app, ended["output"]))) as result:
+        with Image.open(io.BytesIO(await fetch(app, ended["output"]))) as result:
             assert np.asarray(result.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
 
 

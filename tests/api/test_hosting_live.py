@@ -15,8 +15,8 @@ from tests.api.app_fixture import AppFixture, running_app
 RUN = "/api/containers/run"
 
 
-async def ran(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
-    """The prediction of a run."""
+async def run_template(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
+    """Run a template; return the prediction."""
     answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == "succeeded", answer.json()["error"]
@@ -25,7 +25,7 @@ async def ran(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
 
 async def test_a_walk_is_a_picture_and_a_movement_is_a_list_of_poses(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
-        response = await ran(app, "world-model", prompt="islands", keys="w", steps=2)
+        response = await run_template(app, "world-model", prompt="islands", keys="w", steps=2)
         assert (response["quality"], response["output_kind"], response["hardware"]) == (
             "preview",
             "image",
@@ -34,10 +34,10 @@ async def test_a_walk_is_a_picture_and_a_movement_is_a_list_of_poses(tmp_path: P
         assert float(response["cost"]) > 0
         picture = await app.client.get(response["output"]["url"])
         assert Image.open(io.BytesIO(picture.content)).size == (960, 540)
-        poses = (await ran(app, "motion-model", prompt="walk, then wave", steps=3))["output"]
+        poses = (await run_template(app, "motion-model", prompt="walk, then wave", steps=3))["output"]
         assert [pose["t"] for pose in poses] == [50, 100, 150]
         assert all(len(pose["joints"]) == 21 for pose in poses)
-        assert len((await ran(app, "motion-model"))["output"]) == 40
+        assert len((await run_template(app, "motion-model"))["output"]) == 40
         assert await app.faults() == ()
 
 

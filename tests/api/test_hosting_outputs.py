@@ -25,7 +25,7 @@ SCORES = {"label": "fox", "confidences": [{"label": "fox", "confidence": 0.9}]}
 
 
 @asynccontextmanager
-async def imported(folder: Path, version: str = "6", *outputs: Any) -> AsyncIterator[AppFixture]:
+async def app_with_space(folder: Path, version: str = "6", *outputs: Any) -> AsyncIterator[AppFixture]:
     """An app with a space that returns some outputs; by default of every kind."""
     async with gradio(version) as space, running_app(folder, space_endpoint=space.url) as app:
         space.give(*(outputs or several(space)))
@@ -49,7 +49,7 @@ def several(space: GradioServer) -> list[tuple[str, str, Any]]:
     ]
 
 
-async def ran(app: AppFixture) -> dict[str, Any]:
+async def run_space(app: AppFixture) -> dict[str, Any]:
     body: dict[str, Any] = (
         await post(app, RUN, {"model": MODEL, "input": {"prompt": "a fox"}, "wait": 60})
     ).json()
@@ -63,8 +63,8 @@ def sized(media: dict[str, Any]) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, version: str) -> None:
-    async with imported(tmp_path, version) as app:
-        result = await ran(app)
+    async with app_with_space(tmp_path, version) as app:
+        result = await run_space(app)
         others = result["outputs"]
         assert set(result["output"]) == {"url", "content_type", "width", "height"}
         assert list(others) == [
@@ -89,15 +89,15 @@ async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, 
 
 
 async def test_one_output_has_no_others(tmp_path: Path) -> None:
-    async with imported(tmp_path, "6", ("textbox", "Answer", "yes")) as app:
-        result = await ran(app)
+    async with app_with_space(tmp_path, "6", ("textbox", "Answer", "yes")) as app:
+        result = await run_space(app)
         assert result["output"] == "yes"
         assert "outputs" not in result
 
 
 async def test_texts_alone_are_all_given(tmp_path: Path) -> None:
-    async with imported(tmp_path, "6", ("textbox", "Answer", "yes"), ("textbox", "Why", "so")) as app:
-        result = await ran(app)
+    async with app_with_space(tmp_path, "6", ("textbox", "Answer", "yes"), ("textbox", "Why", "so")) as app:
+        result = await run_space(app)
         assert (result["output"], result["outputs"]) == ("yes", {"why": "so"})
 
 
@@ -105,13 +105,13 @@ async def test_where_the_first_file_is_missing_the_next_is_the_output(tmp_path: 
     async with gradio("6") as space, running_app(tmp_path, space_endpoint=space.url) as app:
         space.give(("image", "Sketch", None), ("image", "Final", space.image()))
         await post(app, IMPORT, {"space": "acme/paint"})
-        result = await ran(app)
+        result = await run_space(app)
         assert result["output"]["width"] == 96
         assert result["outputs"] == {"sketch": None}
 
 
 async def test_the_gateway_gives_all_outputs(tmp_path: Path) -> None:
-    async with imported(tmp_path) as app:
+    async with app_with_space(tmp_path) as app:
         answer = (await post(app, "/api/service", {"service": MODEL, "prompt": "a fox"})).json()
         assert answer["image_url"] == answer["output"]["url"]
         assert answer["images"] == [answer["output"]["url"]]
@@ -119,8 +119,8 @@ async def test_the_gateway_gives_all_outputs(tmp_path: Path) -> None:
 
 
 async def test_replicate_api_returns_first_output_and_the_others(tmp_path: Path) -> None:
-    async with imported(tmp_path) as app:
-        result = await ran(app)
+    async with app_with_space(tmp_path) as app:
+        result = await run_space(app)
         body = (await app.client.get(f"/replicate/v1/predictions/{result['id']}", headers=app.bearer)).json()
         assert body["output"] == result["output"]["url"]
         assert body["outputs"]["depth"] == result["outputs"]["depth"]["url"]
@@ -128,7 +128,7 @@ async def test_replicate_api_returns_first_output_and_the_others(tmp_path: Path)
 
 
 async def test_the_tool_gives_all_outputs(tmp_path: Path) -> None:
-    async with imported(tmp_path) as app:
+    async with app_with_space(tmp_path) as app:
         arguments = {"model": MODEL, "input": {"prompt": "a fox"}}
         call = {"method": "tools/call", "params": {"name": "run", "arguments": arguments}}
         answer = await post(app, "/mcp", {"jsonrpc": "2.0", "id": 1, **call})
@@ -141,8 +141,8 @@ async def test_the_tool_gives_all_outputs(tmp_path: Path) -> None:
 
 
 async def test_the_page_shows_all_outputs(tmp_path: Path) -> None:
-    async with imported(tmp_path) as app:
-        result = await ran(app)
+    async with app_with_space(tmp_path) as app:
+        result = await run_space(app)
         await signed_in(app)
         page = (await app.client.get(f"/predictions/{result['id']}")).text
         assert "A fox, &lt;b&gt;red&lt;/b&gt;, in snow." in page
@@ -159,8 +159,8 @@ async def test_the_command_line_saves_every_file_and_prints_the_rest(
         def download(self, url: str, target: Path) -> int:
             return target.write_bytes(url.encode())
 
-    async with imported(tmp_path / "data") as app:
-        result = await ran(app)
+    async with app_with_space(tmp_path / "data") as app:
+        result = await run_space(app)
     folder = tmp_path / "kept"
     folder.mkdir()
     saved = command.save(Fetched("http://127.0.0.1:9", None), result, f"{folder}/")

@@ -20,7 +20,7 @@ from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.gateway import running_gateway
 from tests.api.test_hosting_hire import models
-from tests.api.test_hosting_webhooks import INSIDE, listening, until
+from tests.api.test_hosting_webhooks import INSIDE, wait_for_messages, webhook_url
 from tests.fakes.fault_server import Faults
 
 BASE = "/replicate/v1"
@@ -147,7 +147,7 @@ async def test_prefer_says_how_long_to_wait(app: AppFixture) -> None:
 
 async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture) -> None:
     faults = Faults()
-    async with listening(faults) as url:
+    async with webhook_url(faults) as url:
         result = await client(app).models.predictions.async_create(
             ("sixfold", "anime-image"),
             {"prompt": "a fox"},
@@ -155,7 +155,7 @@ async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture
             webhook=url,
             webhook_events_filter=["completed"],
         )
-        await until(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+        await wait_for_messages(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
     (seen,) = faults.steps("told")
     response = json.loads(seen.document)
     assert (response["id"], response["status"], response["output"]) == (result.id, "succeeded", result.output)
@@ -211,7 +211,7 @@ async def test_public_names_refuse_in_their_own_words(app: AppFixture) -> None:
 
 async def test_a_webhook_has_the_public_name(app: AppFixture) -> None:
     faults = Faults()
-    async with listening(faults) as url:
+    async with webhook_url(faults) as url:
         result = await client(app).models.predictions.async_create(
             ("black-forest-labs", "flux-schnell"),
             {"prompt": "a fox"},
@@ -219,7 +219,7 @@ async def test_a_webhook_has_the_public_name(app: AppFixture) -> None:
             webhook=url,
             webhook_events_filter=["completed"],
         )
-        await until(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+        await wait_for_messages(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
     (seen,) = faults.steps("told")
     response = json.loads(seen.document)
     assert (response["model"], response["output"]) == (FLUX, result.output)

@@ -25,7 +25,7 @@ VERSIONS = ("4", "5", "6")
 
 
 @asynccontextmanager
-async def imported(
+async def app_with_space(
     folder: Path, version: str, **settings: Any
 ) -> AsyncIterator[tuple[AppFixture, GradioServer]]:
     async with gradio(version) as space, running_app(folder, space_endpoint=space.url, **settings) as app:
@@ -38,7 +38,7 @@ async def post(app: AppFixture, path: str, body: Any) -> httpx.Response:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_space_becomes_a_typed_template(tmp_path: Path, version: str) -> None:
-    async with imported(tmp_path, version) as (app, _):
+    async with app_with_space(tmp_path, version) as (app, _):
         answer = await post(app, IMPORT, {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"})
         body = answer.json()
         assert answer.status_code == 201, body
@@ -75,7 +75,7 @@ async def test_a_space_becomes_a_typed_template(tmp_path: Path, version: str) ->
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> None:
-    async with imported(tmp_path, version) as (app, space):
+    async with app_with_space(tmp_path, version) as (app, space):
         await post(app, IMPORT, {"space": f"https://example.com/spaces/acme/paint{version}"})
         sent = fault_server.picture(32, 24)
         uri = "data:image/png;base64," + base64.b64encode(sent).decode()
@@ -97,7 +97,7 @@ async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> Non
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_what_fails_there_fails_here_and_costs_nothing(tmp_path: Path, version: str) -> None:
-    async with imported(tmp_path, version) as (app, space):
+    async with app_with_space(tmp_path, version) as (app, space):
         await post(app, IMPORT, {"space": "acme/paint"})
         body = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "fail"}})).json()
         assert (body["status"], body["error"], body["cost"]) == (
@@ -114,7 +114,7 @@ async def test_what_fails_there_fails_here_and_costs_nothing(tmp_path: Path, ver
 
 
 async def test_a_canceled_run_leaves_the_queue_of_the_space(tmp_path: Path) -> None:
-    async with imported(tmp_path, "6") as (app, space):
+    async with app_with_space(tmp_path, "6") as (app, space):
         await post(app, IMPORT, {"space": "acme/paint"})
         space.hang = True
         queued = await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "x"}, "wait": 0})
@@ -125,7 +125,7 @@ async def test_a_canceled_run_leaves_the_queue_of_the_space(tmp_path: Path) -> N
 
 
 async def test_the_token_goes_to_the_operators_endpoint(tmp_path: Path) -> None:
-    async with imported(tmp_path, "5", hf_token="hf_secret") as (app, space):
+    async with app_with_space(tmp_path, "5", hf_token="hf_secret") as (app, space):
         await post(app, IMPORT, {"space": "acme/paint"})
         assert space.tokens == {"Bearer hf_secret"}
 
@@ -152,7 +152,7 @@ async def test_what_is_no_space_is_refused(
 
 
 async def test_old_and_silent_spaces_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    async with imported(tmp_path, "4") as (app, space):
+    async with app_with_space(tmp_path, "4") as (app, space):
         space.config = {**space.config, "protocol": "ws", "version": "3.50.2"}
         answer = await post(app, IMPORT, {"space": "acme/paint"})
         assert (answer.status_code, answer.json()["error"]) == (
@@ -180,7 +180,7 @@ async def test_what_a_hub_names_is_asked_through_the_guard(tmp_path: Path) -> No
 
     routes = [Route("/api/spaces/acme/{name}", about), Route("/api/spaces/acme/{name}/host", host)]
     async with (
-        fault_server.served(routes) as port,
+        fault_server.serve(routes) as port,
         running_app(tmp_path, hub_url=f"http://127.0.0.1:{port}") as app,
     ):
         near = await post(app, IMPORT, {"space": "acme/near"})

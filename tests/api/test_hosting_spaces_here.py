@@ -20,8 +20,8 @@ SPACE = Path(__file__).parents[1] / "fakes" / "space"
 KEPT = "shouter-0123456789abcdef"
 
 
-def keep(folder: Path, name: str = KEPT) -> Path:
-    """A folder as `sixfold space import` keeps it."""
+def import_folder(folder: Path, name: str = KEPT) -> Path:
+    """Store a folder as `sixfold space import` does."""
     target = folder / "spaces" / name
     shutil.copytree(SPACE, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target
@@ -37,7 +37,7 @@ async def post(app: AppFixture, path: str, body: Any, header: dict[str, str]) ->
     return await app.client.post(path, json=body, headers=header)
 
 
-async def said(app: AppFixture, words: str, header: dict[str, str]) -> str:
+async def output_text(app: AppFixture, words: str, header: dict[str, str]) -> str:
     body = {"model": "local-shouter", "input": {"words": words}}
     document = (await post(app, RUN, body, header)).json()
     assert document["status"] == "succeeded", document
@@ -51,7 +51,7 @@ def sandbox() -> None:
 
 
 async def test_a_folder_runs_shut_in(tmp_path: Path, sandbox: None) -> None:
-    keep(tmp_path)
+    import_folder(tmp_path)
     async with running_app(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as app:
         header = await operator(app)
         brought = await post(app, IMPORT, {"folder": KEPT, "hardware": "gpu-16gb-a"}, header)
@@ -64,20 +64,22 @@ async def test_a_folder_runs_shut_in(tmp_path: Path, sandbox: None) -> None:
         )
         assert [(each["name"], each["type"]) for each in body["schema"]["inputs"]] == [("words", "string")]
         assert (body["schema"]["apiName"], body["schema"]["outputKind"]) == ("shout", "file")
-        assert await said(app, "a fox", header) == "A FOX"
-        assert await said(app, f"read {tmp_path / 'server.key'}", header) == "FileNotFoundError"
-        assert await said(app, "read /etc/passwd", header) == "FileNotFoundError"
+        assert await output_text(app, "a fox", header) == "A FOX"
+        assert await output_text(app, f"read {tmp_path / 'server.key'}", header) == "FileNotFoundError"
+        assert await output_text(app, "read /etc/passwd", header) == "FileNotFoundError"
         with socket.create_server(("127.0.0.1", 0)) as near:
-            assert await said(app, f"connect {near.getsockname()[1]}", header) == "ConnectionRefusedError"
+            assert (
+                await output_text(app, f"connect {near.getsockname()[1]}", header) == "ConnectionRefusedError"
+            )
         died = {"model": "local-shouter", "input": {"words": "die"}}
         lost = (await post(app, RUN, died, header)).json()
         assert (lost["status"], lost["attempt"], lost["cost"]) == ("failed", 3, "0.00")
         assert "the space exited with status 9" in lost["error"]
-        assert await said(app, "again", header) == "AGAIN"
+        assert await output_text(app, "again", header) == "AGAIN"
 
 
 async def test_what_does_not_start_is_told_with_its_last_lines(tmp_path: Path, sandbox: None) -> None:
-    (keep(tmp_path) / "voice.py").write_text("raise RuntimeError('no voice today')\n", "utf-8")
+    (import_folder(tmp_path) / "voice.py").write_text("raise RuntimeError('no voice today')\n", "utf-8")
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
         answer = await post(app, IMPORT, {"folder": KEPT}, await operator(app))
         assert answer.status_code == 400
@@ -89,7 +91,7 @@ async def test_what_does_not_start_is_told_with_its_last_lines(tmp_path: Path, s
 async def test_a_folder_whose_package_is_not_here_says_what_helps(
     tmp_path: Path, sandbox: None, package: str, more: str
 ) -> None:
-    (keep(tmp_path) / "app.py").write_text(f"import {package}\n", "utf-8")
+    (import_folder(tmp_path) / "app.py").write_text(f"import {package}\n", "utf-8")
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
         answer = await post(app, IMPORT, {"folder": KEPT}, await operator(app))
         response = answer.json()["error"]
@@ -115,14 +117,14 @@ REFUSED = [
 async def test_what_cannot_run_here_is_refused(
     tmp_path: Path, body: dict[str, Any], status: int, sentence: str
 ) -> None:
-    keep(tmp_path)
+    import_folder(tmp_path)
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
         answer = await post(app, IMPORT, body, await operator(app))
         assert (answer.status_code, sentence in answer.json()["error"]) == (status, True), answer.text
 
 
 async def test_nobody_else_starts_programs_here(tmp_path: Path) -> None:
-    keep(tmp_path)
+    import_folder(tmp_path)
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
         assert (await post(app, IMPORT, {"folder": KEPT}, app.bearer)).status_code == 403
         none = await post(app, IMPORT, {"space": "acme/paint", "run": "container"}, app.bearer)

@@ -29,38 +29,40 @@ INSIDE: dict[str, Any] = {"fetch_allow": "127.0.0.0/8"}
 
 
 @asynccontextmanager
-async def listening(faults: Faults, port: int = 0) -> AsyncIterator[str]:
-    """Somebody who wants to be told; gives his URL."""
+async def webhook_url(faults: Faults, port: int = 0) -> AsyncIterator[str]:
+    """Run a webhook receiver and return its URL."""
 
     async def hear(request: Request) -> Response:
         raw = await request.body()
         return await faults.take("told", request, raw) or Response(status_code=204)
 
-    async with fault_server.served([Route("/hook", hear, methods=["POST"])], port) as result:
+    async with fault_server.serve([Route("/hook", hear, methods=["POST"])], port) as result:
         yield f"http://127.0.0.1:{result}/hook"
 
 
-def ordered(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]:
-    """A run's body."""
+def run_body(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]:
+    """Return the body of a run."""
     inputs = {"prompt": prompt, "width": 64, "height": 64}
     return {"model": "ra2", "input": inputs, "webhook": webhook, **more}
 
 
 async def told(app: AppFixture, prediction_id: str) -> list[Row]:
-    """The messages of a prediction."""
+    """Return the messages of a prediction."""
     return list(await app.product.database.read(webhooks.of_prediction(prediction_id)))
 
 
-async def until(app: AppFixture, prediction_id: str, wanted: Callable[[list[Row]], bool]) -> list[Row]:
-    """The messages once they stand so."""
+async def wait_for_messages(
+    app: AppFixture, prediction_id: str, wanted: Callable[[list[Row]], bool]
+) -> list[Row]:
+    """Wait until the messages satisfy a condition, and return them."""
     async with asyncio.timeout(120):
         while not wanted(rows := await told(app, prediction_id)):  # noqa: ASYNC110 - nobody tells of a row
             await asyncio.sleep(0.01)
     return rows
 
 
-def ended(rows: list[Row]) -> bool:
-    """Whether start and end were told, and nothing is left to say."""
+def has_start_and_end(rows: list[Row]) -> bool:
+    """Return whether start and end were delivered, and no message is pending."""
     return len(rows) == 2 and all(row["ended_at"] for row in rows)
 
 
@@ -77,9 +79,9 @@ def test_a_signature_is_the_standards() -> None:
 
 async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None:
     faults = Faults()
-    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
-        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
-        await until(app, run["id"], ended)
+    async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
+        run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
+        await wait_for_messages(app, run["id"], has_start_and_end)
         body = (await app.client.get("/api/account", headers=app.bearer)).json()
         secret = body["webhook_secret"]
         assert secret.startswith("whsec_")
@@ -96,10 +98,10 @@ async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None
 
 async def test_a_failure_is_told_too_and_what_nobody_asked_for_is_not(tmp_path: Path) -> None:
     faults = Faults()
-    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
-        failed = (await app.client.post(RUN, json=ordered(url, "FAIL"), headers=app.bearer)).json()
-        await until(app, failed["id"], ended)
-        quiet = {**ordered(url)}
+    async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
+        failed = (await app.client.post(RUN, json=run_body(url, "FAIL"), headers=app.bearer)).json()
+        await wait_for_messages(app, failed["id"], has_start_and_end)
+        quiet = {**run_body(url)}
         del quiet["webhook"]
         silent = (await app.client.post(RUN, json=quiet, headers=app.bearer)).json()
         assert await told(app, silent["id"]) == []
@@ -112,10 +114,10 @@ async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Pat
     faults.add(
         "told", fault_server.answer(500, {}), fault_server.answer(302, {}, {"location": "http://127.0.0.1/"})
     )
-    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
+    async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
         app.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
-        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
-        rows = await until(app, run["id"], ended)
+        run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
+        rows = await wait_for_messages(app, run["id"], has_start_and_end)
         assert [row["error"] for row in rows] == [None, None]
         assert sum(row["attempts"] for row in rows) == len(faults.steps("told")) == 4
         assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
@@ -124,10 +126,10 @@ async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Pat
 async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: Path) -> None:
     faults = Faults()
     faults.add("told", *[fault_server.answer(500, {})] * 3)
-    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
+    async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
         app.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
-        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
-        await until(app, run["id"], ended)
+        run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
+        await wait_for_messages(app, run["id"], has_start_and_end)
         bodies: dict[str, set[bytes]] = {}
         for seen in faults.steps("told"):
             bodies.setdefault(seen.headers["webhook-id"], set()).add(seen.document)
@@ -142,9 +144,9 @@ async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: P
 async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> None:
     faults = Faults()
     faults.add("told", fault_server.answer(410, {}), fault_server.answer(410, {}))
-    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
-        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
-        rows = await until(app, run["id"], ended)
+    async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
+        run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
+        rows = await wait_for_messages(app, run["id"], has_start_and_end)
         assert [(row["attempts"], row["error"]) for row in rows] == [
             (1, "The receiver returned status 410")
         ] * 2
@@ -153,16 +155,18 @@ async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> Non
 async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Path) -> None:
     faults = Faults()
     async with running_app(tmp_path, **INSIDE) as app:
-        async with listening(Faults()) as url:  # a port that is free again in a moment
+        async with webhook_url(Faults()) as url:  # a port that is free again in a moment
             pass
         app.product.outbox.schedule = RetrySchedule(first_seconds=0.2)
-        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
-        rows = await until(app, run["id"], lambda rows: len(rows) == 2 and all(r["error"] for r in rows))
+        run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
+        rows = await wait_for_messages(
+            app, run["id"], lambda rows: len(rows) == 2 and all(r["error"] for r in rows)
+        )
         assert not any(row["ended_at"] for row in rows)
         settings = app.product.settings
     port = int(url.rpartition(":")[2].removesuffix("/hook"))
     product = bootstrap.build(settings, small_models())
-    async with listening(faults, port), bootstrap.running(product), client(asgi.create_app(product)):
+    async with webhook_url(faults, port), bootstrap.running(product), client(asgi.create_app(product)):
         async with asyncio.timeout(120):
             while len(faults.steps("told")) < 2:
                 await faults.event("told").wait()
@@ -174,9 +178,9 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
 
 async def test_nothing_is_told_to_the_inside(tmp_path: Path) -> None:
     faults = Faults()
-    async with running_app(tmp_path) as app, listening(faults) as url:
+    async with running_app(tmp_path) as app, webhook_url(faults) as url:
         for address in (url, "http://169.254.169.254/latest", "http://[::1]/", "http://a.localhost./"):
-            refused = await app.client.post(RUN, json=ordered(address), headers=app.bearer)
+            refused = await app.client.post(RUN, json=run_body(address), headers=app.bearer)
             assert refused.status_code == 400
             assert [each["input"] for each in refused.json()["errors"]] == ["webhook"]
             assert "may not be fetched" in refused.text
@@ -190,8 +194,8 @@ async def test_webhook_to_an_internal_address_is_refused_at_delivery(tmp_path: P
     async with running_app(tmp_path) as app:
         app.product.outbox.sender = Fetcher(AllowList(), lookup=inside)
         address = "https://hook.example.com/"
-        run = (await app.client.post(RUN, json=ordered(address), headers=app.bearer)).json()
-        rows = await until(app, run["id"], ended)
+        run = (await app.client.post(RUN, json=run_body(address), headers=app.bearer)).json()
+        rows = await wait_for_messages(app, run["id"], has_start_and_end)
         assert all("may not be fetched" in row["error"] for row in rows)
 
 

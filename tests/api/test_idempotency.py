@@ -26,17 +26,17 @@ KEY = {"Idempotency-Key": "order 66"}
 
 
 def body(app: AppFixture, **more: Any) -> dict[str, Any]:
-    """A good body of Area A."""
+    """Return a valid body of the Media API."""
     return {"api_key": app.key, "prompt": "a fox", **more}
 
 
-def same(answers: list[httpx.Response]) -> bool:
-    """Whether all answers are one: status, type and every byte."""
+def are_identical(answers: list[httpx.Response]) -> bool:
+    """Return whether all responses are equal in status, type and every byte."""
     return len({(a.status_code, a.headers["Content-Type"], a.content) for a in answers}) == 1
 
 
-async def made(app: AppFixture) -> int:
-    """How many predictions there are."""
+async def prediction_count(app: AppFixture) -> int:
+    """Return the number of predictions."""
     page, _ = await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 200, None)
     return len(page)
 
@@ -46,10 +46,10 @@ async def test_twenty_at_once_are_one(any_database_app: AppFixture, prompt: str)
     app = any_database_app
     requests = [app.client.post("/api/ra1", json=body(app, prompt=prompt), headers=KEY) for _ in range(20)]
     answers = await asyncio.gather(*requests)
-    assert same(answers)
+    assert are_identical(answers)
     assert sum("Idempotent-Replayed" in answer.headers for answer in answers) == 19
     assert len({answer.headers["X-Request-Id"] for answer in answers}) == 20
-    assert await made(app) == 1
+    assert await prediction_count(app) == 1
     assert await app.balance() == ("5.00" if prompt == "FAIL" else "4.96", "0.00")
     assert await app.faults() == ()
 
@@ -58,7 +58,7 @@ async def test_a_failure_is_replayed_and_another_body_is_refused(app: AppFixture
     first = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
     again = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
     other = await app.client.post("/api/ra1", json=body(app), headers=KEY)
-    assert same([first, again])
+    assert are_identical([first, again])
     assert first.status_code == 502
     assert other.status_code == 409
     assert other.json()["error"] == "This Idempotency-Key was used with another request body."
@@ -108,7 +108,7 @@ async def test_every_route_that_creates_or_charges_replays(app: AppFixture) -> N
     )
     for path, request in requests:
         answers = [await app.client.post(path, headers=headers, **request) for _ in range(2)]
-        assert same(answers), path
+        assert are_identical(answers), path
         assert answers[0].is_success
     seen = {**headers, "Accept": "image/*"}
     pictures = [await app.client.post("/api/style-transfer", headers=seen, json=style) for _ in range(2)]
@@ -124,13 +124,13 @@ async def test_repeated_form_matches_despite_another_boundary(app: AppFixture, p
         return app.client.post(path, headers=headers, data={"name": "Nova"}, files={part: ("x", picture)})
 
     answers = [await send(png("red"), boundary) for boundary in ("one", "two")]
-    assert same(answers)
+    assert are_identical(answers)
     assert answers[0].is_success
     assert (await send(png("blue"), "one")).status_code == 409
 
 
-def asked(app: AppFixture) -> Request:
-    """A bare request with a key, as the faces hand it on."""
+def keyed_request(app: AppFixture) -> Request:
+    """Return a request with a key, as the APIs pass it on."""
     scope = {
         "type": "http",
         "method": "POST",
@@ -151,13 +151,13 @@ async def test_a_second_request_waits_for_the_first_and_then_gives_up(app: AppFi
         await release.wait()
         return Response(b"done")
 
-    first = asyncio.create_task(repeats.run(asked(app), once, slow))
+    first = asyncio.create_task(repeats.run(keyed_request(app), once, slow))
     await asyncio.sleep(0.01)
     with pytest.raises(errors.InProgress):
-        await repeats.run(asked(app), once, slow)
+        await repeats.run(keyed_request(app), once, slow)
     release.set()
     assert (await first).body == b"done"
-    assert (await repeats.run(asked(app), once, slow)).headers["Idempotent-Replayed"] == "true"
+    assert (await repeats.run(keyed_request(app), once, slow)).headers["Idempotent-Replayed"] == "true"
 
 
 async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(app: AppFixture) -> None:
@@ -171,8 +171,8 @@ async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(app: AppFixt
         return Response(b"done")
 
     with pytest.raises(asyncio.CancelledError):
-        await repeats.run(asked(app), once, broken)
-    assert (await repeats.run(asked(app), once, whole)).body == b"done"
+        await repeats.run(keyed_request(app), once, broken)
+    assert (await repeats.run(keyed_request(app), once, whole)).body == b"done"
 
 
 async def test_after_a_day_the_key_is_new_again(app: AppFixture) -> None:
@@ -194,7 +194,7 @@ async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path
         again = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         assert again.json()["image_url"] == first.json()["image_url"]
         assert await app.balance() == ("4.96", "0.00")
-        assert await made(app) == 1
+        assert await prediction_count(app) == 1
 
 
 async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app: AppFixture) -> None:
@@ -206,7 +206,7 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     await app.product.database.write(many("idempotency_sweep", before=2**61))
     again = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert again.json()["data"] == first.json()["data"]
-    assert (await made(app), await app.balance()) == (3, ("4.88", "0.00"))
+    assert (await prediction_count(app), await app.balance()) == (3, ("4.88", "0.00"))
     # A refund of any of them withdraws the stored response.
     listed, _ = await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 9, None)
     third_url = again.json()["data"][2]["url"]
@@ -217,13 +217,13 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     assert [row["url"] for row in third.json()["data"]][:2] == [row["url"] for row in again.json()["data"]][
         :2
     ]
-    assert (await made(app), await app.balance()) == (4, ("4.88", "0.00"))
+    assert (await prediction_count(app), await app.balance()) == (4, ("4.88", "0.00"))
     # After a day the key is new for each of them.
     clock = await app.product.database.read(one("clock"))
     assert clock is not None
     await app.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
     await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
-    assert await made(app) == 7
+    assert await prediction_count(app) == 7
     assert await app.faults() == ()
 
 

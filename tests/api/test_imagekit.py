@@ -19,14 +19,14 @@ from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
 SMALL = {"prompt": "a fox", "width": "80", "height": "64"}
 
 
-def opened(data: bytes) -> tuple[str | None, tuple[int, int]]:
-    """Format and size of a picture."""
+def image_format(data: bytes) -> tuple[str | None, tuple[int, int]]:
+    """Return the format and size of an image."""
     with Image.open(io.BytesIO(data)) as image:
         return image.format, image.size
 
 
 async def source(app: AppFixture) -> str:
-    """A picture of this server's own."""
+    """Return the URL of an image of this server."""
     answer = await app.client.post("/api/ra1", json={"api_key": app.other, "prompt": "a source"})
     return str(answer.json()["image_url"])
 
@@ -64,7 +64,7 @@ async def test_a_picture_comes_in_the_format_that_is_asked_for(
     headers = {"Accept": accepted} if accepted is not None else {}
     answer = await app.client.get("/create_image", params=SMALL, headers=headers)
     assert answer.status_code == 200
-    assert opened(answer.content) == (kind, (80, 64))
+    assert image_format(answer.content) == (kind, (80, 64))
     assert answer.headers["Content-Type"] == f"image/{kind.lower()}"
     assert answer.headers["Vary"] == "Accept"
     assert answer.headers["X-Sixfold-Quality"] == "full"
@@ -140,7 +140,7 @@ async def test_a_picture_lies_at_the_callers_path(app: AppFixture, path: str, na
     stored = await app.client.get(body["path"])
     assert (body["save_path"], body["bytes"]) == (name, len(stored.content))
     assert body["path"] == f"{ORIGIN}/uploads/{name}"
-    assert opened(stored.content) == (kind, (80, 64))
+    assert image_format(stored.content) == (kind, (80, 64))
     assert stored.headers["Content-Type"] == f"image/{kind.lower()}"
 
 

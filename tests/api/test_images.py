@@ -27,7 +27,7 @@ CUT = ("/api/remove-background", "/alt/api/remove-background")
 
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
+    """A server with the bundled catalog, on which only the embedded engines are available."""
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as result:
         yield result
 
@@ -45,19 +45,19 @@ def png(image: Any, kind: str = "PNG", **options: Any) -> bytes:
 
 
 def subject(seed: int = 3, size: tuple[int, int] = (180, 240)) -> bytes:
-    """A picture with something in it."""
+    """Return an image with a subject."""
     return png(composites.composite(seed, "plain", size).rgb)
 
 
 async def picture(app: AppFixture, url: str) -> Image.Image:
-    """What lies at a result's URL."""
+    """Return the file at a result's URL."""
     answer = await app.client.get(url)
     assert answer.status_code == 200
     return Image.open(io.BytesIO(answer.content))
 
 
-async def ended(app: AppFixture, answer: Any) -> dict[str, Any]:
-    """A polling answer's job, once it has ended."""
+async def finished_job(app: AppFixture, answer: Any) -> dict[str, Any]:
+    """Wait until the job of a polling response has ended, and return it."""
     assert answer.status_code == 202
     assert set(answer.json()) == {"job_id", "status", "status_url"}
     async with asyncio.timeout(60):
@@ -209,7 +209,7 @@ async def test_a_job_ends_in_what_waiting_would_have_given(
 ) -> None:
     body = {"api_key": real.key, "image_url": uri(subject()), **more}
     inline = (await real.client.post(path, json=body)).json()
-    job = await ended(real, await real.client.post(path, json={**body, "response_mode": "polling"}))
+    job = await finished_job(real, await real.client.post(path, json={**body, "response_mode": "polling"}))
     assert job["status"] == "completed"
 
     def without_urls(value: Any) -> Any:
@@ -239,7 +239,7 @@ async def test_the_key_and_then_the_parameters_and_then_the_balance(app: AppFixt
 
 
 def tricks() -> dict[str, bytes]:
-    """Files that are no pictures, or more than they seem."""
+    """Return files that are not images, or malicious ones."""
     whole = subject()
     noise = np.random.default_rng(1).integers(0, 255, (64, 64, 3), np.uint8)
     bomb = bytearray(png(Image.new("L", (8, 8))))
@@ -277,7 +277,7 @@ async def test_a_trick_is_refused_by_name_and_nothing_is_charged(
 
 
 def odd() -> dict[str, bytes]:
-    """Pictures that are unusual, and good."""
+    """Return unusual but valid images."""
     rgb = composites.composite(5, "plain", (120, 160)).rgb
     image = Image.fromarray(rgb)
     exif = Image.Exif()
@@ -329,7 +329,7 @@ async def test_no_failure_is_charged(tmp_path: Path, model: str, point: str) -> 
 
 async def test_a_job_that_met_a_damaged_picture_says_so(real: AppFixture) -> None:
     body = {"api_key": real.key, "image_url": uri(tricks()["damaged"]), "response_mode": "polling"}
-    job = await ended(real, await real.client.post("/api/remove-background", json=body))
+    job = await finished_job(real, await real.client.post("/api/remove-background", json=body))
     assert (job["status"], job["error"]) == ("failed", "The image file is truncated or damaged.")
     assert await real.balance() == ("5.00", "0.00")
 

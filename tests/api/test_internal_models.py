@@ -27,30 +27,30 @@ _CALLS: list[tuple[str, str, dict[str, Any] | None]] = [
 
 
 @pytest.fixture
-async def whole(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the models of the package."""
+async def bundled_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    """A server with the bundled models."""
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         yield app
 
 
 @pytest.mark.parametrize(("method", "path", "body"), _CALLS)
 async def test_internal_model_is_not_found(
-    whole: AppFixture, method: str, path: str, body: dict[str, Any] | None
+    bundled_app: AppFixture, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
-    unknown = await whole.client.request(
+    unknown = await bundled_app.client.request(
         method,
         path.replace(NAME, "no-such-model"),
         json=body and {**body, "model": "no-such-model"},
-        headers=whole.bearer,
+        headers=bundled_app.bearer,
     )
-    response = await whole.client.request(method, path, json=body, headers=whole.bearer)
+    response = await bundled_app.client.request(method, path, json=body, headers=bundled_app.bearer)
     assert (response.status_code, unknown.status_code) == (404, 404), response.text
     assert _ID.sub("", response.text.replace(NAME, "")) == _ID.sub(
         "", unknown.text.replace("no-such-model", "")
     )
 
 
-async def test_internal_model_is_in_no_list(whole: AppFixture) -> None:
+async def test_internal_model_is_in_no_list(bundled_app: AppFixture) -> None:
     for path in (
         "/v1/models",
         "/replicate/v1/models",
@@ -58,6 +58,6 @@ async def test_internal_model_is_in_no_list(whole: AppFixture) -> None:
         "/api/services",
         "/models",
     ):
-        listed = await whole.client.get(path, headers=whole.bearer)
+        listed = await bundled_app.client.get(path, headers=bundled_app.bearer)
         assert listed.status_code == 200, path
         assert NAME not in listed.text

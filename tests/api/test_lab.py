@@ -19,7 +19,7 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_pages import signed_in
 from tests.e2e.servers import serving
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra1=hang"}
 FORM = "application/x-www-form-urlencoded"
@@ -88,7 +88,7 @@ async def test_a_worker_is_killed_in_a_browser_and_its_run_begins_anew(tmp_path:
     changes = {"driver": "process", "failpoints": "engine.run.ra1=hang"}
     async with (
         running_app(tmp_path, app_catalog.models_document(), **changes) as app,
-        served(app.asgi) as url,
+        serve(app.asgi) as url,
         browser.browser() as chromium,
         browser.tab(chromium, dataclasses.replace(app, account=app.operator), url) as tab,
     ):

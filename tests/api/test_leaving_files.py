@@ -87,7 +87,7 @@ async def test_refused_and_deleted_bytes_are_limited(tmp_path: Path, way: Way) -
 
 async def test_bytes_without_another_name_are_deleted_in_a_day(either: Path) -> None:
     at = [1_800_000_000_000_000]
-    async with databases.on(None, either, lambda: at[0]) as database:
+    async with databases.running_database(None, either, lambda: at[0]) as database:
         account = await database.write(accounts.create("ada@example.com"))
         store = FileStore(either / "store")
         limits = MediaLimits(SIZE, SIZE, 1, 10 * SIZE, DAY_US)

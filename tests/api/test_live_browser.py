@@ -15,7 +15,7 @@ from tests.api import browser, page_checks
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Look
 from tests.api.test_pages_browser import FRAMES
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.browser, browser.needed]
 METER = re.compile(r"00:\d\d · 0\.0\d+ USD")
@@ -26,7 +26,7 @@ async def pausing_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
     """A server whose sessions pause soon, its address and a browser."""
     async with (
         running_app(tmp_path, app_catalog.models_document(), session_pause_seconds=1.5) as app,
-        served(app.asgi) as url,
+        serve(app.asgi) as url,
         browser.browser() as chromium,
     ):
         yield app, url, chromium

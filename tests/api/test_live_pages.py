@@ -33,8 +33,8 @@ DROP = """([name, data, type]) => {
 FITS = "document.documentElement.scrollWidth"
 
 
-async def made(app: AppFixture, model: str, given: dict[str, Any]) -> tuple[str, bytes]:
-    """The id and the bytes of an output."""
+async def run_output(app: AppFixture, model: str, given: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the id and the bytes of an output."""
     answer = await app.client.post(RUN, json={"model": model, "input": given}, headers=app.bearer)
     body = answer.json()
     return body["id"], (await app.client.get(body["output"]["url"])).content
@@ -74,7 +74,7 @@ async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
 ) -> None:
     app, url, chromium = browser_app
     inputs = {"prompt": "a red fox in snow", "width": 256, "height": 256, "seed": 5}
-    made_id, picture = await made(app, "fast-image-native", inputs)
+    made_id, picture = await run_output(app, "fast-image-native", inputs)
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/docs")
@@ -124,7 +124,7 @@ async def test_operator_sees_all_pages_and_they_are_accessible(
     browser_app: tuple[AppFixture, str, Any], look: Look
 ) -> None:
     app, url, chromium = browser_app
-    made_id, _ = await made(app, "ra1", {"prompt": "a fox", "size": "1152x768"})
+    made_id, _ = await run_output(app, "ra1", {"prompt": "a fox", "size": "1152x768"})
     operator = dataclasses.replace(app, account=app.operator)
     async with browser.tab(chromium, operator, url, look) as tab:
         page = tab.page

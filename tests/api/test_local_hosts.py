@@ -12,7 +12,7 @@ from sixfold.clients.chat import servers as found_servers
 from sixfold.engines.providers.comfyui import availability as comfyui_availability
 from tests.api.app_fixture import running_app
 from tests.api.gateway import listening as served
-from tests.api.local_servers import USUAL, answered_by, app_with, chat, status
+from tests.api.local_servers import USUAL, app_with, chat, serving_model, status
 from tests.fakes import local_models as fakes
 from tests.fakes.comfyui import comfyui
 from tests.fakes.local_models import LocalModels, Ollama, listening, look_at
@@ -34,7 +34,7 @@ async def test_server_kinds_on_one_port_are_told_by_their_answers(
                 if each.discovered and each.state == "ready"
             ]
             assert ready == [kind]
-            assert await answered_by(app, f"{kind}/gemma") == "gemma"
+            assert await serving_model(app, f"{kind}/gemma") == "gemma"
 
 
 async def test_server_on_a_configured_host_is_named_after_it(
@@ -43,9 +43,9 @@ async def test_server_on_a_configured_host_is_named_after_it(
     async with listening(Ollama(USUAL), "127.0.0.2") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path, probe_hosts=("127.0.0.2",)) as app:
-            assert await answered_by(app, "default") == "llama3.2:latest"
-            assert await answered_by(app, "ollama@127.0.0.2/qwen3") == "qwen3"
-            assert await answered_by(app, "ollama/qwen3") == "qwen3"
+            assert await serving_model(app, "default") == "llama3.2:latest"
+            assert await serving_model(app, "ollama@127.0.0.2/qwen3") == "qwen3"
+            assert await serving_model(app, "ollama/qwen3") == "qwen3"
             there = status(app, "ollama@127.0.0.2")
             assert (there.state, there.kind, there.title) == ("ready", "ollama", "Ollama")
             assert (there.host, there.url) == ("127.0.0.2", f"http://127.0.0.2:{ollama.port}")
@@ -59,7 +59,7 @@ async def test_a_server_of_the_containers_host_is_found(
     async with listening(Ollama(USUAL), "127.0.0.3") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            assert await answered_by(app) == "llama3.2:latest"
+            assert await serving_model(app) == "llama3.2:latest"
             assert status(app, "ollama@127.0.0.3").state == "ready"
 
 
@@ -134,7 +134,7 @@ async def test_a_server_that_is_slow_stays_and_delays_no_other(
         vllm.slow = True
         async with app_with(tmp_path) as app:
             assert status(app, "vllm").state == "slow"  # it was never seen ready
-            assert await answered_by(app) == "llama3.2:latest"
+            assert await serving_model(app) == "llama3.2:latest"
             vllm.slow = False
             await app.product.gateway_runtime.refresh()
             assert status(app, "vllm").state == "ready"

@@ -12,11 +12,11 @@ from sixfold.core.gateway.capabilities import CHAT, TOOLS
 from tests.api.local_servers import (
     SEEING,
     USUAL,
-    answered_by,
     app_with,
     chat,
-    listed,
+    model_names,
     service,
+    serving_model,
     status,
 )
 from tests.api.test_gateway import PIXEL
@@ -33,7 +33,7 @@ async def test_default_skips_an_embedding_model_that_is_listed_first(
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            assert await answered_by(app, name) == "llama3.2:latest"
+            assert await serving_model(app, name) == "llama3.2:latest"
             talk = {"service": "chat", "prompt": "hello"}
             answer = await app.client.post("/api/service", json=talk, headers=app.bearer)
             assert answer.json()["engine"] == "ollama/llama3.2:latest"
@@ -43,7 +43,7 @@ async def test_default_prefers_a_loaded_chat_model(tmp_path: Path, monkeypatch: 
     async with listening(Ollama(USUAL, "nomic-embed-text:latest", "qwen3:latest")) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            assert await answered_by(app) == "qwen3:latest"
+            assert await serving_model(app) == "qwen3:latest"
             loaded = {model.name for model in status(app, "ollama").listing if model.loaded}
             assert loaded == {"nomic-embed-text:latest", "qwen3:latest"}
             ollama.loaded = ["llama3.2:latest"]
@@ -57,7 +57,7 @@ async def test_default_prefers_the_loaded_model_of_another_server(
     async with listening(Ollama(USUAL)) as ollama, listening(fakes.vllm("mistral")) as vllm:
         look_at(monkeypatch, ollama=ollama.port, vllm=vllm.port)
         async with app_with(tmp_path) as app:
-            assert await answered_by(app) == "mistral"
+            assert await serving_model(app) == "mistral"
 
 
 async def test_default_is_no_cloud_model_while_a_local_one_is_there(
@@ -68,8 +68,8 @@ async def test_default_is_no_cloud_model_while_a_local_one_is_there(
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            assert await answered_by(app) == "qwen3:latest"
-            assert await answered_by(app, "gpt-oss:120b-cloud") == "gpt-oss:120b-cloud"
+            assert await serving_model(app) == "qwen3:latest"
+            assert await serving_model(app, "gpt-oss:120b-cloud") == "gpt-oss:120b-cloud"
 
 
 async def test_default_model_is_never_an_aliased_embedding_model(
@@ -79,7 +79,7 @@ async def test_default_model_is_never_an_aliased_embedding_model(
         look_at(monkeypatch, ollama=ollama.port)
         aliases = {"vectors": "ollama/nomic-embed-text", "talk": "ollama/qwen3"}
         async with app_with(tmp_path, tables={"gateway": {"aliases": aliases}}) as app:
-            assert await answered_by(app) == "qwen3"
+            assert await serving_model(app) == "qwen3"
 
 
 async def test_default_with_only_embedding_models_is_503_with_remedy(
@@ -130,7 +130,7 @@ async def test_default_of_each_kind_of_server_is_a_chat_model(
     async with listening(dataclasses.replace(server, asked=[])) as there:
         look_at(monkeypatch, **{kind: there.port})
         async with app_with(tmp_path) as app:
-            assert await answered_by(app) == first
+            assert await serving_model(app) == first
             assert status(app, kind).state == "ready"
 
 
@@ -274,8 +274,8 @@ async def test_vision_goes_to_the_model_that_accepts_images(
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
             assert (await service(app, "vision"))["quality"] == "full"
-            assert await answered_by(app, "vision") == "llava:7b"
-            assert await answered_by(app, "chat") == "llama3.2:latest"
+            assert await serving_model(app, "vision") == "llava:7b"
+            assert await serving_model(app, "chat") == "llama3.2:latest"
             request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
             answer = await app.client.post("/api/service", json=request, headers=app.bearer)
             assert answer.json()["engine"] == "ollama/llava:7b"
@@ -312,7 +312,7 @@ async def test_unstated_vision_of_a_configured_server_is_allowed(
         }
         tables = {"gateway": {"upstreams": upstreams, "allow_unpriced": True}}
         async with app_with(tmp_path, probe=False, tables=tables) as app:
-            assert await answered_by(app, "vision") == "small"
+            assert await serving_model(app, "vision") == "small"
 
 
 async def test_models_list_has_the_general_names_that_are_served(
@@ -322,20 +322,20 @@ async def test_models_list_has_the_general_names_that_are_served(
     async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            assert general.isdisjoint(await listed(app))
+            assert general.isdisjoint(await model_names(app))
             ollama.models |= USUAL
             await app.product.gateway_runtime.refresh()
-            assert general & await listed(app) == general - {"vision"}
+            assert general & await model_names(app) == general - {"vision"}
             ollama.models |= SEEING
             await app.product.gateway_runtime.refresh()
-            assert general <= await listed(app)
+            assert general <= await model_names(app)
             answer = await app.client.get("/v1/models/vision", headers=app.bearer)
             assert (answer.status_code, answer.json()["id"]) == (200, "vision")
 
 
 async def test_models_list_omits_transcription_without_an_engine(tmp_path: Path) -> None:
     async with app_with(tmp_path, probe=False, public_url="https://box.example") as app:
-        assert "stt" not in await listed(app)
+        assert "stt" not in await model_names(app)
         assert (await app.client.get("/v1/models/stt", headers=app.bearer)).status_code == 404
 
 
@@ -367,8 +367,8 @@ async def test_ollama_list_with_capabilities_needs_no_details(
         ollama.broken = set(SEEING)
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            assert await answered_by(app) == "llama3.2:latest"
-            assert await answered_by(app, "vision") == "llava:7b"
+            assert await serving_model(app) == "llama3.2:latest"
+            assert await serving_model(app, "vision") == "llava:7b"
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ async def test_answers_that_are_wrong_leave_a_usable_list(
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            assert await answered_by(app) == "qwen3"
+            assert await serving_model(app) == "qwen3"
             assert all(name.isprintable() and len(name) < 200 for name in status(app, "ollama").models)
 
 

@@ -17,14 +17,14 @@ BAD_KEY = {"error": "Invalid API key", "status": 401}
 POOR = {"error": "Insufficient credits", "status": 402}
 
 
-def asked(app: AppFixture, **more: Any) -> dict[str, Any]:
-    """A good body, with changes."""
+def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
+    """Return a valid body, with changes."""
     return {"api_key": app.key, "prompt": "a fox", **more}
 
 
 @pytest.mark.parametrize("path", RA1)
 async def test_ra1_gives_a_picture_for_four_cents(app: AppFixture, path: str) -> None:
-    answer = await app.client.post(path, json=asked(app, size="1360x768"))
+    answer = await app.client.post(path, json=body_with(app, size="1360x768"))
     assert answer.status_code == 200
     body = answer.json()
     url = body.pop("image_url")
@@ -46,7 +46,7 @@ async def test_ra1_gives_a_picture_for_four_cents(app: AppFixture, path: str) ->
 
 @pytest.mark.parametrize("path", ANIME)
 async def test_anime_returns_several_images_at_0_7_cents_each(app: AppFixture, path: str) -> None:
-    answer = await app.client.post(path, json=asked(app, num_images=3))
+    answer = await app.client.post(path, json=body_with(app, num_images=3))
     assert answer.status_code == 200
     body = answer.json()
     images = body.pop("images")
@@ -107,23 +107,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "text"), REFUSED)
 async def test_a_refused_parameter_is_named(app: AppFixture, change: dict[str, Any], text: str) -> None:
-    answer = await app.client.post("/api/ra1", json=asked(app, **change))
+    answer = await app.client.post("/api/ra1", json=body_with(app, **change))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
     assert await app.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize("count", [0, 9, "2", 1.5, [1]])
 async def test_anime_makes_one_to_eight(app: AppFixture, count: Any) -> None:
-    answer = await app.client.post("/api/anime", json=asked(app, num_images=count))
+    answer = await app.client.post("/api/anime", json=body_with(app, num_images=count))
     text = f"from 1 to 8; got {count}" if count in (0, 9) else "a whole number from 1 to 8"
     response = {"error": f"Invalid num_images: it must be {text}", "status": 400}
     assert (answer.status_code, answer.json()) == (400, response)
 
 
 async def test_longest_prompt_is_accepted_and_unknown_field_ignored(app: AppFixture) -> None:
-    longest = await app.client.post("/api/ra1", json=asked(app, prompt="ü" * 1000, surplus={"a": [1]}))
-    longer = await app.client.post("/api/anime", json=asked(app, prompt="x" * 4000))
-    too_long = await app.client.post("/api/anime", json=asked(app, prompt="x" * 4001))
+    longest = await app.client.post("/api/ra1", json=body_with(app, prompt="ü" * 1000, surplus={"a": [1]}))
+    longer = await app.client.post("/api/anime", json=body_with(app, prompt="x" * 4000))
+    too_long = await app.client.post("/api/anime", json=body_with(app, prompt="x" * 4001))
     assert [longest.status_code, longer.status_code, too_long.status_code] == [200, 200, 400]
     assert too_long.json()["error"] == "Prompt must be at most 4000 characters"
     assert longest.json()["prompt_used"] == "ü" * 1000
@@ -177,8 +177,8 @@ async def test_unknown_path_has_the_error_format_of_its_api(app: AppFixture) -> 
 
 
 async def test_a_failed_generation_is_told_and_free(app: AppFixture) -> None:
-    ra1 = await app.client.post("/api/ra1", json=asked(app, prompt="FAIL"))
-    anime = await app.client.post("/api/anime", json=asked(app, prompt="FAIL"))
+    ra1 = await app.client.post("/api/ra1", json=body_with(app, prompt="FAIL"))
+    anime = await app.client.post("/api/anime", json=body_with(app, prompt="FAIL"))
     text = "Image generation failed. Please try again."
     assert (ra1.status_code, ra1.json()) == (502, {"success": False, "error": text})
     assert (anime.status_code, anime.json()) == (502, {"error": text, "status": 502})
@@ -191,7 +191,7 @@ async def test_a_failed_generation_is_told_and_free(app: AppFixture) -> None:
 )
 async def test_no_way_to_fail_is_charged(tmp_path: Path, point: str) -> None:
     async with running_app(tmp_path, failpoints=point, max_attempts=1) as app:
-        answer = await app.client.post("/api/ra1", json=asked(app))
+        answer = await app.client.post("/api/ra1", json=body_with(app))
         assert answer.status_code == 502
         assert answer.json()["success"] is False
         assert await app.balance() == ("5.00", "0.00")
@@ -200,14 +200,14 @@ async def test_no_way_to_fail_is_charged(tmp_path: Path, point: str) -> None:
 
 async def test_a_run_that_takes_too_long_is_free(tmp_path: Path) -> None:
     async with running_app(tmp_path, run_limit_seconds=0.2, max_attempts=1) as app:
-        answer = await app.client.post("/api/ra1", json=asked(app, prompt="SLOW"))
+        answer = await app.client.post("/api/ra1", json=body_with(app, prompt="SLOW"))
         assert answer.status_code == 502
         assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_same_seed_gives_same_bytes_and_other_seed_others(app: AppFixture) -> None:
     async def picture(seed: int | None) -> bytes:
-        answer = await app.client.post("/api/ra1", json=asked(app, seed=seed))
+        answer = await app.client.post("/api/ra1", json=body_with(app, seed=seed))
         return (await app.client.get(answer.json()["image_url"])).content
 
     first, again, other, random = [await picture(seed) for seed in (7, 7, 8, None)]
@@ -215,8 +215,8 @@ async def test_same_seed_gives_same_bytes_and_other_seed_others(app: AppFixture)
     assert len({first, other, random}) == 3
 
 
-async def finished(app: AppFixture, status_url: str) -> dict[str, Any]:
-    """A job's status once it has ended."""
+async def finished_job(app: AppFixture, status_url: str) -> dict[str, Any]:
+    """Wait until a job has ended, and return its status."""
     async with asyncio.timeout(60):
         while True:
             body = (await app.client.get(status_url)).json()
@@ -226,8 +226,8 @@ async def finished(app: AppFixture, status_url: str) -> dict[str, Any]:
 
 
 async def test_polling_ends_in_what_waiting_would_have_given(app: AppFixture) -> None:
-    inline = (await app.client.post("/api/anime", json=asked(app, seed=3))).json()
-    queued = await app.client.post("/api/anime", json=asked(app, seed=3, response_mode="polling"))
+    inline = (await app.client.post("/api/anime", json=body_with(app, seed=3))).json()
+    queued = await app.client.post("/api/anime", json=body_with(app, seed=3, response_mode="polling"))
     assert queued.status_code == 202
     job_id = queued.json()["job_id"]
     assert queued.json() == {
@@ -235,7 +235,7 @@ async def test_polling_ends_in_what_waiting_would_have_given(app: AppFixture) ->
         "status": "in_progress",
         "status_url": f"/api/media/status/{job_id}",
     }
-    ended = await finished(app, queued.json()["status_url"])
+    ended = await finished_job(app, queued.json()["status_url"])
     result = ended.pop("result")
     assert ended == {
         "job_id": job_id,
@@ -254,14 +254,14 @@ async def test_polling_ends_in_what_waiting_would_have_given(app: AppFixture) ->
 
 
 async def test_a_failed_job_says_so_and_a_canceled_one_is_free(app: AppFixture) -> None:
-    failing = await app.client.post("/api/ra1", json=asked(app, prompt="FAIL", response_mode="polling"))
-    ended = await finished(app, failing.json()["status_url"])
+    failing = await app.client.post("/api/ra1", json=body_with(app, prompt="FAIL", response_mode="polling"))
+    ended = await finished_job(app, failing.json()["status_url"])
     assert (ended["status"], ended["error"]) == ("failed", "Image generation failed. Please try again.")
-    slow = await app.client.post("/api/ra1", json=asked(app, prompt="SLOW", response_mode="polling"))
+    slow = await app.client.post("/api/ra1", json=body_with(app, prompt="SLOW", response_mode="polling"))
     assert await app.balance() == ("5.00", "0.04")
     canceled = await app.client.delete(slow.json()["status_url"])
     assert canceled.status_code == 200
-    ended = await finished(app, slow.json()["status_url"])
+    ended = await finished_job(app, slow.json()["status_url"])
     assert ended["status"] == "canceled"
     assert set(ended) == {"job_id", "status", "progress", "status_url"}
     assert await app.balance() == ("5.00", "0.00")
@@ -278,20 +278,20 @@ async def test_an_unknown_job_is_not_found(app: AppFixture) -> None:
 
 async def test_a_wait_that_ends_first_is_answered_with_the_job(tmp_path: Path) -> None:
     async with running_app(tmp_path, inline_seconds=0.05) as app:
-        answer = await app.client.post("/api/ra1", json=asked(app, prompt="LATE"))
+        answer = await app.client.post("/api/ra1", json=body_with(app, prompt="LATE"))
         assert answer.status_code == 202
-        ended = await finished(app, answer.json()["status_url"])
+        ended = await finished_job(app, answer.json()["status_url"])
         assert ended["status"] == "completed"
 
 
 async def test_draining_server_returns_jobs_and_refuses_new_requests(
     app: AppFixture,
 ) -> None:
-    waiting = asyncio.create_task(app.client.post("/api/ra1", json=asked(app, prompt="LATE")))
+    waiting = asyncio.create_task(app.client.post("/api/ra1", json=body_with(app, prompt="LATE")))
     await app.until("5.00", "0.04")
     app.product.predictions.drain()
     assert (await waiting).status_code == 202
-    refused = await app.client.post("/api/ra1", json=asked(app))
+    refused = await app.client.post("/api/ra1", json=body_with(app))
     assert (refused.status_code, refused.json()["status"]) == (503, 503)
     assert (await app.client.get("/readyz")).status_code == 503
     assert (await app.client.get("/livez")).status_code == 200
@@ -300,13 +300,13 @@ async def test_draining_server_returns_jobs_and_refuses_new_requests(
 async def test_preview_engine_does_not_serve_publicly_by_default(tmp_path: Path) -> None:
     public = {"public_url": "https://media.example", "host": "0.0.0.0"}
     async with running_app(tmp_path / "a", small_models("preview"), **public) as app:
-        wrong = await app.client.post("/api/ra1", json=asked(app, size="1x1"))
-        answer = await app.client.post("/api/ra1", json=asked(app))
+        wrong = await app.client.post("/api/ra1", json=body_with(app, size="1x1"))
+        answer = await app.client.post("/api/ra1", json=body_with(app))
         assert (wrong.status_code, answer.status_code) == (400, 503)
         assert "SIXFOLD_PREVIEWS=allow" in answer.json()["error"]
         assert await app.balance() == ("5.00", "0.00")
     async with running_app(tmp_path / "b", small_models("preview"), previews="allow", **public) as app:
-        answer = await app.client.post("/api/ra1", json=asked(app))
+        answer = await app.client.post("/api/ra1", json=body_with(app))
         assert answer.json()["image_url"].startswith("https://media.example/media/")
 
 

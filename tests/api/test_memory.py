@@ -20,8 +20,8 @@ from tests.api.memory_routes import CREATES, ROUTES, WRITES
 CODED = {"error", "code", "status", "request_id"}
 
 
-async def asked(app: AppFixture, route: str, slug: str, key: str, **more: Any) -> httpx.Response:
-    """One of `ROUTES`, sent for a slug."""
+async def send_route(app: AppFixture, route: str, slug: str, key: str, **more: Any) -> httpx.Response:
+    """Send one of `ROUTES` for a slug."""
     method, _, path = route.partition(" ")
     inputs = {**ROUTES[route], **more}
     headers = {**bearer(key), **inputs.pop("headers", {})}
@@ -29,21 +29,21 @@ async def asked(app: AppFixture, route: str, slug: str, key: str, **more: Any) -
 
 
 async def put(app: AppFixture, slug: str, body: str = "text", **fields: Any) -> httpx.Response:
-    """A page of the first account."""
+    """Write a page of the first account."""
     answer = await app.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=app.bearer)
     assert answer.status_code in {200, 201}, answer.text
     return answer
 
 
 async def get(app: AppFixture, path: str, **params: Any) -> Any:
-    """What a GET with the first account's key gives."""
+    """Return the response to a GET with the first account's key."""
     answer = await app.client.get(path, headers=app.bearer, params=params)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def zipped(files: Iterable[tuple[str, str | bytes]]) -> bytes:
-    """A zip of these files."""
+def zip_of(files: Iterable[tuple[str, str | bytes]]) -> bytes:
+    """Return a zip of these files."""
     result = io.BytesIO()
     with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files:
@@ -51,15 +51,15 @@ def zipped(files: Iterable[tuple[str, str | bytes]]) -> bytes:
     return result.getvalue()
 
 
-async def taken_in(app: AppFixture, data: bytes) -> Any:
-    """What an import answers."""
+async def import_report(app: AppFixture, data: bytes) -> Any:
+    """Import files; return the report."""
     answer = await app.client.post("/api/import", content=data, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-async def taken_out(app: AppFixture) -> dict[str, bytes]:
-    """The files of an export."""
+async def exported_files(app: AppFixture) -> dict[str, bytes]:
+    """Return the files of an export."""
     answer = await app.client.get("/api/export", headers=app.bearer)
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
@@ -109,15 +109,15 @@ async def test_if_match_guards_every_change(app: AppFixture) -> None:
         await put(app, "a", "[[x]]")
         await app.client.post("/api/links/a", json={"to": "x", "type": "t"}, headers=app.bearer)
         version = (await app.client.get("/api/pages/a", headers=app.bearer)).headers["ETag"]
-        refused = await asked(app, route, "a", app.key, headers={"If-Match": '"99"'})
-        odd = await asked(app, route, "a", app.key, headers={"If-Match": "version 9"})
-        taken = await asked(app, route, "a", app.key, headers={"If-Match": version})
+        refused = await send_route(app, route, "a", app.key, headers={"If-Match": '"99"'})
+        odd = await send_route(app, route, "a", app.key, headers={"If-Match": "version 9"})
+        taken = await send_route(app, route, "a", app.key, headers={"If-Match": version})
         assert (refused.status_code, odd.status_code) == (412, 400), route
         assert refused.json()["code"] == "precondition_failed"
         assert taken.status_code in {200, 201}, (route, taken.text)
-    gone = await asked(app, CREATES, "never", app.key, headers={"If-Match": "*"})
-    new = await asked(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})
-    twice = await asked(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})
+    gone = await send_route(app, CREATES, "never", app.key, headers={"If-Match": "*"})
+    new = await send_route(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})
+    twice = await send_route(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})
     assert [answer.status_code for answer in (gone, new, twice)] == [412, 201, 412]
 
 
@@ -165,7 +165,7 @@ async def test_versions_differ_and_come_back(app: AppFixture) -> None:
     change = await get(app, "/api/versions/a", **{"from": 1, "to": 2})
     assert ("-one\n+two" in change["diff"], change["fields"]) == (True, {"tags": {"from": [], "to": ["x"]}})
     assert (await app.client.delete("/api/pages/a", headers=app.bearer)).json()["deleted"] is True
-    assert (await asked(app, "GET /api/pages/{slug}", "a", app.key)).status_code == 404
+    assert (await send_route(app, "GET /api/pages/{slug}", "a", app.key)).status_code == 404
     back = await app.client.post("/api/versions/a", json={"version": 1}, headers=app.bearer)
     assert (back.status_code, back.json()["version"], back.json()["body"]) == (200, 3, "one\n")
     assert first
@@ -181,7 +181,7 @@ async def test_tags_are_read_as_of_a_time_and_graph_is_refused(
 ) -> None:
     await put(app, "a", tags=["x"])
     then = (await app.client.get("/api/pages/a", headers=app.bearer)).json()["updated_at"]
-    await asked(app, "POST /api/tags/{slug}", "a", app.key, json={"tags": ["y"]})
+    await send_route(app, "POST /api/tags/{slug}", "a", app.key, json={"tags": ["y"]})
     for as_of, status in (("1999-01-01T00:00:00Z", 404), ("yesterday", 400), (then, 200)):
         past = await app.client.get("/api/tags/a", params={"as_of": as_of}, headers=app.bearer)
         assert past.status_code == status, as_of
@@ -193,11 +193,13 @@ async def test_tags_are_read_as_of_a_time_and_graph_is_refused(
 async def test_tags_links_and_timelines_have_routes_of_their_own(app: AppFixture) -> None:
     await put(app, "a", tags=["x"], type="person", collections=["shelf"])
     await put(app, "b")
-    assert (await asked(app, "POST /api/tags/{slug}", "a", app.key, json={"tags": ["y"]})).json()["tags"] == [
+    assert (await send_route(app, "POST /api/tags/{slug}", "a", app.key, json={"tags": ["y"]})).json()[
+        "tags"
+    ] == [
         "x",
         "y",
     ]
-    assert (await asked(app, "DELETE /api/tags/{slug}", "a", app.key)).json()["tags"] == ["y"]
+    assert (await send_route(app, "DELETE /api/tags/{slug}", "a", app.key)).json()["tags"] == ["y"]
     assert (await get(app, "/api/tags/a"))["tags"] == ["y"]
     assert (await get(app, "/api/tags"))["tags"] == [{"name": "y", "count": 1}]
     assert (await get(app, "/api/types"))["types"] == [
@@ -206,14 +208,14 @@ async def test_tags_links_and_timelines_have_routes_of_their_own(app: AppFixture
     ]
     assert (await get(app, "/api/collections"))["collections"] == [{"name": "shelf", "count": 1}]
     link = {"to": "b", "type": "knows", "context": "from school"}
-    result = await asked(app, "POST /api/links/{slug}", "a", app.key, json=link)
+    result = await send_route(app, "POST /api/links/{slug}", "a", app.key, json=link)
     assert (result.status_code, result.json()["links"][0]["context"]) == (201, "from school")
     assert (await get(app, "/api/traverse/b", depth=2))["edges"] == [
         {"from": "a", "to": "b", "type": "knows"}
     ]
-    await asked(app, "DELETE /api/links/{slug}", "a", app.key, params={"to": "b", "type": "knows"})
+    await send_route(app, "DELETE /api/links/{slug}", "a", app.key, params={"to": "b", "type": "knows"})
     assert (await get(app, "/api/links/a"))["links"] == []
-    noted = await asked(app, "POST /api/timeline/{slug}", "a", app.key)
+    noted = await send_route(app, "POST /api/timeline/{slug}", "a", app.key)
     assert (noted.status_code, noted.json()["timeline"][0]["date"]) == (201, "2026")
 
 
@@ -264,9 +266,9 @@ async def test_anothers_page_is_as_unknown_as_none(app: AppFixture, route: str) 
     await put(app, "mine", "[[x]]", tags=["x"])
     before = await get(app, "/api/pages/mine")
     if route == CREATES:  # his own page of that name
-        assert (await asked(app, route, "mine", app.other)).status_code == 201
+        assert (await send_route(app, route, "mine", app.other)).status_code == 201
     else:
-        answers = [await asked(app, route, slug, app.other) for slug in ("mine", "none")]
+        answers = [await send_route(app, route, slug, app.other) for slug in ("mine", "none")]
         assert [answer.status_code for answer in answers] == [404, 404]
         messages = [{**answer.json(), "request_id": ""} for answer in answers]
         assert messages[0]["error"].replace("mine", "none") == messages[1]["error"]
@@ -294,13 +296,13 @@ async def test_limited_key_sees_its_collections_read_key_cannot_write(app: AppFi
     reader = await app.limited_key(Scope(read_only=True))
     service = await app.limited_key(Scope(services=("ra1",)), Rights.RUN)
     for route in ROUTES:
-        inside, outside = [await asked(app, route, slug, reads) for slug in ("open", "closed")]
+        inside, outside = [await send_route(app, route, slug, reads) for slug in ("open", "closed")]
         if route in WRITES:
-            assert (await asked(app, route, "open", reader)).status_code == 403
+            assert (await send_route(app, route, "open", reader)).status_code == 403
         else:
             assert (inside.status_code, outside.status_code) == (200, 404), route
-            assert (await asked(app, route, "closed", reader)).status_code == 200
-        assert (await asked(app, route, "open", service)).status_code == 403
+            assert (await send_route(app, route, "closed", reader)).status_code == 200
+        assert (await send_route(app, route, "open", service)).status_code == 403
     for path, names in (("/api/pages", ["open"]), ("/api/tags", ["x"]), ("/api/collections", ["a"])):
         rows = (await app.client.get(path, headers=bearer(scoped_key))).json()[path[5:]]
         assert [row.get("slug", row.get("name")) for row in rows] == names
@@ -308,7 +310,7 @@ async def test_limited_key_sees_its_collections_read_key_cannot_write(app: AppFi
     assert [hit["slug"] for hit in response.json()["results"]] == ["open"]
     export = await app.client.get("/api/export", headers=bearer(scoped_key))
     assert zipfile.ZipFile(io.BytesIO(export.content)).namelist() == ["open.md"]
-    data = zipped([("new.md", "x")])
+    data = zip_of([("new.md", "x")])
     assert (await app.client.post("/api/import", content=data, headers=bearer(reader))).status_code == 403
 
 
@@ -322,6 +324,6 @@ async def test_without_a_key_there_is_no_memory(app: AppFixture) -> None:
 async def test_a_used_up_plan_is_402_where_that_is_set(tmp_path: Path) -> None:
     async with running_app(tmp_path, memory_plans="enforced") as app:
         files = [(f"n/{number}.md", "x") for number in range(100)]
-        assert (await taken_in(app, zipped(files)))["created"] == 100
+        assert (await import_report(app, zip_of(files)))["created"] == 100
         over = await app.client.put("/api/pages/more", json={"body": "x"}, headers=app.bearer)
         assert (over.status_code, over.json()["code"]) == (402, "insufficient_credits")

@@ -17,11 +17,11 @@ from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.models import Caller
 from tests import loop_time
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.api.test_memory import get, taken_in, taken_out, zipped
+from tests.api.test_memory import exported_files, get, import_report, zip_of
 
 
-def tarred(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
-    """A tar of these files."""
+def tar_of(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
+    """Return a tar of these files."""
     result = io.BytesIO()
     with tarfile.open(fileobj=result, mode=mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType] # by name
         for name, text in files:
@@ -40,11 +40,11 @@ async def test_archives_come_back_byte_for_byte(app: AppFixture) -> None:
         "only-head.md": "---\ntype: person\n---\n",
     }
     skipped = {"picture.png": "x", ".obsidian/app.md": "x", "__MACOSX/._ann.md": "x", "note.txt": "x"}
-    archive = zipped({**files, **skipped}.items())
+    archive = zip_of({**files, **skipped}.items())
     left = {"left_out": list(skipped), "errors": []}
-    assert await taken_in(app, archive) == {"created": 5, "updated": 0, "skipped": 4, **left}
-    assert await taken_in(app, archive) == {"created": 0, "updated": 0, "skipped": 9, **left}
-    assert await taken_out(app) == {name: text.encode() for name, text in files.items()}
+    assert await import_report(app, archive) == {"created": 5, "updated": 0, "skipped": 4, **left}
+    assert await import_report(app, archive) == {"created": 0, "updated": 0, "skipped": 9, **left}
+    assert await exported_files(app) == {name: text.encode() for name, text in files.items()}
     page = await get(app, "/api/pages/projects/big-plan")
     assert (page["title"], page["tags"]) == ("Plan", ["a", "b"])
     assert {link["to"] for link in (await get(app, "/api/pages/people/ann"))["links"]} == {
@@ -59,7 +59,7 @@ async def test_export_of_large_pages_does_not_block_the_loop(app: AppFixture, pa
         for number in range(12)
     }
     files |= {"q.md": "short"}
-    assert (await taken_in(app, zipped(files.items())))["created"] == 13
+    assert (await import_report(app, zip_of(files.items())))["created"] == 13
     async with loop_time.watched() as seen:
         answer = await app.client.get(path, headers=app.bearer)
     assert answer.status_code == 200
@@ -74,7 +74,7 @@ async def test_pages_are_exported_in_batches_of_a_bounded_size(app: AppFixture) 
     files = {f"a{number}.md": large for number in range(5)} | {
         f"b{number:03}.md": "y" for number in range(120)
     }
-    await taken_in(app, zipped(files.items()))
+    await import_report(app, zip_of(files.items()))
     caller, after, counts = Caller(app.account.id, "ada"), "", list[int]()
     while batch := await app.product.database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
@@ -84,11 +84,11 @@ async def test_pages_are_exported_in_batches_of_a_bounded_size(app: AppFixture) 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 async def test_tars_are_taken_in_every_packing_and_as_forms(app: AppFixture, mode: str) -> None:
-    data = tarred([("a/b.md", "# B"), ("c.png", "x")], mode)
+    data = tar_of([("a/b.md", "# B"), ("c.png", "x")], mode)
     form = await app.client.post("/api/import", files={"file": ("x.tar", data)}, headers=app.bearer)
     left = {"left_out": ["c.png"], "errors": []}
     assert form.json() == {"created": 1, "updated": 0, "skipped": 1, **left}
-    assert (await taken_in(app, data))["skipped"] == 2
+    assert (await import_report(app, data))["skipped"] == 2
 
 
 async def test_an_outliners_pages_and_journals_keep_their_names(app: AppFixture) -> None:
@@ -98,7 +98,7 @@ async def test_an_outliners_pages_and_journals_keep_their_names(app: AppFixture)
         ("pages/people%2Fann.md", "- named as older ones do"),
         ("journals/2026_11_20.md", "- met [[work/acme]]"),
     ]
-    await taken_in(app, zipped(files))
+    await import_report(app, zip_of(files))
     assert (await get(app, "/api/pages/people/ann"))["version"] == 1
     page = await get(app, "/api/pages/work/acme")
     assert (page["type"], page["tags"]) == ("company", ["a", "b"])
@@ -113,14 +113,14 @@ async def test_packed_outliner_folder_is_recognised(app: AppFixture) -> None:
         ("graph/logseq/bak/pages/work___acme/old.md", "- old"),
     ]
     left = {"left_out": [name for name, _ in files[2:]], "errors": []}
-    assert await taken_in(app, zipped(files)) == {"created": 2, "updated": 0, "skipped": 2, **left}
+    assert await import_report(app, zip_of(files)) == {"created": 2, "updated": 0, "skipped": 2, **left}
     page = await get(app, "/api/pages/graph/work/acme")
     assert [link["from"] for link in page["backlinks"]] == ["graph/journals/2026-11-20"]
 
 
 async def test_a_folder_about_an_outliner_is_no_outliners(app: AppFixture) -> None:
     files = {"logseq/note.md": "about it", "pages/a___b.md": "kept as it is", "v/logseq/bak/old.md": "x"}
-    assert (await taken_in(app, zipped(files.items())))["created"] == 2
+    assert (await import_report(app, zip_of(files.items())))["created"] == 2
     result = (await get(app, "/api/pages"))["pages"]
     assert [page["slug"] for page in result] == ["logseq/note", "pages/a___b"]
 
@@ -132,8 +132,8 @@ async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(app: AppF
         "Vault/Work/Plan.md": "by [[People/Ann]]",
         "elsewhere.md": "[[Work/Plan]]",
     }
-    assert (await taken_in(app, zipped(files.items())))["created"] == 4
-    await taken_in(app, zipped([("Vault/People/Ann.md", "# Ann")]))  # what comes later is found, too
+    assert (await import_report(app, zip_of(files.items())))["created"] == 4
+    await import_report(app, zip_of([("Vault/People/Ann.md", "# Ann")]))  # what comes later is found, too
 
     async def leads(slug: str) -> set[tuple[str, str]]:
         page = await get(app, f"/api/pages/{slug}")
@@ -147,34 +147,34 @@ async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(app: AppF
     assert await leads("elsewhere") == set()
     backlinks = await get(app, "/api/backlinks/vault/people/ann")
     assert {link["from"] for link in backlinks["backlinks"]} == {"vault/daily/1", "vault/work/plan"}
-    await taken_in(app, zipped([("Work/Plan.md", "at its very path")]))
+    await import_report(app, zip_of([("Work/Plan.md", "at its very path")]))
     assert await leads("vault/daily/1") == {("work/plan", "links_to"), ("vault/people/ann", "owner")}
 
 
 async def test_a_damaged_member_says_so_and_the_others_are_taken(app: AppFixture) -> None:
-    data = bytearray(zipped((f"{name}.md", f"{name} " * 99) for name in ("first", "second", "third")))
+    data = bytearray(zip_of((f"{name}.md", f"{name} " * 99) for name in ("first", "second", "third")))
     at = data.index(b"second.md") + len("second.md") + 4
     data[at : at + 6] = b"\xff" * 6
-    report = await taken_in(app, bytes(data))
+    report = await import_report(app, bytes(data))
     assert (report["created"], report["errors"]) == (2, [{"path": "second.md", "error": "is damaged"}])
     assert (await get(app, "/api/pages/third"))["body"] == "third " * 99
 
 
-def bomb() -> bytes:
-    """A hundred files of ten megabytes each, in a few kilobytes."""
-    return zipped((f"{number}.md", b"0" * 1_000_000) for number in range(100))
+def zip_bomb() -> bytes:
+    """Return a hundred files of ten megabytes each, in a few kilobytes."""
+    return zip_of((f"{number}.md", b"0" * 1_000_000) for number in range(100))
 
 
 async def test_an_archive_may_hold_only_so_much(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"memory_import_bytes": 5_000_000, "memory_import_files": 200}
     async with running_app(tmp_path, **limits) as app:
-        many = zipped((f"{number}.md", "x") for number in range(201))
-        for data in (bomb(), many, tarred([(f"{n}.md", "x" * 900_000) for n in range(8)])):
+        many = zip_of((f"{number}.md", "x") for number in range(201))
+        for data in (zip_bomb(), many, tar_of([(f"{n}.md", "x" * 900_000) for n in range(8)])):
             answer = await app.client.post("/api/import", content=data, headers=app.bearer)
             assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
-        full = zipped((f"full/{number}.md", "") for number in range(200))
-        assert (await taken_in(app, full))["created"] == 200
-        big = await taken_in(app, zipped([("big.md", b"x" * 1_048_577), ("ok.md", "x")]))
+        full = zip_of((f"full/{number}.md", "") for number in range(200))
+        assert (await import_report(app, full))["created"] == 200
+        big = await import_report(app, zip_of([("big.md", b"x" * 1_048_577), ("ok.md", "x")]))
         assert (big["created"], big["errors"][0]["path"]) == (1, "big.md")
 
 
@@ -193,10 +193,10 @@ async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixtur
             "....md": b"x",
             "good.md": b"x",
             "utf16.md": "ü".encode("utf-16"),
-            "inner.zip": zipped([("z.md", "x")]),
+            "inner.zip": zip_of([("z.md", "x")]),
         }.items():
             archive.writestr(name, data)
-    report = await taken_in(app, result.getvalue())
+    report = await import_report(app, result.getvalue())
     assert (report["created"], report["skipped"]) == (2, 1)
     assert {row["path"] for row in report["errors"]} == {
         "link.md",
@@ -207,7 +207,7 @@ async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixtur
         "latin.md",
         "....md",
     }
-    assert sorted(await taken_out(app)) == ["good.md", "utf16.md"]
+    assert sorted(await exported_files(app)) == ["good.md", "utf16.md"]
 
 
 async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> None:
@@ -224,7 +224,7 @@ async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> Non
             ("vault/nulX.md", "cut"),
         ):
             archive.writestr(name, text)
-    report = await taken_in(app, result.getvalue().replace(b"nulX.md", b"nul\0.md"))
+    report = await import_report(app, result.getvalue().replace(b"nulX.md", b"nul\0.md"))
     assert (report["created"], report["skipped"]) == (1, 2)
     hidden = "is hidden: its name begins with a dot"
     assert {row["path"]: row["error"] for row in report["errors"]} == {
@@ -233,7 +233,7 @@ async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> Non
         "vault/twice.md": "is in the archive twice: the later one was imported",
         "vault/nul\0.md": "has a path that leads out of the archive, or is too long",
     }
-    assert await taken_out(app) == {"vault/twice.md": b"second"}
+    assert await exported_files(app) == {"vault/twice.md": b"second"}
 
 
 async def test_a_tar_with_links_leads_nowhere(app: AppFixture) -> None:
@@ -243,17 +243,17 @@ async def test_a_tar_with_links_leads_nowhere(app: AppFixture) -> None:
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, "/etc/passwd"
             archive.addfile(info)
-    report = await taken_in(app, result.getvalue())
+    report = await import_report(app, result.getvalue())
     assert (report["created"], len(report["errors"])) == (0, 3)
 
 
 async def test_what_is_no_archive_is_refused(app: AppFixture) -> None:
-    whole = zipped([("a.md", "x" * 5000)])
+    whole = zip_of([("a.md", "x" * 5000)])
     damaged = [
         b"x",
         b"PK\x03\x04junk",
         whole[:-30],
-        tarred([("a.md", "x" * 5000)])[:60],
+        tar_of([("a.md", "x" * 5000)])[:60],
         b"\x1f\x8b" + b"\0" * 50,
     ]
     damaged += [b"BZh9" + b"\0" * 50, b"\xfd7zXZ\0" + b"\0" * 50, b"\0" * 10_000]

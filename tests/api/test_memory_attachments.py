@@ -11,7 +11,7 @@ from PIL import Image
 
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import AppFixture, bearer
-from tests.api.test_memory_pages import shown
+from tests.api.test_memory_pages import open_page
 from tests.api.test_pages import signed_in
 
 NOTE = """# Lamp
@@ -58,7 +58,7 @@ def vault(**changed: bytes) -> bytes:
     return data.getvalue()
 
 
-async def imported(app: AppFixture, data: bytes, name: str = "vault.zip") -> str:
+async def import_files(app: AppFixture, data: bytes, name: str = "vault.zip") -> str:
     """Import a file in the browser's form, and return the page of the report."""
     token = await signed_in(app)
     form = {"csrf": token}
@@ -69,7 +69,7 @@ async def imported(app: AppFixture, data: bytes, name: str = "vault.zip") -> str
 
 async def test_attachments_are_imported_shown_and_exported(any_database_app: AppFixture) -> None:
     app = any_database_app
-    report = await imported(app, vault())
+    report = await import_files(app, vault())
     assert "<b>3</b> created" in report
     for name, why in (
         ("files/fake.png", "its content is not an image"),
@@ -78,7 +78,7 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
     ):
         line = report[report.index(f">{name}<") :].partition("</li>")[0]
         assert why in line
-    page = (await shown(app, "/memory/lamp-note")).text
+    page = (await open_page(app, "/memory/lamp-note")).text
     image = (
         '<a href="/memory/files/lamp.png"><img src="/memory/files/lamp.png/~file" alt="Lamp.png" width="300"'
     )
@@ -87,8 +87,8 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
     assert '<audio controls preload="metadata" src="/memory/files/hum.wav/~file"' in page
     assert page.count("This file is not in the memory") == 2
     assert "<code>![[Lamp.png]]</code>" in page
-    assert '<img src="/memory/files/lamp.png/~file"' in (await shown(app, "/memory/files/lamp.png")).text
-    file = await shown(app, "/memory/files/lamp.png/~file")
+    assert '<img src="/memory/files/lamp.png/~file"' in (await open_page(app, "/memory/files/lamp.png")).text
+    file = await open_page(app, "/memory/files/lamp.png/~file")
     assert file.content == picture()
     assert file.headers["Content-Type"] == "image/png"
     assert "sandbox" in file.headers["Content-Security-Policy"]
@@ -99,33 +99,33 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
         assert sorted(archive.namelist()) == ["Lamp note.md", "files/Lamp.png", "files/hum.wav"]
         assert archive.read("files/Lamp.png") == picture()
         assert archive.read("Lamp note.md").decode() == NOTE
-    assert "<b>0</b> created, <b>0</b> updated, <b>3</b> unchanged" in await imported(app, out)
+    assert "<b>0</b> created, <b>0</b> updated, <b>3</b> unchanged" in await import_files(app, out)
 
 
 async def test_a_new_file_replaces_the_previous_one(app: AppFixture) -> None:
-    await imported(app, picture(), "lamp.png")
-    await imported(app, picture("blue"), "lamp.png")
-    assert (await shown(app, "/memory/lamp.png/~file")).content == picture("blue")
+    await import_files(app, picture(), "lamp.png")
+    await import_files(app, picture("blue"), "lamp.png")
+    assert (await open_page(app, "/memory/lamp.png/~file")).content == picture("blue")
     listed = await app.client.get("/v1/files", headers=app.bearer)
     assert [(file["filename"], file["purpose"]) for file in listed.json()["data"]] == [("lamp.png", "memory")]
     await app.client.delete("/api/pages/lamp.png", headers=app.bearer)
-    assert (await shown(app, "/memory/lamp.png/~file")).status_code == 404
+    assert (await open_page(app, "/memory/lamp.png/~file")).status_code == 404
 
 
 async def test_a_limited_key_sees_no_file_of_other_pages(app: AppFixture) -> None:
-    await imported(app, vault())
+    await import_files(app, vault())
     note = {"body": "![[lamp.png]]", "collections": ["c"]}
     await app.client.put("/api/pages/c/note", json=note, headers=app.bearer)
     key = await app.limited_key(Scope(collections=("c",)))
-    assert (await shown(app, "/memory/files/lamp.png/~file", key)).status_code == 404
-    assert "~file" not in (await shown(app, "/memory/c/note", key)).text
-    assert "~file" in (await shown(app, "/memory/c/note")).text
+    assert (await open_page(app, "/memory/files/lamp.png/~file", key)).status_code == 404
+    assert "~file" not in (await open_page(app, "/memory/c/note", key)).text
+    assert "~file" in (await open_page(app, "/memory/c/note")).text
     other = await app.visitor().get("/memory/files/lamp.png/~file", headers=bearer("sf_x"))
     assert other.status_code in {401, 403}
 
 
 @pytest.mark.parametrize("name", ["evil.svg", "page.png"])
 async def test_files_with_programs_are_left_out(app: AppFixture, name: str) -> None:
-    report = await imported(app, vault(**{name: b"<svg onload='alert(1)'/>"}))
+    report = await import_files(app, vault(**{name: b"<svg onload='alert(1)'/>"}))
     assert f">{name}<" in report
-    assert (await shown(app, f"/memory/{name}/~file")).status_code == 404
+    assert (await open_page(app, f"/memory/{name}/~file")).status_code == 404

@@ -14,7 +14,7 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Look
 from tests.api.test_memory_pages import ANN, put, read
 from tests.corpora import hostile
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -45,7 +45,7 @@ ACTIVE = r"""() => {
 @pytest.fixture
 async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with some pages, its address, a browser."""
-    async with running_app(tmp_path) as app, served(app.asgi) as url, browser.browser() as chromium:
+    async with running_app(tmp_path) as app, serve(app.asgi) as url, browser.browser() as chromium:
         await put(app, "companies/acme", "# Acme\n\nMakes quiet airships.\n", type="company", tags=["client"])
         await put(app, "projects/zeppelin", "# Zeppelin\n\nFirst.\n\nMiddle.\n\nLast.\n")
         await put(app, "people/ann", ANN + "\n- **2026-11-02** — Met Ben\n", type="person", tags=["team"])

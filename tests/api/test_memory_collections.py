@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import CREATES, ROUTES, WRITES
-from tests.api.test_memory import asked, get, put, zipped
+from tests.api.test_memory import get, put, send_route, zip_of
 
 TEAM, BOTH = ("team",), ("team", "work")
 OUTSIDE = ["closed", "shared", "loose", "never"]
@@ -21,7 +21,7 @@ OUTSIDE = ["closed", "shared", "loose", "never"]
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A memory with a page inside of `team`, and others that are not wholly there."""
+    """A memory with pages inside of `team`, outside of it, and partly inside."""
     async with running_app(tmp_path) as result:
         await put(result, "open", "first", collections=["team"], title="Open")
         await result.client.post("/api/links/open", json={"to": "x"}, headers=result.bearer)
@@ -35,8 +35,8 @@ async def key_of(app: AppFixture, *collections: str, read_only: bool = False) ->
     return await app.limited_key(Scope(collections=collections, read_only=read_only))
 
 
-async def whole(app: AppFixture) -> Mapping[str, Any]:
-    """Everything that the account's memory holds, with versions, links, tags and timelines."""
+async def memory_rows(app: AppFixture) -> Mapping[str, Any]:
+    """Return all rows of the account's memory: pages, versions, links, tags, timelines."""
     pages: dict[str, Any] = {}
     for row in (await get(app, "/api/pages"))["pages"]:
         pages[row["slug"]] = await get(app, f"/api/pages/{row['slug']}")
@@ -45,7 +45,7 @@ async def whole(app: AppFixture) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("route", sorted(WRITES))
 async def test_a_key_of_a_collection_changes_a_page_that_lies_there(app: AppFixture, route: str) -> None:
-    answer = await asked(app, route, "open", await key_of(app, *TEAM))
+    answer = await send_route(app, route, "open", await key_of(app, *TEAM))
     assert answer.status_code in {200, 201}, answer.text
     if route != "DELETE /api/pages/{slug}":
         assert (await get(app, "/api/pages/open"))["collections"] == ["team"]
@@ -54,35 +54,35 @@ async def test_a_key_of_a_collection_changes_a_page_that_lies_there(app: AppFixt
 @pytest.mark.parametrize("slug", OUTSIDE)
 @pytest.mark.parametrize("route", sorted(WRITES - {CREATES}))
 async def test_a_key_of_a_collection_changes_nothing_outside(app: AppFixture, route: str, slug: str) -> None:
-    before = await whole(app)
-    answer = await asked(app, route, slug, await key_of(app, *TEAM))
+    before = await memory_rows(app)
+    answer = await send_route(app, route, slug, await key_of(app, *TEAM))
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     assert answer.json()["error"] == (
         f"This key may only change pages in its collections (team); {slug} is not such a page"
     )
-    assert await whole(app) == before
+    assert await memory_rows(app) == before
 
 
 @pytest.mark.parametrize("route", sorted(set(ROUTES) - WRITES))
 async def test_a_key_of_a_collection_reads_nothing_outside(app: AppFixture, route: str) -> None:
     key = await key_of(app, *TEAM)
     for slug in ("closed", "loose", "never"):
-        assert (await asked(app, route, slug, key)).status_code == 404
+        assert (await send_route(app, route, slug, key)).status_code == 404
     for slug in ("open", "shared"):
-        assert (await asked(app, route, slug, key)).status_code == 200
+        assert (await send_route(app, route, slug, key)).status_code == 200
 
 
 async def test_a_read_only_key_of_a_collection_writes_nothing(app: AppFixture) -> None:
-    before = await whole(app)
+    before = await memory_rows(app)
     key = await key_of(app, *TEAM, read_only=True)
     for route in WRITES:
-        assert (await asked(app, route, "open", key)).status_code == 403
+        assert (await send_route(app, route, "open", key)).status_code == 403
     new = {"slug": "new", "body": "x", "collections": ["team"]}
     assert (await app.client.post("/api/pages", json=new, headers=bearer(key))).status_code == 403
-    assert await whole(app) == before
+    assert await memory_rows(app) == before
 
 
-async def created(app: AppFixture, key: str, slug: str, **fields: Any) -> httpx.Response:
+async def create_page(app: AppFixture, key: str, slug: str, **fields: Any) -> httpx.Response:
     return await app.client.post(
         "/api/pages", json={"slug": slug, "body": "x", **fields}, headers=bearer(key)
     )
@@ -90,26 +90,26 @@ async def created(app: AppFixture, key: str, slug: str, **fields: Any) -> httpx.
 
 async def test_a_new_page_lies_in_collections_of_the_key(app: AppFixture) -> None:
     key = await key_of(app, *BOTH)
-    assert (await created(app, key, "n/1", collections=["work"])).json()["collections"] == ["work"]
-    assert (await created(app, key, "n/2", collections=["team", "work"])).status_code == 201
+    assert (await create_page(app, key, "n/1", collections=["work"])).json()["collections"] == ["work"]
+    assert (await create_page(app, key, "n/2", collections=["team", "work"])).status_code == 201
     headed = {"body": "---\ncollections: [work]\n---\nx"}
-    assert (await created(app, key, "n/3", **headed)).json()["collections"] == ["work"]
+    assert (await create_page(app, key, "n/3", **headed)).json()["collections"] == ["work"]
     for number, wrong in enumerate((["other"], ["team", "other"], [])):
-        refused = await created(app, key, f"n/wrong-{number}", collections=wrong)
+        refused = await create_page(app, key, f"n/wrong-{number}", collections=wrong)
         assert (refused.status_code, refused.json()["error"]) == (
             403,
             f"collections of n/wrong-{number} must be among those of this key (team, work); "
             f"got {', '.join(wrong) or 'none'}",
         )
-    refused = await created(app, key, "n/wrong", body="---\ncollections: other\n---\nx")
+    refused = await create_page(app, key, "n/wrong", body="---\ncollections: other\n---\nx")
     assert refused.status_code == 403
-    assert sorted(await whole(app)) == ["closed", "loose", "n/1", "n/2", "n/3", "open", "shared"]
+    assert sorted(await memory_rows(app)) == ["closed", "loose", "n/1", "n/2", "n/3", "open", "shared"]
 
 
 async def test_new_page_defaults_to_the_only_collection_of_the_key(app: AppFixture) -> None:
-    page = (await created(app, await key_of(app, *TEAM), "new")).json()
+    page = (await create_page(app, await key_of(app, *TEAM), "new")).json()
     assert page["collections"] == ["team"]
-    refused = await created(app, await key_of(app, *BOTH), "newer")
+    refused = await create_page(app, await key_of(app, *BOTH), "newer")
     assert (refused.status_code, refused.json()["error"]) == (
         403,
         "collections of newer must be among those of this key (team, work); got none",
@@ -118,7 +118,7 @@ async def test_new_page_defaults_to_the_only_collection_of_the_key(app: AppFixtu
 
 async def test_a_page_is_not_moved_out_of_the_collections_of_the_key(app: AppFixture) -> None:
     key = await key_of(app, *TEAM)
-    before = await whole(app)
+    before = await memory_rows(app)
     fields: list[Any] = [["other"], ["team", "other"], [], "other"]
     for expected in fields:
         change = {"operation": "set_fields", "fields": {"collections": expected}}
@@ -129,23 +129,23 @@ async def test_a_page_is_not_moved_out_of_the_collections_of_the_key(app: AppFix
     file = {**bearer(key), "Content-Type": "text/markdown"}
     text = b"---\ncollections: [other]\n---\nx"
     assert (await app.client.put("/api/pages/open", content=text, headers=file)).status_code == 403
-    assert await whole(app) == before
+    assert await memory_rows(app) == before
     assert (await app.client.put("/api/pages/open", content=b"plain", headers=file)).status_code == 200
     assert (await get(app, "/api/pages/open"))["collections"] == ["team"]
     change = {"operation": "set_fields", "fields": {"collections": ["work"]}}
     both = await key_of(app, *BOTH)
     assert (await app.client.patch("/api/pages/open", json=change, headers=bearer(both))).status_code == 200
-    assert (await asked(app, "PATCH /api/pages/{slug}", "open", key)).status_code == 403
+    assert (await send_route(app, "PATCH /api/pages/{slug}", "open", key)).status_code == 403
 
 
 @pytest.mark.parametrize("slug", ["closed", "loose", "shared"])
 async def test_a_slug_is_not_taken_from_a_page_outside(app: AppFixture, slug: str) -> None:
     key = await key_of(app, *TEAM)
-    before = await whole(app)
+    before = await memory_rows(app)
     page = {"body": "mine", "collections": ["team"]}
     answers = [
-        await created(app, key, slug, overwrite=True, collections=["team"]),
-        await created(app, key, slug, collections=["team"]),
+        await create_page(app, key, slug, overwrite=True, collections=["team"]),
+        await create_page(app, key, slug, collections=["team"]),
         await app.client.put(f"/api/pages/{slug}", json=page, headers=bearer(key)),
         await app.client.patch(
             "/api/pages/open", json={"operation": "rename", "slug": slug}, headers=bearer(key)
@@ -153,14 +153,14 @@ async def test_a_slug_is_not_taken_from_a_page_outside(app: AppFixture, slug: st
     ]
     assert [answer.status_code for answer in answers] == [403] * 4
     assert all("Closed" not in answer.text for answer in answers)
-    assert await whole(app) == before
+    assert await memory_rows(app) == before
 
 
 async def test_an_old_slug_of_a_page_outside_keeps_leading_there(app: AppFixture) -> None:
     rename = {"operation": "rename", "slug": "vault"}
     await app.client.patch("/api/pages/closed", json=rename, headers=app.bearer)
     key = await key_of(app, *TEAM)
-    assert (await created(app, key, "closed")).status_code == 403
+    assert (await create_page(app, key, "closed")).status_code == 403
     move = {"operation": "rename", "slug": "closed"}
     assert (await app.client.patch("/api/pages/open", json=move, headers=bearer(key))).status_code == 403
     report = await imported(app, key, {"closed.md": "mine"})
@@ -180,10 +180,10 @@ async def test_a_page_inside_is_renamed_and_renamed_back(app: AppFixture) -> Non
 async def test_a_version_from_outside_is_not_restored(app: AppFixture) -> None:
     await put(app, "closed", "shown now", collections=["team"])
     key = await key_of(app, *TEAM)
-    refused = await asked(app, "POST /api/versions/{slug}", "closed", key, json={"version": 1})
+    refused = await send_route(app, "POST /api/versions/{slug}", "closed", key, json={"version": 1})
     assert refused.status_code == 403
     assert (await get(app, "/api/pages/closed"))["version"] == 2
-    taken = await asked(app, "POST /api/versions/{slug}", "closed", key, json={"version": 2})
+    taken = await send_route(app, "POST /api/versions/{slug}", "closed", key, json={"version": 2})
     assert taken.status_code == 200
 
 
@@ -192,22 +192,22 @@ async def test_deleted_page_is_restored_only_within_its_collection(app: AppFixtu
         await app.client.delete(f"/api/pages/{slug}", headers=app.bearer)
     key = await key_of(app, *TEAM)
     route = "POST /api/versions/{slug}"
-    assert (await asked(app, route, "closed", key)).status_code == 403
-    assert (await created(app, key, "closed", collections=["team"])).status_code == 403
-    assert (await asked(app, route, "open", key)).status_code == 200
+    assert (await send_route(app, route, "closed", key)).status_code == 403
+    assert (await create_page(app, key, "closed", collections=["team"])).status_code == 403
+    assert (await send_route(app, route, "open", key)).status_code == 200
     await app.client.delete("/api/pages/open", headers=bearer(key))
-    assert (await asked(app, "PATCH /api/pages/{slug}", "open", key)).status_code == 404
-    assert (await created(app, key, "open", collections=["team"])).json()["version"] == 3
+    assert (await send_route(app, "PATCH /api/pages/{slug}", "open", key)).status_code == 404
+    assert (await create_page(app, key, "open", collections=["team"])).json()["version"] == 3
 
 
 async def imported(app: AppFixture, key: str, files: Mapping[str, str]) -> Any:
-    answer = await app.client.post("/api/import", content=zipped(files.items()), headers=bearer(key))
+    answer = await app.client.post("/api/import", content=zip_of(files.items()), headers=bearer(key))
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 async def test_an_import_writes_the_files_inside_and_names_the_others(app: AppFixture) -> None:
-    before = await whole(app)
+    before = await memory_rows(app)
     files = {
         "new.md": "new",
         "named.md": "---\ncollections: [team]\n---\nnamed",
@@ -218,7 +218,7 @@ async def test_an_import_writes_the_files_inside_and_names_the_others(app: AppFi
     report = await imported(app, await key_of(app, *TEAM), files)
     assert (report["created"], report["updated"]) == (2, 1)
     assert sorted(row["path"] for row in report["errors"]) == ["closed.md", "stray.md"]
-    after = await whole(app)
+    after = await memory_rows(app)
     assert {slug: after[slug] for slug in OUTSIDE[:3]} == {slug: before[slug] for slug in OUTSIDE[:3]}
     assert {after[slug]["collections"][0] for slug in ("new", "named", "open")} == {"team"}
     report = await imported(app, await key_of(app, *BOTH), {"unnamed.md": "x", "open.md": "kept inside"})
@@ -227,7 +227,7 @@ async def test_an_import_writes_the_files_inside_and_names_the_others(app: AppFi
 
 
 async def tool(app: AppFixture, key: str, name: str, **arguments: Any) -> tuple[bool, str]:
-    """Whether a tool succeeded, and what it said."""
+    """Call a tool; return whether it succeeded, and its text."""
     call = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -255,11 +255,11 @@ async def test_tools_write_inside_the_collections_of_the_key_alone(
     app: AppFixture, name: str, given: dict[str, Any]
 ) -> None:
     key = await key_of(app, *TEAM)
-    before = await whole(app)
+    before = await memory_rows(app)
     for slug in ("closed", "loose", "shared"):
         good, text = await tool(app, key, name, slug=slug, **given)
         assert (good, "in its collections (team)" in text) == (False, True), text
-    assert await whole(app) == before
+    assert await memory_rows(app) == before
     good, text = await tool(app, key, name, slug="open", **given)
     assert good, text
 
@@ -274,7 +274,7 @@ async def test_tool_writes_into_the_only_collection_of_the_key(app: AppFixture) 
 async def test_pages_for_people_offer_and_take_changes_inside_alone(app: AppFixture) -> None:
     key = await key_of(app, *TEAM)
     headers = {**bearer(key), "Accept": "text/html"}
-    before = await whole(app)
+    before = await memory_rows(app)
     assert "/memory/open/~edit" in (await app.client.get("/memory/open", headers=headers)).text
     assert "/memory/shared/~edit" not in (await app.client.get("/memory/shared", headers=headers)).text
     assert 'name="collections" value="team"' in (await app.client.get("/memory/~new", headers=headers)).text
@@ -290,7 +290,7 @@ async def test_pages_for_people_offer_and_take_changes_inside_alone(app: AppFixt
     ):
         answer = await app.client.post(path, data=form, headers=headers)
         assert answer.status_code == 403, (path, answer.text)
-    assert await whole(app) == before
+    assert await memory_rows(app) == before
     typed = {"body": "better", "version": "1", "collections": "team", "title": "Open", "type": "note"}
     assert (await app.client.post("/memory/open/~edit", data=typed, headers=headers)).status_code == 303
     form = {"slug": "new", "body": "x", "collections": "team"}

@@ -14,7 +14,7 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Look
 from tests.api.test_memory_browser import RULES, axe
 from tests.api.test_memory_pages import put, read
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.browser, browser.needed]
 
@@ -40,7 +40,7 @@ SHIFTS = """() => new Promise((resolve) => {
 @pytest.fixture
 async def notes(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with some notes, its address, a browser."""
-    async with running_app(tmp_path) as app, served(app.asgi) as url, browser.browser() as chromium:
+    async with running_app(tmp_path) as app, serve(app.asgi) as url, browser.browser() as chromium:
         await put(app, "companies/acme", "# Acme Airships\n", tags=["tea"])
         await put(app, "projects/zeppelin", "# Zeppelin\n\n- built_by [[companies/acme]]\n")
         await put(app, "people/ann", NOTE)

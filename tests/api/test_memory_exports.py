@@ -37,7 +37,7 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
         yield result
 
 
-def zipped(files: Mapping[str, str]) -> bytes:
+def zip_of(files: Mapping[str, str]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, text in files.items():
@@ -45,9 +45,9 @@ def zipped(files: Mapping[str, str]) -> bytes:
     return packed.getvalue()
 
 
-async def imported(app: AppFixture, files: Mapping[str, str]) -> dict[str, Any]:
+async def import_files(app: AppFixture, files: Mapping[str, str]) -> dict[str, Any]:
     headers = app.bearer | {"Content-Type": "application/zip"}
-    answer = await app.client.post("/api/documents?name=export.zip", content=zipped(files), headers=headers)
+    answer = await app.client.post("/api/documents?name=export.zip", content=zip_of(files), headers=headers)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -56,7 +56,7 @@ async def page(app: AppFixture, slug: str) -> dict[str, Any]:
     return (await app.client.get(f"/api/pages/{slug}", headers=app.bearer)).json()
 
 
-async def exported(app: AppFixture, query: str = "") -> dict[str, str]:
+async def export(app: AppFixture, query: str = "") -> dict[str, str]:
     answer = await app.client.get(f"/api/export{query}", headers=app.bearer)
     assert answer.status_code == 200, answer.text
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
@@ -64,7 +64,7 @@ async def exported(app: AppFixture, query: str = "") -> dict[str, str]:
 
 
 async def test_a_notion_export_has_links_tags_and_no_ids(app: AppFixture) -> None:
-    report = await imported(app, NOTION)
+    report = await import_files(app, NOTION)
     assert (report["errors"], report["left_out"]) == (
         [],
         [f"Team {ID}/Tasks {THIRD}.csv", f"Team {ID}/photo.png"],
@@ -75,14 +75,14 @@ async def test_a_notion_export_has_links_tags_and_no_ids(app: AppFixture) -> Non
     ann = await page(app, "team/ann-l\u00e9e")
     assert [(row["to"], row["resolved"]) for row in ann["links"]] == [("team", True)]
     assert "The rotor is blue." in (await page(app, "team/notes.txt"))["body"]
-    back = await exported(app)
+    back = await export(app)
     assert all(back[name] == text for name, text in NOTION.items() if name.endswith(".md"))
-    again = await imported(app, NOTION)
+    again = await import_files(app, NOTION)
     assert (again["created"], again["updated"]) == (0, 0)
 
 
 async def test_files_of_an_html_export_lead_to_each_other(app: AppFixture) -> None:
-    report = await imported(app, HTML)
+    report = await import_files(app, HTML)
     assert (report["created"], report["left_out"]) == (2, ["site/style.css"])
     home = await page(app, "site/index.html")
     assert [(row["to"], row["resolved"]) for row in home["links"]] == [("site/sub/ann.html", True)]
@@ -98,13 +98,13 @@ async def test_an_export_for_logseq_has_its_folders_and_comes_back(app: AppFixtu
     }
     for slug, body in bodies.items():
         await app.client.put(f"/api/pages/{slug}", json={"body": body}, headers=app.bearer)
-    files = await exported(app, "?format=logseq")
+    files = await export(app, "?format=logseq")
     assert sorted(files) == [
         "journals/2026_11_20.md", "logseq/config.edn", "pages/people___ann.md", "pages/people___ben.md",
     ]  # fmt: skip
     assert "people/ann" in files["pages/people___ann.md"].partition("---\n- knows")[0]
     headers = bearer(app.other) | {"Content-Type": "application/zip"}
-    answer = await app.client.post("/api/import", content=zipped(files), headers=headers)
+    answer = await app.client.post("/api/import", content=zip_of(files), headers=headers)
     assert (answer.json()["created"], answer.json()["left_out"]) == (3, ["logseq/config.edn"])
     listed = await app.client.get("/api/pages", headers=bearer(app.other))
     assert {row["slug"] for row in listed.json()["pages"]} == bodies.keys()

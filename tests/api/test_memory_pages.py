@@ -20,29 +20,29 @@ ANN = "# Ann\n\nAnn works at Acme.\n\n- leads [[projects/zeppelin]]\n- knows [[n
 
 
 async def put(app: AppFixture, slug: str, body: str, **fields: Any) -> int:
-    """Write a page over REST; gives its version."""
+    """Write a page over REST; return its version."""
     answer = await app.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=app.bearer)
     assert answer.status_code in {200, 201}, answer.text
     return answer.json()["version"]
 
 
 async def read(app: AppFixture, slug: str) -> dict[str, Any]:
-    """A page over REST."""
+    """Return a page over REST."""
     return (await app.client.get(f"/api/pages/{slug}", headers=app.bearer)).json()
 
 
-async def shown(app: AppFixture, path: str, key: str = "") -> httpx.Response:
-    """A page for whoever holds a key, the first account's if none is given."""
+async def open_page(app: AppFixture, path: str, key: str = "") -> httpx.Response:
+    """Open a page with a key, by default the first account's."""
     return await app.visitor().get(path, headers=bearer(key or app.key))
 
 
-async def sent(app: AppFixture, path: str, **form: str) -> httpx.Response:
-    """A form with a key."""
+async def post_form(app: AppFixture, path: str, **form: str) -> httpx.Response:
+    """Submit a form with a key."""
     return await app.client.post(path, data=form, headers=app.bearer)
 
 
-def editor(text: str) -> str:
-    """What stands in the text area of a page."""
+def editor_text(text: str) -> str:
+    """Return the content of a page's text area."""
     result = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", text, re.DOTALL)
     assert result is not None
     return html.unescape(result[1])
@@ -53,7 +53,7 @@ async def test_a_page_is_read_with_everything_around_it(any_database_app: AppFix
     await put(app, "projects/zeppelin", "# Zeppelin\n\nSee [[people/ann]].\n")
     await put(app, "companies/acme", "# Acme\n")
     await put(app, "people/ann", ANN, type="person", tags=["team"], collections=["hangar"])
-    page = (await shown(app, "/memory/people/ann")).text
+    page = (await open_page(app, "/memory/people/ann")).text
     assert page.count("<h1>Ann</h1>") == 1
     assert ">Ann</h2>" not in page  # the heading that says the title again
     assert '<a class="wiki" href="/memory/projects/zeppelin">Zeppelin</a>' in page
@@ -61,9 +61,9 @@ async def test_a_page_is_read_with_everything_around_it(any_database_app: AppFix
     assert "no page yet" in page
     assert "works at" in page
     assert "Ann works at Acme." in page
-    folder = (await shown(app, "/memory?prefix=people")).text
+    folder = (await open_page(app, "/memory?prefix=people")).text
     assert 'href="/memory/people/ann"' in folder
-    browse = (await shown(app, "/memory")).text
+    browse = (await open_page(app, "/memory")).text
     for name in ("people/", "companies/", "projects/", "person", "team", "hangar"):
         assert f">{name}</a> <span>1</span>" in browse
 
@@ -76,11 +76,11 @@ async def test_whoever_is_nobody_signs_in_and_others_find_nothing(app: AppFixtur
     assert '<input type="hidden" name="next" value="/memory/people/ann">' in form
     assert (await app.visitor().post("/memory/people/ann/~delete")).status_code == 401
     for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/people/ann/~history"):
-        answer = await shown(app, path, app.other)
+        answer = await open_page(app, path, app.other)
         assert answer.status_code == 404
         assert "Acme" not in answer.text
-    assert "Ann" not in (await shown(app, "/memory?q=ann", app.other)).text
-    assert (await shown(app, "/memory", "sf_wrong")).status_code == 401
+    assert "Ann" not in (await open_page(app, "/memory?q=ann", app.other)).text
+    assert (await open_page(app, "/memory", "sf_wrong")).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ async def test_read_only_key_reads_and_sees_no_edit_controls(app: AppFixture) ->
     await put(app, "a", "# A\n\nA secret [[b]].\n", collections=["open"])
     await put(app, "b", "# Hidden title\n", collections=["closed"])
     key = await app.limited_key(Scope(collections=("open",), read_only=True))
-    page = (await shown(app, "/memory/a", key)).text
+    page = (await open_page(app, "/memory/a", key)).text
     assert "~edit" not in page
     assert "Hidden title" not in page
-    assert (await shown(app, "/memory/b", key)).status_code == 404
-    assert (await shown(app, "/memory/~new", key)).status_code == 403
+    assert (await open_page(app, "/memory/b", key)).status_code == 404
+    assert (await open_page(app, "/memory/~new", key)).status_code == 403
     answer = await app.client.post("/memory/a/~edit", data={"version": "1", "body": "x"}, headers=bearer(key))
     assert answer.status_code == 403
     services = await app.limited_key(Scope(services=("media",)))
-    assert (await shown(app, "/memory", services)).status_code == 200
+    assert (await open_page(app, "/memory", services)).status_code == 200
 
 
 async def test_a_change_needs_the_token_of_the_session(app: AppFixture) -> None:
@@ -127,9 +127,11 @@ async def test_a_change_needs_the_token_of_the_session(app: AppFixture) -> None:
 
 async def test_a_form_keeps_what_nobody_touched(app: AppFixture) -> None:
     await put(app, "a", "one\r\ntwo\r\n", tags=["with, comma", "x"])
-    page = (await shown(app, "/memory/a/~edit")).text
-    body = editor(page).replace("\r\n", "\n")
-    await sent(app, "/memory/a/~edit", version="1", body=body + "three\r\n", title="A", tags="with, comma, x")
+    page = (await open_page(app, "/memory/a/~edit")).text
+    body = editor_text(page).replace("\r\n", "\n")
+    await post_form(
+        app, "/memory/a/~edit", version="1", body=body + "three\r\n", title="A", tags="with, comma, x"
+    )
     stored = await read(app, "a")
     assert stored["body"] == "one\r\ntwo\r\nthree\r\n"
     assert stored["tags"] == ["with, comma", "x"]
@@ -138,114 +140,116 @@ async def test_a_form_keeps_what_nobody_touched(app: AppFixture) -> None:
 @pytest.mark.parametrize("body", ["\n\nstarts empty", "</textarea><script>1</script>", "&amp; &lt;", "a\n"])
 async def test_the_editor_shows_exactly_the_text(app: AppFixture, body: str) -> None:
     await put(app, "a", body)
-    assert editor((await shown(app, "/memory/a/~edit")).text) == body
+    assert editor_text((await open_page(app, "/memory/a/~edit")).text) == body
 
 
 async def test_concurrent_edit_is_merged_without_loss(app: AppFixture) -> None:
     await put(app, "a", "# T\n\nfirst\n\nmiddle\n\nlast\n", title="T", tags=["x"])
     await put(app, "a", "# T\n\nfirst of the agent\n\nmiddle\n\nlast\n", tags=["x", "agent"])
     mine = "# T\n\nfirst\n\nmiddle\n\nlast of mine\n"
-    answer = await sent(
+    answer = await post_form(
         app, "/memory/a/~edit", version="1", body=mine, title="T", tags="x, mine", type="note"
     )
     assert answer.status_code == 409
-    merged = editor(answer.text)
+    merged = editor_text(answer.text)
     assert merged == "# T\n\nfirst of the agent\n\nmiddle\n\nlast of mine\n"
     assert 'value="x, agent, mine"' in answer.text
     assert 'name="version" value="2"' in answer.text
     assert (await read(app, "a"))["version"] == 2
     form = {"version": "2", "merging": "1", "body": merged, "title": "T", "tags": "x, agent, mine"}
-    assert (await sent(app, "/memory/a/~edit", **form)).status_code == 303
+    assert (await post_form(app, "/memory/a/~edit", **form)).status_code == 303
     assert (await read(app, "a"))["body"] == merged
 
 
 async def test_lines_that_both_changed_are_marked_and_not_saved_unseen(app: AppFixture) -> None:
     await put(app, "a", "old\n", title="T")
     await put(app, "a", "theirs\n", title="Their title")
-    answer = await sent(app, "/memory/a/~edit", version="1", body="mine\n", title="My title")
-    marked = editor(answer.text)
+    answer = await post_form(app, "/memory/a/~edit", version="1", body="mine\n", title="My title")
+    marked = editor_text(answer.text)
     assert marked == "<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> theirs\n"
     assert "yours is <b>My title</b>, theirs is <b>Their title</b>" in answer.text
     again = {"version": "2", "merging": "1", "body": marked, "title": "T"}
-    refused = await sent(app, "/memory/a/~edit", **again)
+    refused = await post_form(app, "/memory/a/~edit", **again)
     assert refused.status_code == 409
-    assert editor(refused.text) == marked
+    assert editor_text(refused.text) == marked
     assert (await read(app, "a"))["body"] == "theirs\n"
-    assert (await sent(app, "/memory/a/~edit", **again, action="anyway")).status_code == 303
+    assert (await post_form(app, "/memory/a/~edit", **again, action="anyway")).status_code == 303
 
 
 async def test_edit_of_a_moved_or_deleted_page_is_kept(app: AppFixture) -> None:
     await put(app, "a", "one\n\ntwo\n", title="T")
     move = {"operation": "rename", "slug": "b"}
     await app.client.patch("/api/pages/a", json=move, headers=app.bearer)
-    answer = await sent(app, "/memory/a/~edit", version="1", body="one\n\nmine\n", title="T")
+    answer = await post_form(app, "/memory/a/~edit", version="1", body="one\n\nmine\n", title="T")
     assert 'action="/memory/b/~edit"' in answer.text
-    assert editor(answer.text) == "one\n\nmine\n"
+    assert editor_text(answer.text) == "one\n\nmine\n"
     await app.client.delete("/api/pages/b", headers=app.bearer)
-    answer = await sent(app, "/memory/b/~edit", version="2", body="one\n\nmine\n", title="T")
+    answer = await post_form(app, "/memory/b/~edit", version="2", body="one\n\nmine\n", title="T")
     assert "was deleted while you were editing" in answer.text
-    assert (await sent(app, "/memory/b/~edit", body=editor(answer.text), title="T")).status_code == 303
+    assert (
+        await post_form(app, "/memory/b/~edit", body=editor_text(answer.text), title="T")
+    ).status_code == 303
     assert (await read(app, "b"))["body"] == "one\n\nmine\n"
 
 
 async def test_new_move_delete_and_bring_back(app: AppFixture) -> None:
-    answer = await sent(app, "/memory/~new", title="Quiet engines", body="Text", type="idea")
+    answer = await post_form(app, "/memory/~new", title="Quiet engines", body="Text", type="idea")
     assert answer.headers["Location"] == "/memory/quiet-engines"
-    taken = await sent(app, "/memory/~new", slug="quiet-engines", body="typed before")
+    taken = await post_form(app, "/memory/~new", slug="quiet-engines", body="typed before")
     assert taken.status_code == 409
     assert "choose another slug" in taken.text
-    assert editor(taken.text) == "typed before"
-    bad = await sent(app, "/memory/quiet-engines/~move", to="a?b")
+    assert editor_text(taken.text) == "typed before"
+    bad = await post_form(app, "/memory/quiet-engines/~move", to="a?b")
     assert bad.status_code == 400
     assert "slug must not contain" in bad.text
-    moved = await sent(app, "/memory/quiet-engines/~move", to="ideas/engines")
+    moved = await post_form(app, "/memory/quiet-engines/~move", to="ideas/engines")
     assert moved.headers["Location"] == "/memory/ideas/engines"
-    old = await shown(app, "/memory/quiet-engines")
+    old = await open_page(app, "/memory/quiet-engines")
     assert (old.status_code, old.headers["Location"]) == (308, "/memory/ideas/engines")
-    await sent(app, "/memory/ideas/engines/~delete")
-    gone = await shown(app, "/memory/ideas/engines")
+    await post_form(app, "/memory/ideas/engines/~delete")
+    gone = await open_page(app, "/memory/ideas/engines")
     assert (gone.status_code, ">Restore</button>" in gone.text) == (404, True)
-    await sent(app, "/memory/ideas/engines/~restore", version="1")
-    assert (await shown(app, "/memory/ideas/engines")).status_code == 200
+    await post_form(app, "/memory/ideas/engines/~restore", version="1")
+    assert (await open_page(app, "/memory/ideas/engines")).status_code == 200
 
 
 async def test_history_shows_what_changed_and_restores(app: AppFixture) -> None:
     await put(app, "a", "one\ntwo words\n", title="T")
     await put(app, "a", "one\ntwo names\n", tags=["new"])
-    page = (await shown(app, "/memory/a/~history?from=1&to=2")).text
+    page = (await open_page(app, "/memory/a/~history?from=1&to=2")).text
     assert "two <b>words</b>" in page
     assert "two <b>names</b>" in page
     assert "<ins>new</ins>" in page
-    old = (await shown(app, "/memory/a?version=1")).text
+    old = (await open_page(app, "/memory/a?version=1")).text
     assert "two words" in old
     assert "~edit" not in old
-    await sent(app, "/memory/a/~restore", version="1")
+    await post_form(app, "/memory/a/~restore", version="1")
     assert (await read(app, "a"))["body"] == "one\ntwo words\n"
     for query in ("from=x&to=1", "from=1&to=99", "cursor=x"):
-        assert (await shown(app, f"/memory/a/~history?{query}")).status_code in {400, 404}
+        assert (await open_page(app, f"/memory/a/~history?{query}")).status_code in {400, 404}
 
 
 async def test_inferred_links_are_confirmed_and_dismissed(app: AppFixture) -> None:
     await put(app, "companies/acme", "# Acme\n")
     await put(app, "people/ann", "# Ann\n\nAnn works at Acme.\n", type="person")
-    assert 'id="inferred"' in (await shown(app, "/memory/people/ann")).text
+    assert 'id="inferred"' in (await open_page(app, "/memory/people/ann")).text
     form = {"to": "companies/acme", "type": "works_at"}
 
     async def origins() -> list[tuple[str, bool]]:
         return [(link["origin"], link["inferred"]) for link in (await read(app, "people/ann"))["links"]]
 
     assert await origins() == [("inferred", True)]
-    assert (await sent(app, "/memory/people/ann/~link", **form, action="add")).status_code == 400
-    await sent(app, "/memory/people/ann/~link", **form, action="confirm")
+    assert (await post_form(app, "/memory/people/ann/~link", **form, action="add")).status_code == 400
+    await post_form(app, "/memory/people/ann/~link", **form, action="confirm")
     assert await origins() == [("confirmed", False)]
 
 
 async def test_tags_in_a_text_are_found_like_others(any_database_app: AppFixture) -> None:
     app = any_database_app
     await put(app, "a", "For #hangar and `#code`, %%#secret%%.\n", tags=["team"])
-    assert ">hangar</a> <span>1</span>" in (await shown(app, "/memory")).text
-    assert 'href="/memory/a"' in (await shown(app, "/memory?tag=hangar")).text
-    page = (await shown(app, "/memory/a")).text
+    assert ">hangar</a> <span>1</span>" in (await open_page(app, "/memory")).text
+    assert 'href="/memory/a"' in (await open_page(app, "/memory?tag=hangar")).text
+    page = (await open_page(app, "/memory/a")).text
     assert '<a class="tag" href="/memory?tag=hangar">#hangar</a>' in page
     assert "secret" not in page
     query = {"query": "for", "tags": ["hangar"]}
@@ -259,16 +263,16 @@ async def test_tags_in_a_text_are_found_like_others(any_database_app: AppFixture
 
 async def test_tasks_are_checked_where_they_are_now(app: AppFixture) -> None:
     await put(app, "a", "# A\n\n- [ ] one\n- [x] two\n")
-    page = (await shown(app, "/memory/a")).text
+    page = (await open_page(app, "/memory/a")).text
     assert page.count('form="tasks"') == 2
-    assert (await sent(app, "/memory/a/~task", version="1", task="2")).status_code == 303
+    assert (await post_form(app, "/memory/a/~task", version="1", task="2")).status_code == 303
     assert (await read(app, "a"))["body"] == "# A\n\n- [x] one\n- [x] two\n"
     await put(app, "a", "# A\n\nAn agent's line.\n\n- [x] one\n- [x] two\n")
-    assert (await sent(app, "/memory/a/~task", version="2", task="3")).status_code == 303
+    assert (await post_form(app, "/memory/a/~task", version="2", task="3")).status_code == 303
     assert (await read(app, "a"))["body"] == "# A\n\nAn agent's line.\n\n- [x] one\n- [ ] two\n"
-    assert (await sent(app, "/memory/a/~task", version="2", task="3")).status_code == 409
-    assert (await sent(app, "/memory/a/~task", version="2", task="0")).status_code == 400
-    assert (await sent(app, "/memory/a/~task", version="2", task="x")).status_code == 400
+    assert (await post_form(app, "/memory/a/~task", version="2", task="3")).status_code == 409
+    assert (await post_form(app, "/memory/a/~task", version="2", task="0")).status_code == 400
+    assert (await post_form(app, "/memory/a/~task", version="2", task="x")).status_code == 400
 
 
 async def test_a_graph_shows_only_visible_pages(any_database_app: AppFixture) -> None:
@@ -276,14 +280,14 @@ async def test_a_graph_shows_only_visible_pages(any_database_app: AppFixture) ->
     await put(app, "open", "# Open\n\n- part_of [[hidden]]\n- near [[other]]\n", collections=["c"])
     await put(app, "hidden", "# Hidden\n")
     await put(app, "other", "# Other\n", collections=["c"])
-    page = (await shown(app, "/memory/open")).text
+    page = (await open_page(app, "/memory/open")).text
     graph = page[page.index('id="graph"') :]
     assert graph.count('href="/memory/hidden"') == graph.count('href="/memory/other"') == 2
     assert "part of" in graph
     key = await app.limited_key(Scope(collections=("c",)))
-    page = (await shown(app, "/memory/open", key)).text
+    page = (await open_page(app, "/memory/open", key)).text
     assert "/memory/hidden" not in page
-    assert 'id="graph"' not in (await shown(app, "/memory/open?version=1")).text
+    assert 'id="graph"' not in (await open_page(app, "/memory/open?version=1")).text
 
 
 async def test_files_come_in_and_go_out(app: AppFixture) -> None:
@@ -308,15 +312,15 @@ async def test_files_come_in_and_go_out(app: AppFixture) -> None:
 
 async def test_search_tells_why_and_its_results_point_to_the_pages(app: AppFixture) -> None:
     await put(app, "projects/zeppelin", "# Zeppelin\n\nQuiet <b>engines</b> for an airship.\n")
-    page = (await shown(app, "/memory/~results?q=quiet+engines")).text
+    page = (await open_page(app, "/memory/~results?q=quiet+engines")).text
     assert "<mark>Quiet</mark> &lt;b&gt;<mark>engines</mark>&lt;/b&gt;" in page
     assert "<meter" in page
     response = await app.client.post("/api/search", json={"query": "airship"}, headers=app.bearer)
     url = response.json()["results"][0]["url"]
-    assert (await shown(app, url.removeprefix("http://127.0.0.1:8600"))).status_code == 200
-    nothing = (await shown(app, "/memory?q=unheardofword")).text
+    assert (await open_page(app, url.removeprefix("http://127.0.0.1:8600"))).status_code == 200
+    nothing = (await open_page(app, "/memory?q=unheardofword")).text
     assert "No pages match" in nothing
-    assert (await shown(app, f"/memory?q={'x' * 9000}&offset=99999")).status_code == 200
+    assert (await open_page(app, f"/memory?q={'x' * 9000}&offset=99999")).status_code == 200
 
 
 async def test_every_page_stands_without_scripts_and_has_the_policy(app: AppFixture) -> None:
@@ -324,7 +328,7 @@ async def test_every_page_stands_without_scripts_and_has_the_policy(app: AppFixt
     paths = ["/memory", "/memory?q=ann", "/memory/a/b", "/memory/a/b/~edit", "/memory/a/b/~history"]
     paths += ["/memory/a/b/~move", "/memory/~new", "/memory/~import", "/memory/none", "/memory/~x"]
     for path in paths:
-        page = await shown(app, path)
+        page = await open_page(app, path)
         assert page.status_code in {200, 404, 400}, path
         assert "script-src 'self'" in page.headers["Content-Security-Policy"]
         assert not re.search(r"<script(?![^>]*src=)|\son\w+=|style=|javascript:", page.text), path

@@ -21,13 +21,13 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """The same on SQLite, and then on PostgreSQL."""
+    """Gateway on SQLite, then on PostgreSQL."""
     async with running_gateway(either) as result:
         yield result
 
 
 def message(custom_id: str, words: int = 3, model: str = "anth/small", **more: Any) -> Any:
-    """A request for some words."""
+    """Return a request for some words."""
     messages = [{"role": "user", "content": f"say {words} words"}]
     return {
         "custom_id": custom_id,
@@ -35,8 +35,8 @@ def message(custom_id: str, words: int = 3, model: str = "anth/small", **more: A
     }
 
 
-async def finished(gateway: Gateway, batch_id: str) -> Any:
-    """A batch of messages, once it has ended."""
+async def finished_batch(gateway: Gateway, batch_id: str) -> Any:
+    """Wait until a batch of messages has ended, and return it."""
     client = gateway.anthropic()
     async with asyncio.timeout(60):
         while True:
@@ -57,7 +57,7 @@ async def test_anthropic_client_runs_a_batch_of_messages(any_database_gateway: G
         3,
     )
     assert (output.expires_at - output.created_at).total_seconds() == 24 * 3600
-    done = await finished(gateway, output.id)
+    done = await finished_batch(gateway, output.id)
     assert done.request_counts.model_dump() == {
         "processing": 0,
         "succeeded": 2,
@@ -95,7 +95,7 @@ async def test_a_canceled_batch_of_messages_has_canceled_results(gateway: Gatewa
     assert canceled.processing_status == "canceling"
     gateway.anth.mode = "well"
     gateway.anth.go_on.set()
-    done = await finished(gateway, result.id)
+    done = await finished_batch(gateway, result.id)
     assert done.request_counts.canceled > 0
     assert done.request_counts.canceled + done.request_counts.succeeded == 40
     kinds = [each.result.type async for each in await client.messages.batches.results(result.id)]

@@ -222,8 +222,8 @@ async def test_nothing_is_charged_where_no_engine_serves(bare: AppFixture) -> No
 # -- retries of the official clients ---------------------------------------------------------------
 
 
-class Counted(httpx2.ASGITransport):
-    """A transport into the application that counts its requests."""
+class CountingTransport(httpx2.ASGITransport):
+    """Transport into the application that counts its requests."""
 
     count = 0
 
@@ -233,7 +233,7 @@ class Counted(httpx2.ASGITransport):
 
 
 async def test_openai_client_sends_one_request_where_no_retry_helps(bare: AppFixture) -> None:
-    transport = Counted(bare.asgi, client=("127.0.0.1", 40000))
+    transport = CountingTransport(bare.asgi, client=("127.0.0.1", 40000))
     client = openai.AsyncOpenAI(
         api_key=bare.key,
         base_url=f"{ORIGIN}/v1",
@@ -249,7 +249,7 @@ async def test_openai_client_sends_one_request_where_no_retry_helps(bare: AppFix
 
 
 async def test_anthropic_client_sends_one_request_where_no_retry_helps(bare: AppFixture) -> None:
-    transport = Counted(bare.asgi, client=("127.0.0.1", 40000))
+    transport = CountingTransport(bare.asgi, client=("127.0.0.1", 40000))
     client = anthropic.AsyncAnthropic(
         api_key=bare.key,
         base_url=ORIGIN,

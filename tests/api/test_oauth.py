@@ -23,8 +23,8 @@ BACK = "https://assistant.example/callback"
 TOKEN, AUTHORIZE = "/oauth/token", "/oauth/authorize"
 
 
-class Program:
-    """A program on its way in: its verifier, and what it has been given."""
+class OAuthClient:
+    """A client in the authorization flow: its verifier, and its tokens."""
 
     def __init__(self, app: AppFixture, client_id: str) -> None:
         self.app = app
@@ -34,7 +34,7 @@ class Program:
         self.challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
     @classmethod
-    async def registered(cls, app: AppFixture, *uris: str) -> Program:
+    async def registered(cls, app: AppFixture, *uris: str) -> OAuthClient:
         body = {"client_name": "A helpful  assistant", "redirect_uris": list(uris or (BACK,))}
         answer = await app.client.post("/oauth/register", json=body)
         assert answer.status_code == 201, answer.text
@@ -56,7 +56,7 @@ class Program:
         """What comes back to the program once the person has answered."""
         csrf = await signed_in(self.app)
         form = {**self.asks(**changes), "csrf": csrf, "decision": decision}
-        return told(await self.app.client.post(AUTHORIZE, data=form, headers={"Origin": ORIGIN}))
+        return token_error(await self.app.client.post(AUTHORIZE, data=form, headers={"Origin": ORIGIN}))
 
     async def token(self, **form: str) -> httpx.Response:
         return await self.app.client.post(TOKEN, data={"client_id": self.id, **form})
@@ -74,7 +74,7 @@ class Program:
         return answer.json()
 
 
-def told(answer: httpx.Response) -> dict[str, str]:
+def token_error(answer: httpx.Response) -> dict[str, str]:
     assert answer.status_code == 303, answer.text
     target = urlsplit(answer.headers["location"])
     return {name: values[0] for name, values in parse_qs(target.query).items()}
@@ -99,7 +99,7 @@ async def test_a_program_without_a_key_is_told_where_the_door_is(app: AppFixture
 
 
 async def test_user_signs_in_reads_the_consent_and_approves(app: AppFixture) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     first = await app.client.get(AUTHORIZE, params=program.asks())
     assert first.status_code == 303
     await app.client.get("/signin", params={"token": await link(app)})
@@ -128,7 +128,7 @@ async def test_user_signs_in_reads_the_consent_and_approves(app: AppFixture) -> 
 
 
 async def test_reading_is_all_that_was_granted(app: AppFixture) -> None:
-    tokens = await (await Program.registered(app)).tokens(scope="memory.read")
+    tokens = await (await OAuthClient.registered(app)).tokens(scope="memory.read")
     page = {"slug": "a", "body": "b"}
     written = await app.visitor().post("/api/pages", json=page, headers=bearer(tokens["access_token"]))
     assert written.status_code == 403
@@ -136,13 +136,13 @@ async def test_reading_is_all_that_was_granted(app: AppFixture) -> None:
 
 
 async def test_a_person_may_say_no(app: AppFixture) -> None:
-    back = await (await Program.registered(app)).let_in(decision="deny")
+    back = await (await OAuthClient.registered(app)).let_in(decision="deny")
     assert back["error"] == "access_denied"
     assert "code" not in back
 
 
 async def test_a_code_is_good_once_for_its_program_with_its_verifier(app: AppFixture) -> None:
-    program, other = await Program.registered(app), await Program.registered(app)
+    program, other = await OAuthClient.registered(app), await OAuthClient.registered(app)
     code = (await program.let_in())["code"]
     for wrong in ({"code_verifier": "x" * 43}, {"redirect_uri": BACK + "x"}, {"client_id": other.id}):
         answer = await program.change(code, **wrong)
@@ -154,7 +154,7 @@ async def test_a_code_is_good_once_for_its_program_with_its_verifier(app: AppFix
 
 
 async def test_a_refresh_token_turns_and_a_spent_one_ends_the_grant(app: AppFixture) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     first = await program.tokens()
     second = (await program.refresh(first["refresh_token"])).json()
     assert (await tools(app, first["access_token"])).status_code == 401
@@ -165,7 +165,7 @@ async def test_a_refresh_token_turns_and_a_spent_one_ends_the_grant(app: AppFixt
 
 
 async def test_two_that_turn_at_once_leave_one_living_key_at_most(app: AppFixture) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     first = await program.tokens()
     answers = await asyncio.gather(*(program.refresh(first["refresh_token"]) for _ in range(4)))
     won = [answer.json() for answer in answers if answer.status_code == 200]
@@ -176,7 +176,7 @@ async def test_two_that_turn_at_once_leave_one_living_key_at_most(app: AppFixtur
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
 async def test_a_grant_is_ended_by_either_of_its_tokens(app: AppFixture, kind: str) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     tokens = await program.tokens()
     assert (await app.client.post("/oauth/revoke", data={"token": tokens[kind]})).status_code == 200
     assert (await tools(app, tokens["access_token"])).status_code == 401
@@ -197,17 +197,17 @@ async def test_a_grant_is_ended_by_either_of_its_tokens(app: AppFixture, kind: s
 async def test_a_wrong_wish_goes_back_to_the_program(
     app: AppFixture, changes: dict[str, str], code: str
 ) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     unknown = await app.visitor().get(AUTHORIZE, params=program.asks(**changes))
     assert (unknown.status_code, "location" in unknown.headers) == (400, False)
     assert code in unknown.text
     await app.client.get("/signin", params={"token": await link(app)})
-    back = told(await app.client.get(AUTHORIZE, params=program.asks(**changes)))
+    back = token_error(await app.client.get(AUTHORIZE, params=program.asks(**changes)))
     assert (back["error"], back["state"]) == (code, "a state")
 
 
 async def test_nothing_is_sent_to_an_address_that_was_not_registered(app: AppFixture) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     for changes in (
         {"redirect_uri": "https://thief.example/"},
         {"client_id": "client_x"},
@@ -222,7 +222,7 @@ async def test_nothing_is_sent_to_an_address_that_was_not_registered(app: AppFix
 
 
 async def test_a_program_on_this_machine_may_listen_on_any_port(app: AppFixture) -> None:
-    program = await Program.registered(app, "http://127.0.0.1/callback")
+    program = await OAuthClient.registered(app, "http://127.0.0.1/callback")
     good = await app.client.get(AUTHORIZE, params=program.asks(redirect_uri="http://127.0.0.1:5577/callback"))
     assert good.status_code == 303
     bad = await app.client.get(AUTHORIZE, params=program.asks(redirect_uri="http://127.0.0.1:5577/other"))
@@ -247,7 +247,7 @@ async def test_answers_go_to_addresses_of_programs_only(app: AppFixture, uri: An
 
 
 async def test_another_site_cannot_say_yes_for_a_person(app: AppFixture) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     csrf = await signed_in(app)
     form = {**program.asks(), "decision": "allow", "csrf": csrf}
     foreign = await app.client.post(AUTHORIZE, data=form, headers={"Origin": "https://thief.example"})
@@ -256,7 +256,7 @@ async def test_another_site_cannot_say_yes_for_a_person(app: AppFixture) -> None
 
 
 async def test_expired_grants_and_unused_clients_are_deleted(app: AppFixture) -> None:
-    program, idle = await Program.registered(app), await Program.registered(app)
+    program, idle = await OAuthClient.registered(app), await OAuthClient.registered(app)
     await program.tokens()
     database = app.product.database
     later = (await database.read(oauth.client(program.id))).created_at + 2 * DAY_US

@@ -27,34 +27,34 @@ Both = tuple[AppFixture, OpenId]
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Both]:
     """A server and its provider."""
-    async with provider() as result, opened(tmp_path, result) as app:
+    async with provider() as result, app_with_provider(tmp_path, result) as app:
         yield app, result
 
 
-def opened(folder: Path, found: OpenId, **changes: Any) -> AbstractAsyncContextManager[AppFixture]:
-    """A server that trusts a provider."""
+def app_with_provider(folder: Path, found: OpenId, **changes: Any) -> AbstractAsyncContextManager[AppFixture]:
+    """Run a server that trusts a provider."""
     changes |= {"oidc_issuer": found.issuer, "oidc_client_id": CLIENT, "oidc_client_secret": SECRET}
     return running_app(folder, oidc_name="Example", **changes)
 
 
-async def begun(visitor: httpx.AsyncClient, following: str = "") -> str:
-    """Where a browser is sent."""
+async def login_redirect(visitor: httpx.AsyncClient, following: str = "") -> str:
+    """Start a login; return the URL of the redirect."""
     answer = await visitor.get("/signin/oidc", params={"next": following})
     assert answer.status_code == 303
     return answer.headers["Location"]
 
 
-async def tried(app: AppFixture, found: OpenId) -> httpx.Response:
-    """There and back in a browser of its own."""
+async def sign_in(app: AppFixture, found: OpenId) -> httpx.Response:
+    """Complete a login in a new browser."""
     visitor = app.visitor()
-    return await visitor.get(found.grant(await begun(visitor)))
+    return await visitor.get(found.grant(await login_redirect(visitor)))
 
 
 async def test_verified_email_signs_in_and_returns_to_the_page(pair: Both) -> None:
     app, result = pair
     assert "Sign in with Example" in (await app.visitor().get("/signin?next=/gallery")).text
     visitor = app.visitor()
-    url = await begun(visitor, "/gallery")
+    url = await login_redirect(visitor, "/gallery")
     request = dict(parse_qsl(urlsplit(url).query))
     assert request["redirect_uri"] == f"{ORIGIN}/signin/oidc/callback"
     assert (request["code_challenge_method"], request["scope"]) == ("S256", "openid email")
@@ -63,7 +63,7 @@ async def test_verified_email_signs_in_and_returns_to_the_page(pair: Both) -> No
     assert "ada@example.com" in (await visitor.get("/account")).text
     result.claims |= {"email": "ada@elsewhere.example", "email_verified": False}
     assert (
-        await tried(app, result)
+        await sign_in(app, result)
     ).status_code == 303  # who one is there is linked now, whatever the address
 
 
@@ -78,7 +78,7 @@ async def test_who_is_not_vouched_for_gets_into_no_account(pair: Both) -> None:
         {"email": "local@localhost"},  # the operator's
     ):
         result.lies = claims
-        assert (await tried(app, result)).status_code == 403, claims
+        assert (await sign_in(app, result)).status_code == 403, claims
     assert await app.product.database.read(oidc_identities.of_account(app.account.id)) == ()
 
 
@@ -86,9 +86,9 @@ async def test_email_may_come_from_userinfo_of_the_same_subject(pair: Both) -> N
     app, result = pair
     result.lies = {"email": None, "email_verified": None}
     result.info = {"sub": "another", "email": "ada@example.com", "email_verified": True}
-    assert (await tried(app, result)).status_code == 403
+    assert (await sign_in(app, result)).status_code == 403
     result.info["sub"] = "ada-1"
-    assert (await tried(app, result)).status_code == 303
+    assert (await sign_in(app, result)).status_code == 303
 
 
 @pytest.mark.parametrize(
@@ -111,38 +111,38 @@ async def test_a_token_that_does_not_hold_signs_nobody_in(pair: Both, lie: dict[
     app, result = pair
     now = int(time.time())  # of the test, not of its collection: a long run makes an old future true
     result.lies = {name: now + value if isinstance(value, int) else value for name, value in lie.items()}
-    assert (await tried(app, result)).status_code == 401
+    assert (await sign_in(app, result)).status_code == 401
 
 
 async def test_a_token_of_another_key_or_of_none_signs_nobody_in(pair: Both) -> None:
     app, result = pair
     result.signing_key = ec.generate_private_key(ec.SECP256R1())
-    assert (await tried(app, result)).status_code == 401
+    assert (await sign_in(app, result)).status_code == 401
     result.signing_key, result.headers = None, {"kid": "unknown"}
-    assert (await tried(app, result)).status_code == 401
+    assert (await sign_in(app, result)).status_code == 401
     result.headers, result.algorithm, result.signing_key = (
         {},
         "HS256",
         "the public key, as some would have it.....",
     )
-    assert (await tried(app, result)).status_code == 401
+    assert (await sign_in(app, result)).status_code == 401
     result.algorithm, result.signing_key = "none", ""
-    assert (await tried(app, result)).status_code == 401
+    assert (await sign_in(app, result)).status_code == 401
 
 
 async def test_an_answer_counts_once_and_in_the_browser_that_asked(pair: Both) -> None:
     app, result = pair
     visitor, stranger = app.visitor(), app.visitor()
-    there = result.grant(await begun(visitor))
+    there = result.grant(await login_redirect(visitor))
     assert (await stranger.get(there)).status_code == 400  # no ticket at all
-    await begun(stranger)
+    await login_redirect(stranger)
     assert (await stranger.get(there)).status_code == 401  # another's state
     assert (await visitor.get(there)).status_code == 303
     assert (await visitor.get(there)).status_code == 400
     for query in ("", "?error=access_denied", "?code=x", f"?code=x&state={'y' * 5000}"):
-        await begun(visitor)
+        await login_redirect(visitor)
         assert (await visitor.get(f"/signin/oidc/callback{query}")).status_code in (400, 401)
-    url = await begun(visitor)
+    url = await login_redirect(visitor)
     assert (await visitor.get(f"{result.grant(url)}&iss=https://evil.example")).status_code == 401
 
 
@@ -158,16 +158,16 @@ async def test_one_links_and_unlinks_who_one_is_there(pair: Both) -> None:
     assert (await app.visitor().get(there, headers={"Cookie": f"sixfold_signin={ticket}"})).status_code == 400
     assert (await app.client.get(there)).headers["Location"] == "/account/security?done=linked"
     assert "else@where.example" in (await app.client.get("/account/security")).text
-    assert (await tried(app, result)).status_code == 303
+    assert (await sign_in(app, result)).status_code == 303
     gone = await app.client.post("/account/identities/remove", data=form)
     assert gone.headers["Location"] == "/account/security?done=unlinked"
-    assert (await tried(app, result)).status_code == 403
+    assert (await sign_in(app, result)).status_code == 403
 
 
 async def test_the_end_of_an_identity_ends_the_sessions_that_it_opened(pair: Both) -> None:
     app, result = pair
     by_identity = app.visitor()
-    assert (await by_identity.get(result.grant(await begun(by_identity)))).status_code == 303
+    assert (await by_identity.get(result.grant(await login_redirect(by_identity)))).status_code == 303
     assert (await by_identity.get("/account")).status_code == 200
     form = {"csrf": await signed_in(app)}
     gone = await app.client.post("/account/identities/remove", data=form)
@@ -179,7 +179,7 @@ async def test_the_end_of_an_identity_ends_the_sessions_that_it_opened(pair: Bot
 async def test_linked_identity_and_foreign_link_request_are_refused(pair: Both) -> None:
     app, result = pair
     result.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}
-    assert (await tried(app, result)).status_code == 303
+    assert (await sign_in(app, result)).status_code == 303
     form = {"csrf": await signed_in(app)}
     for left in (False, True):
         away = await app.client.post("/account/identities", data=form)
@@ -190,9 +190,9 @@ async def test_linked_identity_and_foreign_link_request_are_refused(pair: Both) 
 
 
 async def test_strangers_get_an_account_where_the_operator_says_so(tmp_path: Path) -> None:
-    async with provider() as result, opened(tmp_path, result, oidc_signup="allow") as app:
+    async with provider() as result, app_with_provider(tmp_path, result, oidc_signup="allow") as app:
         result.claims = {"sub": "new", "email": "New@example.com", "email_verified": True}
-        assert (await tried(app, result)).status_code == 303
+        assert (await sign_in(app, result)).status_code == 303
         account = await app.product.database.read(accounts.by_email("new@example.com"))
         assert (account.posted, account.kind) == (0, "customer")
 
@@ -207,7 +207,7 @@ async def test_a_provider_that_says_it_is_another_is_not_believed(pair: Both) ->
         result.metadata = metadata
         assert (await app.visitor().get("/signin/oidc")).status_code == 502
     result.metadata = {}
-    assert (await tried(app, result)).status_code == 303
+    assert (await sign_in(app, result)).status_code == 303
 
 
 async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None:
@@ -223,7 +223,7 @@ async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None
 async def test_a_sign_in_is_as_fresh_as_the_one_at_the_provider(pair: Both) -> None:
     app, result = pair
     visitor = app.visitor()
-    url = await begun(visitor)
+    url = await login_redirect(visitor)
     assert dict(parse_qsl(urlsplit(url).query))["max_age"] == "600"
     result.claims["auth_time"] = int(time.time()) - 500
     assert (await visitor.get(result.grant(url))).status_code == 303
@@ -231,7 +231,7 @@ async def test_a_sign_in_is_as_fresh_as_the_one_at_the_provider(pair: Both) -> N
     (session,) = await app.product.database.read(login_sessions.of_account(account.id, ""))
     assert abs(session["created_at"] // 1_000_000 - result.claims["auth_time"]) <= 1
     result.claims["auth_time"] = int(time.time()) - 700
-    assert (await tried(app, result)).status_code == 401
+    assert (await sign_in(app, result)).status_code == 401
 
 
 async def test_signing_in_again_asks_for_the_password_again(pair: Both) -> None:

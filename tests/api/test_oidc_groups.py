@@ -11,7 +11,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.organizations import group_roles, members, organizations
 from sixfold.settings import InvalidSetting
 from tests.api.app_fixture import AppFixture
-from tests.api.test_oidc import begun, opened
+from tests.api.test_oidc import app_with_provider, login_redirect
 from tests.fakes.oidc import provider
 
 RULES: dict[str, Any] = {
@@ -29,7 +29,7 @@ async def joined(app: AppFixture, account_id: str) -> list[tuple[str, str, str |
 
 
 async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> None:
-    async with provider() as result, opened(tmp_path, result, tables={"sign_in": RULES}) as app:
+    async with provider() as result, app_with_provider(tmp_path, result, tables={"sign_in": RULES}) as app:
         write = app.product.database.write
         account = await write(organizations.create(app.account.id, "acme"))
         result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
@@ -37,10 +37,10 @@ async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> 
         async def signed_in(*groups: str) -> str:
             result.claims["realm_access"] = {"roles": list(groups)}
             visitor = app.visitor()
-            assert (await visitor.get(result.grant(await begun(visitor)))).status_code == 303
+            assert (await visitor.get(result.grant(await login_redirect(visitor)))).status_code == 303
             return (await visitor.get("/account/members")).text
 
-        assert (await app.visitor().get(result.grant(await begun(app.visitor())))).status_code != 303
+        assert (await app.visitor().get(result.grant(await login_redirect(app.visitor())))).status_code != 303
         page = await signed_in("media", "others")
         assert "You act for this organization as its member" in page
         assert await joined(app, account.id) == [("eve@example.com", "member", "Media")]
@@ -48,7 +48,7 @@ async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> 
         assert await joined(app, account.id) == [("eve@example.com", "admin", None)]
         result.claims.pop("realm_access")
         visitor = app.visitor()
-        await visitor.get(result.grant(await begun(visitor)))
+        await visitor.get(result.grant(await login_redirect(visitor)))
         assert await joined(app, account.id) != [], "a provider that says nothing changes nothing"
         assert "You act for this account as its owner" in await signed_in("others")
         assert await joined(app, account.id) == []
@@ -67,12 +67,12 @@ async def test_two_spellings_of_a_name_are_one_organization(tmp_path: Path) -> N
             "admins": {"organization": "Acme", "role": "admin"},
         }
     }
-    async with provider() as result, opened(tmp_path, result, tables={"sign_in": rules}) as app:
+    async with provider() as result, app_with_provider(tmp_path, result, tables={"sign_in": rules}) as app:
         account = await app.product.database.write(organizations.create(app.account.id, "acme"))
         result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
         result.claims["groups"] = ["media"]
         visitor = app.visitor()
-        assert (await visitor.get(result.grant(await begun(visitor)))).status_code == 303
+        assert (await visitor.get(result.grant(await login_redirect(visitor)))).status_code == 303
         assert await joined(app, account.id) == [("eve@example.com", "member", "Media")]
 
 
@@ -80,12 +80,12 @@ async def test_a_full_organization_hinders_no_sign_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(members, "MAX_MEMBERS", 1)
-    async with provider() as result, opened(tmp_path, result, tables={"sign_in": RULES}) as app:
+    async with provider() as result, app_with_provider(tmp_path, result, tables={"sign_in": RULES}) as app:
         await app.product.database.write(organizations.create(app.account.id, "acme"))
         result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
         result.claims["realm_access"] = {"roles": ["media"]}
         visitor = app.visitor()
-        assert (await visitor.get(result.grant(await begun(visitor)))).status_code == 303
+        assert (await visitor.get(result.grant(await login_redirect(visitor)))).status_code == 303
         page = await visitor.get("/account/members")
         assert "You act for this account as its owner" in page.text
 
@@ -111,5 +111,5 @@ async def test_a_wrong_table_is_refused_at_the_start(tmp_path: Path) -> None:
     wrong = {"groups": {"media": {"organization": "acme", "role": "owner"}}}
     async with provider() as result:
         with pytest.raises(InvalidSetting, match=r"\[sign_in\] is not valid.*owner"):
-            async with opened(tmp_path, result, tables={"sign_in": wrong}):
+            async with app_with_provider(tmp_path, result, tables={"sign_in": wrong}):
                 pass

@@ -31,7 +31,7 @@ FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
-    """A server with the bundled catalogue and its own engines."""
+    """A server with the bundled catalog and its own engines."""
     async with running_app(
         tmp_path_factory.mktemp("media"), app_catalog.models_document(), **FILES
     ) as result:
@@ -39,7 +39,7 @@ async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFix
 
 
 def client(app: AppFixture, key: str | None = None) -> openai.AsyncOpenAI:
-    """The official client, unmodified but for its base URL."""
+    """Return the official client, unmodified except for its base URL."""
     visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(app.asgi, client=("127.0.0.1", 40000)))
     return openai.AsyncOpenAI(
         api_key=key or app.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, max_retries=0
@@ -51,14 +51,14 @@ async def post(app: AppFixture, path: str, body: Any) -> Any:
 
 
 async def paid(app: AppFixture, before: float) -> float:
-    """How much was paid since, with nothing held."""
+    """Return the amount charged since, with nothing on hold."""
     posted, held = await app.balance()
     assert held == "0.00"
     return round(before - float(posted), 6)
 
 
 def png(mode: str = "RGB", size: tuple[int, int] = (96, 64), colour: Any = (40, 90, 160)) -> bytes:
-    """A plain picture with a dot in the middle, which for a mask is bare."""
+    """Return a plain image with a dot in the middle, which is transparent for a mask."""
     image = Image.new(mode, size, colour)
     middle = (size[0] // 2 - 8, size[1] // 2 - 8, size[0] // 2 + 8, size[1] // 2 + 8)
     ImageDraw.Draw(image).ellipse(middle, (0, 0, 0, 0) if mode == "RGBA" else (240, 200, 40))
@@ -67,7 +67,7 @@ def png(mode: str = "RGB", size: tuple[int, int] = (96, 64), colour: Any = (40, 
     return file.getvalue()
 
 
-def opened(data: bytes) -> Image.Image:
+def decoded_image(data: bytes) -> Image.Image:
     image = Image.open(io.BytesIO(data))
     image.load()
     return image
@@ -105,7 +105,7 @@ async def test_a_picture_of_the_asked_size_lies_at_its_address(real: AppFixture)
     assert answer.data is not None
     assert answer.data[0].url is not None
     file = await real.client.get(answer.data[0].url)
-    assert opened(file.content).size == (256, 192)
+    assert decoded_image(file.content).size == (256, 192)
     assert await paid(real, before) == 0.04
 
 
@@ -115,7 +115,7 @@ async def test_several_pictures_differ_and_each_is_paid(real: AppFixture) -> Non
     document = (await post(real, "/v1/images/generations", body)).json()
     first, second = (base64.b64decode(row["b64_json"]) for row in document["data"])
     assert first != second
-    assert (opened(first).format, opened(first).size) == ("WEBP", (128, 128))
+    assert (decoded_image(first).format, decoded_image(first).size) == ("WEBP", (128, 128))
     assert document["output_format"] == "webp"
     assert await paid(real, before) == 0.08
 
@@ -127,9 +127,9 @@ async def test_an_edit_repaints_the_picture_that_was_sent(real: AppFixture) -> N
     )
     assert answer.data is not None
     assert answer.data[0].b64_json is not None
-    painted = opened(base64.b64decode(answer.data[0].b64_json))
+    painted = decoded_image(base64.b64decode(answer.data[0].b64_json))
     assert painted.size == (96, 64)
-    assert painted.convert("RGB").tobytes() != opened(png()).convert("RGB").tobytes()
+    assert painted.convert("RGB").tobytes() != decoded_image(png()).convert("RGB").tobytes()
     assert await paid(real, before) == 0.04
 
 
@@ -143,7 +143,7 @@ async def test_what_a_mask_lets_through_is_taken_out(real: AppFixture) -> None:
     assert cast("Any", answer).ignored == ["nothing", "there"]
     assert answer.data is not None
     assert answer.data[0].b64_json is not None
-    cleaned = opened(base64.b64decode(answer.data[0].b64_json)).convert("RGB")
+    cleaned = decoded_image(base64.b64decode(answer.data[0].b64_json)).convert("RGB")
     middle = cleaned.crop((44, 28, 52, 36)).tobytes()  # where the dot was, the ground is
     expected = Image.new("RGB", (8, 8), (40, 90, 160)).tobytes()
     assert max(abs(one - other) for one, other in zip(middle, expected, strict=True)) < 30
@@ -221,7 +221,7 @@ async def test_images_arrive_as_completed_events(real: AppFixture) -> None:
     )
     events: list[Any] = [event async for event in result]
     assert [event.type for event in events] == ["image_generation.completed"] * 2
-    assert {opened(base64.b64decode(event.b64_json)).size for event in events} == {(128, 128)}
+    assert {decoded_image(base64.b64decode(event.b64_json)).size for event in events} == {(128, 128)}
     assert (events[0].size, events[0].output_format) == ("128x128", "png")
     assert await paid(real, before) == 0.08
     edited = await client(real).images.edit(
@@ -229,7 +229,7 @@ async def test_images_arrive_as_completed_events(real: AppFixture) -> None:
     )
     (event,) = [event async for event in edited]
     assert event.type == "image_edit.completed"
-    assert opened(base64.b64decode(event.b64_json)).size == (96, 64)
+    assert decoded_image(base64.b64decode(event.b64_json)).size == (96, 64)
 
 
 async def test_transparent_background_is_cut_out_at_the_price_of_both(real: AppFixture) -> None:
@@ -237,7 +237,7 @@ async def test_transparent_background_is_cut_out_at_the_price_of_both(real: AppF
     made: Any = await client(real).images.generate(
         model="gpt-image-1", prompt="a red fox, blorptastic", size="256x256", background="transparent", n=2
     )
-    images = [opened(base64.b64decode(image.b64_json)) for image in made.data]
+    images = [decoded_image(base64.b64decode(image.b64_json)) for image in made.data]
     assert [(image.mode, image.size) for image in images] == [("RGBA", (256, 256))] * 2
     assert all(image.getchannel("A").getextrema()[0] == 0 for image in images)
     assert "fox" in made.understood
@@ -258,7 +258,7 @@ async def test_transparent_background_is_cut_out_at_the_price_of_both(real: AppF
     )
     (event,) = [event async for event in stream]
     assert (event.background, event.output_format) == ("transparent", "png")
-    assert opened(base64.b64decode(event.b64_json)).mode == "RGBA"
+    assert decoded_image(base64.b64decode(event.b64_json)).mode == "RGBA"
 
 
 async def test_transparent_background_needs_the_right_to_cut_out(real: AppFixture) -> None:

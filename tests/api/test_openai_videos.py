@@ -21,7 +21,7 @@ from sixfold.core.accounts import keys
 from sixfold.core.accounts.rights import Rights
 from sixfold.settings import Settings
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
-from tests.api.test_video import picture, short_films
+from tests.api.test_video import picture, short_videos
 
 POLL = 100
 
@@ -37,7 +37,7 @@ def _deprecated() -> Iterator[None]:
 @pytest.fixture
 async def cinema(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the real camera and short films."""
-    async with running_app(tmp_path, short_films()) as result:
+    async with running_app(tmp_path, short_videos()) as result:
         yield result
 
 

@@ -47,7 +47,7 @@ CASES = 50
 WRONG_CASES = 15
 
 
-def described(app: AppFixture) -> set[tuple[str, str]]:
+def operation_paths(app: AppFixture) -> set[tuple[str, str]]:
     """Method and path of every operation."""
     result = documents(app.product, cast("WebApp", app.asgi).table.entries).values()
     return {(method, path) for document in result for method, path, _ in document.summaries()}
@@ -55,12 +55,12 @@ def described(app: AppFixture) -> set[tuple[str, str]]:
 
 async def test_every_path_is_in_the_reference(app: AppFixture) -> None:
     text = re.sub(r"\{[^}]*\}", "{}", source.documentation())
-    paths = {path for _, path in described(app)}
+    paths = {path for _, path in operation_paths(app)}
     assert [path for path in sorted(paths) if re.sub(r"\{[^}]*\}", "{}", path) not in text] == []
 
 
 async def test_every_route_of_an_api_is_in_its_document(app: AppFixture) -> None:
-    known = described(app)
+    known = operation_paths(app)
     entries = [
         entry for entry in cast("WebApp", app.asgi).table.entries() if entry.method not in {"HEAD", "WS"}
     ]
@@ -133,8 +133,8 @@ async def test_each_area_describes_itself(app: AppFixture) -> None:
         assert again.status_code == 304
     image = (await app.client.get("/openapi/image.json")).json()
     assert image["info"]["version"] == "0.1.0"
-    described = {(method, path) for path, item in image["paths"].items() for method in item}
-    assert described == {
+    operation_paths = {(method, path) for path, item in image["paths"].items() for method in item}
+    assert operation_paths == {
         ("get", "/"),
         ("get", "/health"),
         ("get", "/create_image"),
@@ -151,7 +151,7 @@ async def test_each_area_describes_itself(app: AppFixture) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApp]:
+def shared_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApp]:
     """One server for all operations."""
     with served_app(tmp_path_factory.mktemp("served"), inline_seconds=5, queue_limit=100_000) as result:
         yield result
@@ -169,20 +169,20 @@ def session() -> Iterator[requests.Session]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("area", AREAS)
 def test_no_request_of_an_operation_breaks_its_description(
-    served: ServedApp, session: requests.Session, area: str
+    shared_app: ServedApp, session: requests.Session, area: str
 ) -> None:
     """Fifty cases and more of each operation, keyed and not: no undocumented 5xx, answers as described."""
-    schema: Any = schemathesis.openapi.from_url(f"{served.url}/openapi/{area}.json")
+    schema: Any = schemathesis.openapi.from_url(f"{shared_app.url}/openapi/{area}.json")
     request = {
-        operation.label: sum(probe(served, session, operation, mode) for mode in GenerationMode)
+        operation.label: sum(probe(shared_app, session, operation, mode) for mode in GenerationMode)
         for operation in (result.ok() for result in schema.get_all_operations())
     }
     assert request
     assert all(count >= CASES or parameterless(schema, label) for label, count in request.items()), request
 
 
-def probe(served: ServedApp, session: requests.Session, operation: Any, mode: GenerationMode) -> int:
-    """Ask one operation many ways, as its description has it or against it; gives how many."""
+def probe(shared_app: ServedApp, session: requests.Session, operation: Any, mode: GenerationMode) -> int:
+    """Send generated valid and invalid requests to one operation; return their number."""
     asked = 0
 
     @hypothesis.settings(
@@ -197,9 +197,9 @@ def probe(served: ServedApp, session: requests.Session, operation: Any, mode: Ge
     def ask(case: Case) -> None:
         nonlocal asked
         asked += 1
-        headers = {"Authorization": f"Bearer {served.key}"} if asked % 5 else {}
+        headers = {"Authorization": f"Bearer {shared_app.key}"} if asked % 5 else {}
         how = {"headers": headers, "session": session, "timeout": PATIENCE_SECONDS}
-        answer = case.call(base_url=served.url, **how)
+        answer = case.call(base_url=shared_app.url, **how)
         case.validate_response(answer, checks=CHECKS)
         if answer.status_code not in DOCUMENTED:
             case.validate_response(answer, checks=[not_a_server_error])
@@ -210,7 +210,7 @@ def probe(served: ServedApp, session: requests.Session, operation: Any, mode: Ge
 
 
 def parameterless(schema: Any, label: str) -> bool:
-    """Whether an operation has nothing to vary, so that its one case says all."""
+    """Return whether an operation has no parameters to vary."""
     for result in schema.get_all_operations():
         operation = result.ok()
         if operation.label == label:

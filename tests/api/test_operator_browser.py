@@ -18,7 +18,7 @@ from tests.api.gateway import PRICE
 from tests.api.test_memory_browser import RULES
 from tests.api.test_page_details_browser import SHIFT
 from tests.fakes.chat_servers import ModelServer, model_server
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
@@ -34,7 +34,7 @@ async def operator_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, ModelS
     async with (
         model_server() as acme,
         running_app(tmp_path, models, fal_key="fal-0123456789abcdef") as app,
-        served(app.asgi) as url,
+        serve(app.asgi) as url,
         browser.browser() as chromium,
     ):
         yield replace(app, account=app.operator), acme, url, chromium

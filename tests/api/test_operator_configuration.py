@@ -28,8 +28,8 @@ ROOT = "/api/operator"
 CHAT = {"messages": [{"role": "user", "content": "say 3 words"}]}
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what another server takes up."""
+async def wait_for(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until another server has applied a change."""
     async with asyncio.timeout(30):
         while not await condition():  # noqa: ASYNC110 - the entries are polled, too
             await asyncio.sleep(0.02)
@@ -56,8 +56,8 @@ async def log(app: AppFixture) -> list[tuple[str, str, str, str]]:
 
 
 @asynccontextmanager
-async def served(folder: Path, text: str = "") -> AsyncIterator[tuple[AppFixture, ModelServer]]:
-    """A server with a configuration file, and a model server that it does not know."""
+async def running_server(folder: Path, text: str = "") -> AsyncIterator[tuple[AppFixture, ModelServer]]:
+    """A server with a configuration file, and a model server that is not configured."""
     (folder / "sixfold.toml").write_text(text)
     environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_DRIVER": "inline", "SIXFOLD_PROBE": "0"}
     environ |= backends.environ(folder)
@@ -70,7 +70,7 @@ async def served(folder: Path, text: str = "") -> AsyncIterator[tuple[AppFixture
 
 
 async def test_forms_add_a_server_a_price_and_an_alias(either: Path) -> None:
-    async with served(either) as (app, acme):
+    async with running_server(either) as (app, acme):
         csrf = await signed_in(app, app.operator)
         server = {"csrf": csrf, "name": "box", "kind": "openai", "base_url": acme.url, "api_key": "sk-secret"}
         tested = await app.client.post("/admin/models/servers", data={**server, "do": "test"})
@@ -119,7 +119,7 @@ async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppF
                 names = {server.name for server in other.gateway_runtime.model_servers()}
                 return "box" in names and other.catalog.prices["ra1"].unit == 70_000
 
-            await until(known)
+            await wait_for(known)
             rows = other.gateway_runtime.gateway.policy.servers
             assert [(row.name, row.api_key) for row in rows] == [("box", "sk-acme")]
     finally:
@@ -167,7 +167,7 @@ async def test_bad_input_is_one_sentence_and_changes_nothing(
 
 async def test_values_of_the_file_win_and_are_marked(tmp_path: Path) -> None:
     text = '[prices.ra1]\nusd = "0.03"\n'
-    async with served(tmp_path, text) as (app, _):
+    async with running_server(tmp_path, text) as (app, _):
         assert await put(app, "prices", "ra1", {"usd": "0.05"}) == 400
         assert await put(app, "prices", "ra2", {"usd": "0.05"}) == 200
         headers = bearer(await app.operator_key())
@@ -182,7 +182,7 @@ async def test_values_of_the_file_win_and_are_marked(tmp_path: Path) -> None:
         async def replaced() -> bool:
             return app.product.catalog.prices["ra2"].unit == 60_000
 
-        await until(replaced)
+        await wait_for(replaced)
         assert (await log(app))[0][2:] == ('{"usd":"0.04"}', '{"usd":"0.05"}')
         # An error in the file does not hold changes on the pages back.
         (tmp_path / "sixfold.toml").write_text("[prices")
@@ -218,7 +218,7 @@ async def test_a_pasted_key_is_tested_sealed_and_used_at_once(either: Path) -> N
                 return "azure" in [server.name for server in servers]
 
             # A model server reads its key again after a second.
-            await until(ready)
+            await wait_for(ready)
             page = (await app.client.get("/admin/providers")).text
             assert KEY not in page
             assert KEY[-4:] in page

@@ -19,7 +19,7 @@ pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 FAMILY, NAME = "matting-u2netp", "u2netp"
 
 
-async def ended(app: AppFixture) -> InstallView:
+async def wait_for_end(app: AppFixture) -> InstallView:
     """Wait until the installation has ended."""
     async with asyncio.timeout(120):
         while True:
@@ -43,18 +43,18 @@ async def test_weights_are_installed_from_the_page_and_removed(tmp_path: Path) -
             url = f"/admin/engines/{FAMILY}/{NAME}"
             answer = await app.client.post(f"{url}/install", data={"csrf": csrf})
             assert answer.headers["location"] == f"/admin/engines#{FAMILY}.{NAME}"
-            failed = await ended(app)
+            failed = await wait_for_end(app)
             assert failed.state == "failed"
             assert failed.log[-1] in (await app.client.get("/admin/engines")).text.replace("&#39;", "'")
             onnx_model.write(file, (8.0, -4.0, -4.0))
             await app.client.post(f"{url}/install", data={"csrf": csrf})
-            view = await ended(app)
+            view = await wait_for_end(app)
             assert (view.state, view.size_bytes) == ("installed", file.stat().st_size), view.log
             log = (data / "installs" / f"{FAMILY}.{NAME}.log").read_text()
             assert f"@ {file.stat().st_size} {file.stat().st_size}" in log
             assert "/remove" in (await app.client.get("/admin/engines")).text
             assert (await app.client.post(f"{url}/remove", data={"csrf": csrf})).status_code == 303
-            assert (await ended(app)).state == "absent"
+            assert (await wait_for_end(app)).state == "absent"
             for each in (url, f"/admin/engines/{FAMILY}/%00"):
                 assert (await app.client.post(f"{each}/stop", data={"csrf": csrf})).status_code == 404
             unknown = await app.client.post(f"/admin/engines/{FAMILY}/x/install", data={"csrf": csrf})

@@ -17,7 +17,7 @@ from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 from tests.api.gateway import PRICE, running_gateway
 from tests.api.test_comfyui_face import PAINT
 from tests.api.test_pages import signed_in
-from tests.api.test_providers import catalogue, served
+from tests.api.test_providers import catalog_with, running_server
 from tests.api.test_workflows_remote import PAINT_AND_TINT, Both
 from tests.fakes import fal
 from tests.fakes.chat_servers import model_server
@@ -66,7 +66,7 @@ async def test_the_default_is_the_list_price_and_no_field_beside_it(app: AppFixt
 async def test_a_provider_costs_its_price_where_own_hardware_is_free(tmp_path: Path) -> None:
     async with (
         fal.running() as queue,
-        served(tmp_path, catalogue(fal=queue.url), fal_key=fal.KEY, tables=FREE) as app,
+        running_server(tmp_path, catalog_with(fal=queue.url), fal_key=fal.KEY, tables=FREE) as app,
     ):
         response = await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})
         assert response.headers["X-Sixfold-Engine"] == "fal-image"

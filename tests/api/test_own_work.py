@@ -15,7 +15,7 @@ from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.gateway import running_gateway
-from tests.api.test_oauth import Program
+from tests.api.test_oauth import OAuthClient
 from tests.mcp.agent import Agent
 
 RUN = {"model": "ra1", "input": {"prompt": "a hill"}}
@@ -38,13 +38,13 @@ async def running(app: AppFixture) -> str:
     return (await app.product.database.write(result)).api_key
 
 
-async def ran(app: AppFixture, key: str, **more: str) -> str:
+async def run_model(app: AppFixture, key: str, **more: str) -> str:
     answer = await app.client.post("/api/containers/run", json=RUN, headers={**bearer(key), **more})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["id"])
 
 
-async def listed(app: AppFixture, path: str, key: str, **query: Any) -> list[str]:
+async def list_ids(app: AppFixture, path: str, key: str, **query: Any) -> list[str]:
     answer = (await app.client.get(path, params=query, headers=bearer(key))).json()
     return [each["id"] for each in answer.get("predictions", answer.get("results", []))]
 
@@ -52,11 +52,15 @@ async def listed(app: AppFixture, path: str, key: str, **query: Any) -> list[str
 async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture) -> None:
     app = any_database_app
     one, two = await running(app), await running(app)
-    of_one, of_two, of_all = await ran(app, one), await ran(app, two), await ran(app, app.key)
+    of_one, of_two, of_all = (
+        await run_model(app, one),
+        await run_model(app, two),
+        await run_model(app, app.key),
+    )
     for path in LISTS:
-        assert await listed(app, path, one) == [of_one]
-        assert await listed(app, path, two) == [of_two]
-        assert await listed(app, path, app.key) == [of_all, of_two, of_one]
+        assert await list_ids(app, path, one) == [of_one]
+        assert await list_ids(app, path, two) == [of_two]
+        assert await list_ids(app, path, app.key) == [of_all, of_two, of_one]
     agent = Agent(app, two)
     visible = await agent.result("tools/call", {"name": "prediction", "arguments": {}})
     assert [each["id"] for each in visible["structuredContent"]["predictions"]] == [of_two]
@@ -80,8 +84,8 @@ async def test_a_list_of_a_limited_key_has_whole_pages(any_database_app: AppFixt
     one, result, cursor = await running(app), list[str](), None
     own: list[str] = []
     for _ in range(3):
-        own.append(await ran(app, one))
-        await ran(app, app.key)
+        own.append(await run_model(app, one))
+        await run_model(app, app.key)
     for _ in range(3):
         query = {"limit": 1, **({"cursor": cursor} if cursor else {})}
         page = (await app.client.get(LISTS[0], params=query, headers=bearer(one))).json()
@@ -91,12 +95,15 @@ async def test_a_list_of_a_limited_key_has_whole_pages(any_database_app: AppFixt
 
 
 async def test_all_keys_of_a_programs_grant_see_its_work(any_database_app: AppFixture) -> None:
-    program, other = await Program.registered(any_database_app), await Program.registered(any_database_app)
+    program, other = (
+        await OAuthClient.registered(any_database_app),
+        await OAuthClient.registered(any_database_app),
+    )
     first, foreign = await program.tokens(scope="models"), await other.tokens(scope="models")
-    result = await ran(any_database_app, first["access_token"])
+    result = await run_model(any_database_app, first["access_token"])
     again = (await program.refresh(first["refresh_token"])).json()
-    assert await listed(any_database_app, LISTS[0], again["access_token"]) == [result]
-    assert await listed(any_database_app, LISTS[0], foreign["access_token"]) == []
+    assert await list_ids(any_database_app, LISTS[0], again["access_token"]) == [result]
+    assert await list_ids(any_database_app, LISTS[0], foreign["access_token"]) == []
 
 
 async def test_prompts_and_files_of_other_keys_are_absent(either: Path) -> None:
@@ -197,7 +204,7 @@ async def test_responses_and_calls_of_other_keys_are_absent(either: Path) -> Non
 
 async def test_all_keys_of_a_grant_see_its_calls(either: Path) -> None:
     async with running_gateway(either) as gateway:
-        program = await Program.registered(gateway.app)
+        program = await OAuthClient.registered(gateway.app)
         first = await program.tokens(scope="models")
         body = {"model": "acme/small", "input": "say 1 words"}
         sent = await gateway.app.client.post(
@@ -215,9 +222,9 @@ async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(any_datab
     one, two = await running(app), await running(app)
     limited = keys.create(app.account.id, Scope(services=("ra1",)), granted=rights.LIMITED)
     reading = (await app.product.database.write(limited)).api_key
-    results = [await ran(app, key, **once) for key in (one, two, reading, app.key)]
+    results = [await run_model(app, key, **once) for key in (one, two, reading, app.key)]
     assert len(set(results)) == 4
-    assert await ran(app, one, **once) == results[0]
+    assert await run_model(app, one, **once) == results[0]
     elsewhere = keys.create(app.account.id, Scope(services=("anime",)), granted=rights.LIMITED)
     headers = bearer((await app.product.database.write(elsewhere)).api_key)
     refused = await app.client.post("/api/containers/run", json=RUN, headers={**headers, **once})
@@ -226,8 +233,8 @@ async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(any_datab
 
 @pytest.mark.parametrize("scope", [Scope(budget_day=5_000_000), Scope(rpm=1000)])
 async def test_a_key_with_a_budget_still_sees_all_work(app: AppFixture, scope: Scope) -> None:
-    result = await ran(app, app.key)
-    assert await listed(app, LISTS[0], await app.limited_key(scope)) == [result]
+    result = await run_model(app, app.key)
+    assert await list_ids(app, LISTS[0], await app.limited_key(scope)) == [result]
 
 
 async def test_upload_path_has_a_folder_for_each_limited_key(

@@ -19,7 +19,7 @@ from sixfold.settings import Settings
 from sixfold.ui.login.passkeys import relying_party
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 # What the pages' script does, in one call: ask, let the device answer, give back what would be sent.
 MAKE = """async (csrf) => {
@@ -51,7 +51,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
     port = free_port()
     async with (
         running_app(tmp_path, port=port, public_url=f"http://localhost:{port}") as app,
-        served(app.asgi, port),
+        serve(app.asgi, port),
         browser.browser() as chromium,
     ):
         yield app, f"http://localhost:{port}", chromium

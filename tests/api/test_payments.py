@@ -24,14 +24,14 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Scope
 from sixfold.web import refusals
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 SECRET = "whsec_of_the_test"
 CHECKOUT, PLAN, TOLD = "/api/account/checkout", "/api/account/plan", "/api/webhooks/stripe"
 
 
 class Processor:
-    """A payment processor on this machine, as far as checkout goes."""
+    """Fake payment processor for checkouts."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, str]] = []
@@ -61,15 +61,15 @@ class Processor:
 
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, Processor]]:
-    """A server that sells, and its processor."""
-    async with opened(tmp_path) as both:
+    """A server that accepts payments, and its processor."""
+    async with running_shop(tmp_path) as both:
         yield both
 
 
 @asynccontextmanager
-async def opened(folder: Path, **changes: Any) -> AsyncIterator[tuple[AppFixture, Processor]]:
+async def running_shop(folder: Path, **changes: Any) -> AsyncIterator[tuple[AppFixture, Processor]]:
     processor = Processor()
-    async with served(processor.app) as origin:
+    async with serve(processor.app) as origin:
         pays: dict[str, Any] = {
             "stripe_secret_key": "sk_test",
             "stripe_webhook_secret": SECRET,
@@ -80,7 +80,7 @@ async def opened(folder: Path, **changes: Any) -> AsyncIterator[tuple[AppFixture
 
 
 def session(app: AppFixture, event: str = "evt_1", **changes: Any) -> dict[str, Any]:
-    """The event of a checkout that was paid."""
+    """Return the event of a paid checkout."""
     what = {
         "id": "cs_1",
         "object": "checkout.session",
@@ -95,8 +95,8 @@ def session(app: AppFixture, event: str = "evt_1", **changes: Any) -> dict[str, 
     return {"id": event, "object": "event", "type": kind, "data": {"object": what}}
 
 
-async def tell(app: AppFixture, event: Mapping[str, Any], **changes: Any) -> httpx.Response:
-    """The event as the processor sends it, signed by its own library."""
+async def deliver_event(app: AppFixture, event: Mapping[str, Any], **changes: Any) -> httpx.Response:
+    """Deliver an event as the processor does, signed by its own library."""
     body = json.dumps(event)
     moment = changes.get("at", int(time.time()))
     sign = stripe.WebhookSignature._compute_signature  # the library shows no other
@@ -141,7 +141,7 @@ async def test_a_paid_checkout_counts_once_however_often_it_is_told(
     shop: tuple[AppFixture, Processor],
 ) -> None:
     app, _ = shop
-    answers = await asyncio.gather(*(tell(app, session(app, f"evt_{n % 2}")) for n in range(6)))
+    answers = await asyncio.gather(*(deliver_event(app, session(app, f"evt_{n % 2}")) for n in range(6)))
     assert [answer.status_code for answer in answers] == [200] * 6
     assert await app.balance() == ("25.50", "0.00")
     assert await app.faults() == ()
@@ -156,19 +156,19 @@ async def test_plan_starts_with_payment_and_ends_with_subscription(
     app, _ = shop
     about = {"account_id": app.account.id, "plan": "monthly"}
     bought = session(app, mode="subscription", subscription="sub_1", metadata=about)
-    await tell(app, bought)
+    await deliver_event(app, bought)
     assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "monthly"
     over = {"id": "evt_2", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_1"}}}
-    await tell(app, over)
+    await deliver_event(app, over)
     assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
-    await tell(app, bought)
+    await deliver_event(app, bought)
     assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
 
 
 async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path: Path) -> None:
-    async with opened(tmp_path, deletion_days=0) as (app, processor):
+    async with running_shop(tmp_path, deletion_days=0) as (app, processor):
         about = {"account_id": app.account.id, "plan": "yearly"}
-        await tell(app, session(app, mode="subscription", subscription="sub_7", metadata=about))
+        await deliver_event(app, session(app, mode="subscription", subscription="sub_7", metadata=about))
         read, account_id = app.product.database.read, app.account.id
         processor.status = 500
         left = await app.client.request(
@@ -181,13 +181,13 @@ async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path:
         assert await bootstrap.account_deletion(app.product).sweep() == 1
         assert processor.ended == ["sub_7"]
         over = {"id": "evt_9", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_7"}}}
-        assert (await tell(app, over)).status_code == 200
+        assert (await deliver_event(app, over)).status_code == 200
 
 
 async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[AppFixture, Processor]) -> None:
     app, processor = shop
     about = {"account_id": app.account.id, "plan": "monthly"}
-    await tell(app, session(app, mode="subscription", subscription="sub_1", metadata=about))
+    await deliver_event(app, session(app, mode="subscription", subscription="sub_1", metadata=about))
     sure = {"confirm": "ada@example.com"}
     await app.client.request("DELETE", "/api/account", json=sure, headers=app.bearer)
     assert processor.ended == ["sub_1"]
@@ -208,7 +208,7 @@ async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[App
 )
 async def test_a_forged_message_changes_nothing(shop: tuple[AppFixture, Processor], changes: Any) -> None:
     app, _ = shop
-    answer = await tell(app, session(app), **changes)
+    answer = await deliver_event(app, session(app), **changes)
     assert answer.status_code == 400
     assert await app.balance() == ("5.00", "0.00")
 
@@ -227,7 +227,7 @@ async def test_a_checkout_that_is_not_ours_or_not_paid_credits_nobody(
     shop: tuple[AppFixture, Processor], changes: Any
 ) -> None:
     app, _ = shop
-    answer = await tell(app, session(app, **changes))
+    answer = await deliver_event(app, session(app, **changes))
     assert answer.status_code == 200, "or the processor would tell it again"
     assert await app.balance() == ("5.00", "0.00")
     assert await app.faults() == ()
@@ -238,8 +238,8 @@ async def test_the_age_of_an_event_is_by_the_database(
 ) -> None:
     app, _ = shop
     monkeypatch.setattr(time, "time", lambda moment=time.time: moment() + 600)
-    assert (await tell(app, session(app), at=time.time_ns() // 10**9)).status_code == 200
-    assert (await tell(app, session(app), at=int(time.time()))).status_code == 400
+    assert (await deliver_event(app, session(app), at=time.time_ns() // 10**9)).status_code == 200
+    assert (await deliver_event(app, session(app), at=int(time.time()))).status_code == 400
 
 
 async def test_a_processor_that_refuses_is_told_as_such(shop: tuple[AppFixture, Processor]) -> None:

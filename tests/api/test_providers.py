@@ -22,8 +22,8 @@ from tests.unit.engines.providers import parts
 LIMITS = {"pause_seconds": 0.01, "waiting_seconds": 1.0, "poll_seconds": 0.01, "longest_poll_seconds": 0.02}
 
 
-def catalogue(**addresses: str) -> Mapping[str, Any]:
-    """The bundled catalogue, whose providers are the fakes at these addresses."""
+def catalog_with(**addresses: str) -> Mapping[str, Any]:
+    """Return the bundled catalog, whose providers are the fakes at these URLs."""
     document = app_catalog.models_document()
     engines: dict[str, Any] = {}
     for name, row in document["engines"].items():
@@ -34,8 +34,10 @@ def catalogue(**addresses: str) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def served(folder: Path, models: Mapping[str, Any], **changes: Any) -> AsyncGenerator[AppFixture]:
-    """A server whose results may come from loopback, where the fakes keep them."""
+async def running_server(
+    folder: Path, models: Mapping[str, Any], **changes: Any
+) -> AsyncGenerator[AppFixture]:
+    """Run a server that may fetch results from loopback, where the fakes store them."""
     async with running_app(folder, models, probe=False, fetch_allow="127.0.0.1", **changes) as app:
         yield app
 
@@ -48,11 +50,11 @@ async def queue() -> AsyncGenerator[fal.Fal]:
 
 @pytest.fixture
 async def app(queue: fal.Fal, tmp_path: Path) -> AsyncGenerator[AppFixture]:
-    async with served(tmp_path, catalogue(fal=queue.url), fal_key=fal.KEY) as result:
+    async with running_server(tmp_path, catalog_with(fal=queue.url), fal_key=fal.KEY) as result:
         yield result
 
 
-def asked(app: AppFixture, **more: Any) -> dict[str, Any]:
+def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
     return {"api_key": app.key, "prompt": "a fox", **more}
 
 
@@ -62,7 +64,7 @@ async def spent(app: AppFixture) -> dict[str, EngineCost]:
 
 
 async def test_fal_image_has_list_price_and_records_the_fal_cost(app: AppFixture, queue: fal.Fal) -> None:
-    answer = await app.client.post("/api/ra1", json=asked(app, size="1024x1024"))
+    answer = await app.client.post("/api/ra1", json=body_with(app, size="1024x1024"))
     assert (answer.status_code, answer.json()["cost"]) == (200, "0.04")
     assert answer.headers["X-Sixfold-Engine"] == "fal-image"
     assert answer.headers["X-Sixfold-Quality"] == "full"
@@ -74,7 +76,7 @@ async def test_fal_image_has_list_price_and_records_the_fal_cost(app: AppFixture
 
 
 async def test_eight_pictures_are_two_calls_and_eight_charges(app: AppFixture, queue: fal.Fal) -> None:
-    answer = await app.client.post("/api/anime", json=asked(app, num_images=8))
+    answer = await app.client.post("/api/anime", json=body_with(app, num_images=8))
     assert answer.status_code == 200
     assert len(set(answer.json()["images"])) == 8
     assert answer.headers["X-Sixfold-Engine"] == "fal-image-fast"
@@ -97,7 +99,7 @@ async def test_a_failure_at_the_provider_charges_nothing(
     app: AppFixture, queue: fal.Fal, fault: fault_server.Fault
 ) -> None:
     queue.faults.add("submit", fault)
-    answer = await app.client.post("/api/ra1", json=asked(app))
+    answer = await app.client.post("/api/ra1", json=body_with(app))
     assert answer.status_code >= 400
     assert fal.KEY not in answer.text
     assert await app.balance() == ("5.00", "0.00")
@@ -109,7 +111,7 @@ async def test_a_canceled_job_is_canceled_at_the_provider_and_refunded(
     app: AppFixture, queue: fal.Fal
 ) -> None:
     queue.ends = False
-    answer = await app.client.post("/api/ra1", json=asked(app, response_mode="polling"))
+    answer = await app.client.post("/api/ra1", json=body_with(app, response_mode="polling"))
     assert answer.status_code == 202
     await queue.faults.event("status").wait()
     assert (await app.client.delete(answer.json()["status_url"])).status_code == 200
@@ -126,8 +128,8 @@ async def test_what_is_free_on_the_own_machine_goes_to_no_provider(app: AppFixtu
 
 
 async def test_key_stored_at_runtime_enables_its_provider(tmp_path: Path) -> None:
-    async with served(tmp_path, catalogue()) as app:
-        before = await app.client.post("/api/ra1", json=asked(app))
+    async with running_server(tmp_path, catalog_with()) as app:
+        before = await app.client.post("/api/ra1", json=body_with(app))
         assert before.headers["X-Sixfold-Engine"] == "scene-painter"
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("openai_api_key", openai.KEY)
         await app.product.availability.refresh()
@@ -136,10 +138,10 @@ async def test_key_stored_at_runtime_enables_its_provider(tmp_path: Path) -> Non
 
 
 async def test_own_server_needs_no_key_and_stored_key_applies_at_once(queue: fal.Fal, tmp_path: Path) -> None:
-    async with served(tmp_path, catalogue(fal=queue.url)) as app:
-        keyless = await app.client.post("/api/ra1", json=asked(app))
+    async with running_server(tmp_path, catalog_with(fal=queue.url)) as app:
+        keyless = await app.client.post("/api/ra1", json=body_with(app))
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("fal_key", fal.KEY)
-        keyed = await app.client.post("/api/ra1", json=asked(app))
+        keyed = await app.client.post("/api/ra1", json=body_with(app))
     assert (keyless.status_code, keyed.status_code) == (502, 200)  # this one does want a key
     sent = [seen.headers.get("authorization") for seen in queue.faults.steps("submit")]
     assert sent == [None, f"Key {fal.KEY}"]
@@ -147,28 +149,28 @@ async def test_own_server_needs_no_key_and_stored_key_applies_at_once(queue: fal
 
 async def test_openai_and_replicate_serve_where_only_their_keys_are(tmp_path: Path) -> None:
     async with openai.running() as images, replicate.running() as predictions:
-        models = catalogue(openai=images.url)
-        async with served(tmp_path / "o", models, openai_api_key=openai.KEY) as app:
-            answer = await app.client.post("/api/ra1", json=asked(app, size="1152x768"))
+        models = catalog_with(openai=images.url)
+        async with running_server(tmp_path / "o", models, openai_api_key=openai.KEY) as app:
+            answer = await app.client.post("/api/ra1", json=body_with(app, size="1152x768"))
             assert answer.headers["X-Sixfold-Engine"] == "openai-image"
             assert (await spent(app))["openai-image"].spent > 50_000
-        models = catalogue(replicate=predictions.url)
-        async with served(tmp_path / "r", models, replicate_api_token=replicate.KEY) as app:
-            answer = await app.client.post("/api/anime", json=asked(app, num_images=2))
+        models = catalog_with(replicate=predictions.url)
+        async with running_server(tmp_path / "r", models, replicate_api_token=replicate.KEY) as app:
+            answer = await app.client.post("/api/anime", json=body_with(app, num_images=2))
             assert answer.headers["X-Sixfold-Engine"] == "replicate-image-fast"
             assert (await spent(app))["replicate-image-fast"].spent == 2 * 3_000
 
 
 async def test_many_wait_for_a_provider_at_once_and_take_no_worker(app: AppFixture, queue: fal.Fal) -> None:
     async def one() -> int:
-        return (await app.client.post("/api/ra1", json=asked(app, size="1152x768"))).status_code
+        return (await app.client.post("/api/ra1", json=body_with(app, size="1152x768"))).status_code
 
     assert await asyncio.gather(*(one() for _ in range(12))) == [200] * 12
     assert await app.balance() == ("4.52", "0.00")
 
 
 async def test_a_background_is_removed_by_fal_where_a_key_is_set(app: AppFixture, queue: fal.Fal) -> None:
-    picture = (await app.client.post("/api/ra1", json=asked(app))).json()["image_url"]
+    picture = (await app.client.post("/api/ra1", json=body_with(app))).json()["image_url"]
     body = {"api_key": app.key, "image_url": picture}
     answer = await app.client.post("/api/remove-background", json=body)
     assert (answer.status_code, answer.headers["X-Sixfold-Engine"]) == (200, "fal-remove-background")
@@ -184,15 +186,19 @@ async def test_speech_and_transcription_work_with_fal_or_replicate(
 ) -> None:
     async with fal.running() as queue, replicate.running() as predictions:
         grounds = {
-            "fal": (catalogue(fal=queue.url), {"fal_key": fal.KEY}, {"fal-speech": 780, "fal-listening": 0}),
+            "fal": (
+                catalog_with(fal=queue.url),
+                {"fal_key": fal.KEY},
+                {"fal-speech": 780, "fal-listening": 0},
+            ),
             "replicate": (
-                catalogue(replicate=predictions.url),
+                catalog_with(replicate=predictions.url),
                 {"replicate_api_token": replicate.KEY},
                 {"replicate-speech": 780, "replicate-listening": 282},
             ),
         }
         for name, (models, keys, costs_there) in grounds.items():
-            async with served(tmp_path / name, models, **keys) as app:
+            async with running_server(tmp_path / name, models, **keys) as app:
                 body = {"model": "tts", "input": "Good morning.", "response_format": "wav"}
                 spoken = await app.client.post("/v1/audio/speech", json=body, headers=app.bearer)
                 assert (spoken.status_code, spoken.headers["X-Sixfold-Engine"]) == (200, f"{name}-speech")
@@ -209,7 +215,7 @@ async def test_speech_and_transcription_work_with_fal_or_replicate(
 async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Path) -> None:
     async with (
         openai.running() as server,
-        served(tmp_path, catalogue(openai=server.url), openai_api_key=openai.KEY) as app,
+        running_server(tmp_path, catalog_with(openai=server.url), openai_api_key=openai.KEY) as app,
     ):
         body = {"model": "tts-1", "input": "Good morning.", "voice": "ava", "response_format": "wav"}
         server.faults.add("speak", fault_server.answer(400, {"error": {"message": "no", "param": "voice"}}))

@@ -63,14 +63,14 @@ async def test_file_beyond_the_quota_is_refused(tmp_path: Path, way: str) -> Non
     path, request = FILES[way]
     async with running_app(tmp_path, upload_quota_bytes=10_000) as app:
         refused = await app.client.post(path, headers=app.bearer, **request)
-        rows = await app.product.database.read(stored(app))
+        rows = await app.product.database.read(stored_bytes(app))
     assert (refused.status_code, rows) == (413, 0), refused.text
     async with running_app(tmp_path / "large", upload_quota_bytes=10_000_000) as app:
         taken = await app.client.post(path, headers=app.bearer, **request)
         assert taken.status_code in (200, 201), taken.text
 
 
-def stored(app: AppFixture) -> Any:
+def stored_bytes(app: AppFixture) -> Any:
     """Return the bytes of the first account's uploads, in a transaction."""
     row = yield from one("media_usage", account_id=app.account.id)
     assert row is not None

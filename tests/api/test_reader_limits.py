@@ -35,7 +35,7 @@ NAMES |= dict.fromkeys(
 )
 
 
-class Place(NamedTuple):
+class BodyRoute(NamedTuple):
     """One method of a route, and the largest body that it reads."""
 
     method: str
@@ -48,10 +48,10 @@ class Place(NamedTuple):
         return filled(self.path, NAMES)
 
 
-def places() -> list[Place]:
-    """Every method of every route, but those that end the caller's account or session."""
+def body_routes() -> list[BodyRoute]:
+    """Return every method of every route, except those that end the caller's account or session."""
     results = [
-        Place(method, route.path, min(route.body_bytes or UNREAD_BYTES, MAX_BYTES))
+        BodyRoute(method, route.path, min(route.body_bytes or UNREAD_BYTES, MAX_BYTES))
         for route in table(built())
         for method in sorted(route.handlers)
         if route.path not in LAST
@@ -59,7 +59,7 @@ def places() -> list[Place]:
     return sorted(results, key=lambda place: (-place.most, place.path, place.method))
 
 
-PLACES = places()
+PLACES = body_routes()
 READING = [place for place in PLACES if place.method not in ("GET", "DELETE")]
 
 
@@ -70,8 +70,10 @@ async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Met
         yield result
 
 
-def sent(metered: MeteredServer, place: Place, body: bytes | None, headers: Mapping[str, str]) -> Cost:
-    """What a request takes, the least of some tries: the first one on a path may import modules."""
+def request_cost(
+    metered: MeteredServer, place: BodyRoute, body: bytes | None, headers: Mapping[str, str]
+) -> Cost:
+    """Return the lowest cost of several requests: the first on a path may import modules."""
     best = metered.cost(place.method, place.address, body, headers)
     for _ in range(TRIES - 1):
         if best.loop_ms < AIM_MS:
@@ -83,33 +85,33 @@ def sent(metered: MeteredServer, place: Place, body: bytes | None, headers: Mapp
 
 
 def failures(
-    metered: MeteredServer, document: Document, chosen: list[Place], most: int = MAX_BYTES
+    metered: MeteredServer, document: Document, chosen: list[BodyRoute], most: int = MAX_BYTES
 ) -> Iterator[str]:
-    """What is wrong where a document is sent to places, with credentials and without."""
+    """Return the violations when a document is sent to routes, with and without credentials."""
     bodies: dict[int, bytes] = {}
     for place in chosen:
         size = min(place.most, most)
         body = bodies.get(size) or bodies.setdefault(size, document.build(size)[:size])
         for known in ({}, metered.known):
-            cost = sent(metered, place, body, {**known, "Content-Type": document.content_type})
-            if cost.loop_ms > LOOP_MS or cost.grown_bytes > bound(len(body)) or cost.status == 500:
+            cost = request_cost(metered, place, body, {**known, "Content-Type": document.content_type})
+            if cost.loop_ms > LOOP_MS or cost.grown_bytes > memory_limit(len(body)) or cost.status == 500:
                 yield f"{document.name}, {len(body):,} bytes: {place.method} {place.path}: {cost}"
 
 
-def bound(size: int) -> int:
-    """How many bytes the server may grow by for a body: itself, its pieces, and what it is decoded to.
+def memory_limit(size: int) -> int:
+    """Return the bytes by which the server may grow for a body: body, chunks and decoded form.
 
     A password is hashed with 64 MiB.
     """
     return 5 * size + 80 * MIB
 
 
-def rotated() -> dict[str, list[Place]]:
-    """For each document some places: every place has one of each family."""
+def assign_routes() -> dict[str, list[BodyRoute]]:
+    """Return routes for each document: every route gets one document of each family."""
     families: dict[str, list[Document]] = defaultdict(list)
     for document in DOCUMENTS:
         families[document.name.partition(" ")[0]].append(document)
-    chosen: dict[str, list[Place]] = defaultdict(list)
+    chosen: dict[str, list[BodyRoute]] = defaultdict(list)
     for family in (families["json"], families["form"], families["multipart"], list(documents.FILES)):
         for number, place in enumerate(READING):
             chosen[family[number % len(family)].name].append(place)
@@ -119,7 +121,7 @@ def rotated() -> dict[str, list[Place]]:
 
 
 def most(document: Document) -> int:
-    """How long a document of `make test` may be."""
+    """Return the size limit of a document in `make test`."""
     return MAX_BYTES if document.content_type in (documents.JSON, documents.FORM) else QUICK_BYTES
 
 
@@ -127,7 +129,7 @@ def most(document: Document) -> int:
 async def test_largest_documents_block_the_loop_under_100_ms(
     metered: MeteredServer,
 ) -> None:
-    chosen = rotated()
+    chosen = assign_routes()
     assert {place for results in chosen.values() for place in results} == set(READING)
     results = [
         failure
@@ -151,10 +153,10 @@ async def test_long_headers_and_queries_block_the_loop_under_100_ms(
             if known and "Cookie" in HEADERS[name]:
                 headers["Cookie"] = f"{known['Cookie']}; {headers['Cookie']}"
             for what, cost in (
-                (name, sent(metered, place, None, headers)),
-                (query, sent(metered, request, None, known)),
+                (name, request_cost(metered, place, None, headers)),
+                (query, request_cost(metered, request, None, known)),
             ):
-                if cost.loop_ms > LOOP_MS or cost.grown_bytes > bound(0) or cost.status == 500:
+                if cost.loop_ms > LOOP_MS or cost.grown_bytes > memory_limit(0) or cost.status == 500:
                     results.append(f"{what}: {place.method} {place.path}: {cost}")
     assert not results, "\n".join(results)
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.video.timeline import fonts
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.media_samples import Seen, ended, film, near, uploaded, wav
+from tests.api.media_samples import DecodedVideo, finished_job, near, upload, wav, write_video
 from tests.corpora import tricks
 from tests.unit.net import servers
 
@@ -33,7 +33,7 @@ async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def project(*tracks: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A small project."""
+    """Return a small project."""
     return {"width": 96, "height": 64, "fps": 10, "tracks": list(tracks or (TITLE,)), **more}
 
 
@@ -44,38 +44,38 @@ def picture(colour: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-async def ordered(app: AppFixture, wanted: Any, **more: Any) -> Any:
-    """The answer to an order."""
+async def post_project(app: AppFixture, wanted: Any, **more: Any) -> Any:
+    """Submit a project; return the response."""
     body = {"api_key": app.key, "project": wanted, **more}
     return await app.client.post(RENDER, json=body)
 
 
-async def rendered(app: AppFixture, wanted: Any, **more: Any) -> tuple[dict[str, Any], Seen]:
-    """A project's result, and the film."""
-    queued = await ordered(app, wanted, **more)
+async def render(app: AppFixture, wanted: Any, **more: Any) -> tuple[dict[str, Any], DecodedVideo]:
+    """Render a project; return the result and the decoded video."""
+    queued = await post_project(app, wanted, **more)
     assert queued.status_code == 202, queued.text
-    job = await ended(app, queued.json()["status_url"])
+    job = await finished_job(app, queued.json()["status_url"])
     assert job["status"] == "completed", job
     answer = await app.client.get(job["result"]["video"]["url"])
     assert answer.headers["Content-Type"] == job["result"]["video"]["content_type"]
-    return job["result"], Seen(answer.content)
+    return job["result"], DecodedVideo(answer.content)
 
 
 async def test_a_render_is_always_a_job_and_ends_in_a_film(studio: AppFixture) -> None:
     for more in ({}, {"response_mode": "inline"}, {"response_mode": "polling"}):
-        queued = await ordered(studio, project(), **more)
+        queued = await post_project(studio, project(), **more)
         job = queued.json()
         assert (queued.status_code, set(job)) == (202, {"job_id", "status", "status_url"})
         assert job["status"] == "in_progress"
         assert job["status_url"] == f"/api/media/status/{job['job_id']}"
-        result = (await ended(studio, job["status_url"]))["result"]
+        result = (await finished_job(studio, job["status_url"]))["result"]
         url = result["video"].pop("url")
         assert result == {
             "video": {"width": 96, "height": 64, "duration": 0.5, "fps": 10, "content_type": "video/mp4"},
             "cost": "0.005",
             "credits_charged": 1,
         }
-    seen = Seen((await studio.client.get(url)).content)
+    seen = DecodedVideo((await studio.client.get(url)).content)
     assert (seen.size, seen.rate, len(seen.frames)) == ((96, 64), 10.0, 5)
     assert (seen.codecs, seen.pixels) == ({"video": "h264"}, "yuv420p")
     assert await studio.faults() == ()
@@ -83,7 +83,7 @@ async def test_a_render_is_always_a_job_and_ends_in_a_film(studio: AppFixture) -
 
 async def test_render_of_7_3_seconds_costs_the_contract_price(studio: AppFixture) -> None:
     still = {"type": "image", "clips": [{"url": picture(), "duration": 7.3}]}
-    result, seen = await rendered(studio, project(still, width=16, height=16, fps=24))
+    result, seen = await render(studio, project(still, width=16, height=16, fps=24))
     assert (result["cost"], result["credits_charged"]) == ("0.073", 8)
     assert len(seen.frames) == 176
     assert await studio.balance() == ("4.927", "0.00")
@@ -98,8 +98,8 @@ FORMATS = {
 
 @pytest.mark.parametrize("format_", FORMATS)
 async def test_films_come_in_three_formats(studio: AppFixture, tmp_path: Path, format_: str) -> None:
-    url = await uploaded(studio, film(tmp_path / "a.mp4", tone=440))
-    result, seen = await rendered(
+    url = await upload(studio, write_video(tmp_path / "a.mp4", tone=440))
+    result, seen = await render(
         studio, project({"type": "video", "clips": [{"url": url, "fit": "fill"}]}), format=format_
     )
     content_type, codecs = FORMATS[format_]
@@ -112,14 +112,14 @@ async def test_films_come_in_three_formats(studio: AppFixture, tmp_path: Path, f
 
 
 async def test_tracks_lie_over_each_other_where_their_clips_say(studio: AppFixture, tmp_path: Path) -> None:
-    red = await uploaded(studio, film(tmp_path / "a.mp4"))
-    music = await uploaded(studio, wav(1.0, 660))
+    red = await upload(studio, write_video(tmp_path / "a.mp4"))
+    music = await upload(studio, wav(1.0, 660))
     tracks = (
         {"type": "video", "clips": [{"url": red, "start": 0.3, "fit": "cover"}]},
         {"type": "image", "clips": [{"url": picture(), "x": 50, "y": 10, "width": 40, "height": 30}]},
         {"type": "audio", "clips": [{"url": music, "start": 0.5, "duration": 0.5, "volume": 0.5}]},
     )
-    result, seen = await rendered(studio, project(*tracks, background="#00ff00"))
+    result, seen = await render(studio, project(*tracks, background="#00ff00"))
     assert result["video"]["duration"] == 5.0  # a picture stands for five seconds unless it says otherwise
     assert near(seen.colour(0.1, 10, 10), (0, 255, 0))
     assert near(seen.colour(0.5, 10, 10), (200, 40, 40))
@@ -173,14 +173,14 @@ CLIPS: list[tuple[dict[str, Any], str]] = [
 
 async def test_what_is_wrong_with_a_project_is_named_and_free(studio: AppFixture) -> None:
     for expected, text in WRONG:
-        answer = await ordered(studio, expected)
+        answer = await post_project(studio, expected)
         assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400}), expected
     for change, text in CLIPS:
         clip = {"text": "x", **change}
-        answer = await ordered(studio, project({"type": "text", "clips": [clip]}))
+        answer = await post_project(studio, project({"type": "text", "clips": [clip]}))
         assert answer.status_code == 400, change
         assert answer.json()["error"].endswith(text), answer.text
-    bad_format = await ordered(studio, project(), format="avi")
+    bad_format = await post_project(studio, project(), format="avi")
     assert bad_format.json() == {
         "error": "Invalid format: it must be one of mp4, webm, gif; got avi",
         "status": 400,
@@ -191,7 +191,7 @@ async def test_what_is_wrong_with_a_project_is_named_and_free(studio: AppFixture
 async def test_characters_without_a_font_are_named_and_free(studio: AppFixture) -> None:
     letters = "".join(chr(0xE0F0 + at) for at in range(7))
     clips = [{"text": text, "duration": 0.2} for text in ("fine", f"{letters}x", "too", letters)]
-    response = await ordered(studio, project({"type": "text", "clips": clips}))
+    response = await post_project(studio, project({"type": "text", "clips": clips}))
     codes = [f"U+E0F{at}" for at in range(7)]
     lacking = "text has characters that no font of this server has"
     assert response.status_code == 400
@@ -210,7 +210,7 @@ async def test_chinese_is_drawn_with_an_installed_font(studio: AppFixture) -> No
         pytest.skip("no installed font has Chinese characters: install fonts-wqy-microhei or fonts-noto-cjk")
     style = {"font_size": 40, "background": "transparent"}
     track = {"type": "text", "clips": [{"text": "世界", "duration": 0.2, "style": style}]}
-    _, seen = await rendered(studio, project(track, width=160, height=96))
+    _, seen = await render(studio, project(track, width=160, height=96))
     frame = seen.frames[0].max(2)
     for letter in "世界":
         sign = Image.new("L", (80, 80), 0)
@@ -229,7 +229,7 @@ async def test_every_bad_clip_is_named_at_once(studio: AppFixture) -> None:
         picture(),
     ]
     clips = [{"url": url, "duration": 0.2} for url in urls]
-    answer = await ordered(
+    answer = await post_project(
         studio, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
     )
     text = answer.json()["error"]
@@ -249,13 +249,13 @@ async def test_the_key_comes_first_and_the_balance_last(studio: AppFixture) -> N
 
 
 async def test_an_address_is_asked_once_however_many_clips_show_it(tmp_path: Path) -> None:
-    data = film(tmp_path / "a.mp4", tone=440)
+    data = write_video(tmp_path / "a.mp4", tone=440)
     async with (
         servers.serving(routes={"/a.mp4": servers.reply(data)}) as far,
         running_app(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as app,
     ):
         clips = [{"url": far.url("/a.mp4"), "start": at, "duration": 0.2} for at in (0, 0.2, 0.4)]
-        result, seen = await rendered(
+        result, seen = await render(
             app, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
         )
         assert len(far.requests) == 1
@@ -268,11 +268,13 @@ async def test_no_trick_file_reaches_another_file_or_host(tmp_path: Path) -> Non
         running_app(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as app,
     ):
         for name, data in tricks.files(canary.url("").rstrip("/")).items():
-            url = await uploaded(app, data)
+            url = await upload(app, data)
             for kind in ("video", "audio", "image"):
-                answer = await ordered(app, project({"type": kind, "clips": [{"url": url, "duration": 0.2}]}))
+                answer = await post_project(
+                    app, project({"type": kind, "clips": [{"url": url, "duration": 0.2}]})
+                )
                 if answer.status_code == 202:
-                    job = await ended(app, answer.json()["status_url"])
+                    job = await finished_job(app, answer.json()["status_url"])
                     assert job["status"] == "failed", (name, kind)
                     assert job["error"].startswith("tracks[0].clips[0]: "), job
                 else:
@@ -285,20 +287,25 @@ async def test_no_trick_file_reaches_another_file_or_host(tmp_path: Path) -> Non
 
 
 async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: AppFixture, tmp_path: Path) -> None:
-    url = await uploaded(studio, film(tmp_path / "a.mp4"))
+    url = await upload(studio, write_video(tmp_path / "a.mp4"))
     clip = {"url": url, "trim_start": 0.4, "speed": 0.5}
-    result, seen = await rendered(studio, project({"type": "video", "clips": [clip]}))
+    result, seen = await render(studio, project({"type": "video", "clips": [clip]}))
     assert (result["video"]["duration"], result["cost"], len(seen.frames)) == (1.2, "0.012", 12)
-    beyond = await ordered(studio, project({"type": "video", "clips": [{"url": url, "trim_start": 1.5}]}))
+    beyond = await post_project(
+        studio, project({"type": "video", "clips": [{"url": url, "trim_start": 1.5}]})
+    )
     assert beyond.json()["error"] == (
         "Invalid project: tracks[0].clips[0]: trim_start must be less than its 1 seconds"
     )
 
 
 async def test_clip_starting_after_its_file_is_refused_unpriced(studio: AppFixture, tmp_path: Path) -> None:
-    picture_, sound = await uploaded(studio, film(tmp_path / "a.mp4")), await uploaded(studio, wav(1.0, 440))
+    picture_, sound = (
+        await upload(studio, write_video(tmp_path / "a.mp4")),
+        await upload(studio, wav(1.0, 440)),
+    )
     late = {"trim_start": 1.0, "duration": 500}
-    answer = await ordered(
+    answer = await post_project(
         studio,
         project(
             {"type": "video", "clips": [{"url": picture_, "duration": 1}, {"url": picture_, **late}]},
@@ -317,23 +324,23 @@ async def test_clip_starting_after_its_file_is_refused_unpriced(studio: AppFixtu
 async def test_a_failed_render_is_told_and_free(tmp_path: Path) -> None:
     document = app_catalog.models_document()
     async with running_app(tmp_path, document, failpoints="engine.run.render=fail", max_attempts=1) as app:
-        queued = await ordered(app, project())
-        job = await ended(app, queued.json()["status_url"])
+        queued = await post_project(app, project())
+        job = await finished_job(app, queued.json()["status_url"])
         assert (job["status"], job["error"]) == ("failed", FAILED)
         assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_a_render_can_be_canceled(studio: AppFixture) -> None:
     long = {"type": "text", "clips": [{"text": "x", "duration": 600, "fade_in": 600}]}
-    queued = await ordered(studio, project(long, width=640, height=360, fps=30))
+    queued = await post_project(studio, project(long, width=640, height=360, fps=30))
     assert (await studio.balance())[1] == "0.00" or queued.status_code == 402
     assert queued.status_code == 402  # six dollars, and there are five
     shorter = {"type": "text", "clips": [{"text": "x", "duration": 400, "fade_in": 400}]}
-    queued = await ordered(studio, project(shorter, width=640, height=360, fps=30))
+    queued = await post_project(studio, project(shorter, width=640, height=360, fps=30))
     assert await studio.balance() == ("5.00", "4.00")
     url = queued.json()["status_url"]
     await studio.client.delete(url)
-    assert (await ended(studio, url))["status"] == "canceled"
+    assert (await finished_job(studio, url))["status"] == "canceled"
     assert await studio.balance() == ("5.00", "0.00")
 
 
@@ -341,7 +348,7 @@ async def test_a_render_can_be_canceled(studio: AppFixture) -> None:
 async def test_the_same_project_gives_the_same_film(studio: AppFixture, format_: str) -> None:
     files = []
     for _ in range(2):
-        queued = await ordered(studio, project(), format=format_)
-        job = await ended(studio, queued.json()["status_url"])
+        queued = await post_project(studio, project(), format=format_)
+        job = await finished_job(studio, queued.json()["status_url"])
         files.append((await studio.client.get(job["result"]["video"]["url"])).content)
     assert files[0] == files[1]

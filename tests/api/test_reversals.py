@@ -21,7 +21,7 @@ from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.fake_engines import DotEngine
 from tests.api.test_comfyui_face import node
-from tests.api.test_workflows_money import dots, ran
+from tests.api.test_workflows_money import dots, run_and_hold
 
 __all__ = ["dots"]
 
@@ -31,7 +31,7 @@ SMALL = {"prompt": "a fox", "width": "64", "height": "64"}
 
 
 async def run(app: AppFixture, **body: Any) -> dict[str, Any]:
-    """A finished run of a picture, as its record."""
+    """Run an image model to its end; return the record."""
     request = {"model": "ra1", "input": {"prompt": "a fox", "seed": 7}, **body}
     document = (await app.client.post(RUN, json=request, headers=app.bearer)).json()
     record = (await app.client.get(f"{PREDICTIONS}/{document['id']}", headers=app.bearer)).json()
@@ -45,7 +45,7 @@ async def refund(app: AppFixture, prediction_id: str) -> None:
     assert (refunded.state, refunded.error_kind, refunded.output) == (PredictionState.FAILED, REFUNDED, None)
 
 
-async def told(app: AppFixture, prediction_id: str) -> dict[str, Any]:
+async def deliver_event(app: AppFixture, prediction_id: str) -> dict[str, Any]:
     return (await app.client.get(f"{PREDICTIONS}/{prediction_id}", headers=app.bearer)).json()
 
 
@@ -55,7 +55,7 @@ async def test_a_refund_withdraws_the_output_the_file_and_the_cost(any_database_
     url = result["output"]["url"]
     assert (await app.client.get(url)).status_code == 200
     await refund(app, result["id"])
-    record = await told(app, result["id"])
+    record = await deliver_event(app, result["id"])
     assert (record["status"], record["output"], record["cost"]) == ("failed", None, "0.00")
     assert record["credits_charged"] == 0
     assert "refunded: a test" in record["error"]
@@ -323,7 +323,7 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFi
         "3": node("SixfoldEdgeStyle", image=["1", 0], prompt="FAIL", strength=0.5, steps=3, seed=1),
         "4": node("SaveImage", images=["3", 0], filename_prefix="styled"),
     }
-    ended = await ran(dots, failing)
+    ended = await run_and_hold(dots, failing)
     assert (ended["status"], ended["cost"]) == ("failed", "0.00")
     assert await dots.balance() == ("5.00", "0.00")
     listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
@@ -331,11 +331,13 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFi
     assert all(each["output"] is None for each in listed)
     view = {"filename": "fox_00001_.png", "type": "output"}
     assert (await dots.client.get("/view", params=view, headers=dots.bearer)).status_code == 404
-    again = await ran(
+    again = await run_and_hold(
         dots, {**remaining, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")}
     )
     assert (again["status"], again["cost"]) == ("succeeded", "0.04"), "nothing was found in the cache"
-    third = await ran(dots, {**remaining, "7": node("SaveImage", images=["1", 0], filename_prefix="y")})
+    third = await run_and_hold(
+        dots, {**remaining, "7": node("SaveImage", images=["1", 0], filename_prefix="y")}
+    )
     assert (third["status"], third["cost"]) == ("succeeded", "0.00"), "what was paid for is found there"
     assert await dots.faults() == ()
 

@@ -23,8 +23,8 @@ from sixfold.core.database import Transaction, many, one
 from sixfold.core.sessions.states import TERMINAL
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, client, running_app, small_models
 from tests.api.gateway import running_gateway
-from tests.api.test_comfyui_face import served
-from tests.api.test_oauth import Program, tools
+from tests.api.test_comfyui_face import running_server
+from tests.api.test_oauth import OAuthClient, tools
 from tests.api.test_pages import signed_in
 from tests.harness import backends, postgres
 
@@ -159,7 +159,7 @@ async def test_answers_that_are_no_stream_are_not_registered(app: AppFixture) ->
 
 
 async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
-    async with served(tmp_path, testing=False) as stage:
+    async with running_server(tmp_path, testing=False) as stage:
         app = stage.app
         path = "/api/containers/motion-model/sessions"
         body = (await app.client.post(path, json={}, headers=app.bearer)).json()
@@ -224,7 +224,7 @@ async def test_the_end_of_a_program_ends_its_tokens_of_all_ages(
     any_database_app: AppFixture, ending: Callable[[AppFixture, dict[str, Any]], Any]
 ) -> None:
     app = any_database_app
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     tokens = [await program.tokens(scope="memory")]
     for _ in range(3):
         tokens.append((await program.refresh(tokens[-1]["refresh_token"])).json())
@@ -240,7 +240,7 @@ async def test_a_refresh_token_that_was_used_up_ends_its_family(
     any_database_app: AppFixture, age: int
 ) -> None:
     app = any_database_app
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     tokens = [await program.tokens(scope="memory")]
     for _ in range(3):
         tokens.append((await program.refresh(tokens[-1]["refresh_token"])).json())
@@ -252,7 +252,7 @@ async def test_a_refresh_token_that_was_used_up_ends_its_family(
 
 
 async def test_oauth_stream_survives_token_expiry_but_not_revocation(app: AppFixture) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     first = await program.tokens(scope="models")
     headers = bearer(first["access_token"])
     events = f"{PREDICTIONS}/{await slow(app, headers)}/events"
@@ -288,7 +288,7 @@ async def test_shares_end_with_their_program_or_key(any_database_app: AppFixture
     app = any_database_app
     await app.client.post("/api/pages", json={"slug": "plan", "body": "first"}, headers=app.bearer)
     if kind == "program":
-        secret = (await (await Program.registered(app)).tokens(scope="models"))["access_token"]
+        secret = (await (await OAuthClient.registered(app)).tokens(scope="models"))["access_token"]
     else:
         granted = rights.Rights.RUN | rights.MEMORY
         secret = (await app.product.database.write(keys.create(app.account.id, granted=granted))).api_key

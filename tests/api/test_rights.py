@@ -43,8 +43,8 @@ LIMITED = {
 
 
 @dataclass(frozen=True)
-class Caller:
-    """A principal as a request shows it, and the rights that it should have."""
+class PrincipalCase:
+    """A principal, how a request authenticates it, and the rights that it should have."""
 
     name: str
     granted: Rights | None  # None: a stranger
@@ -77,26 +77,28 @@ def table(app: AppFixture) -> Router:
     return cast("WebApp", app.asgi).table
 
 
-async def with_key(app: AppFixture, name: str, granted: Rights, scope: Scope | None = None) -> Caller:
+async def with_key(app: AppFixture, name: str, granted: Rights, scope: Scope | None = None) -> PrincipalCase:
     result = keys.create(app.operator.id, scope, granted=None if scope else granted)
-    return Caller(name, granted, bearer((await app.product.database.write(result)).api_key))
+    return PrincipalCase(name, granted, bearer((await app.product.database.write(result)).api_key))
 
 
-async def program(app: AppFixture, scope: str) -> Caller:
+async def program(app: AppFixture, scope: str) -> PrincipalCase:
     granted = keys.rights_of_scopes([scope])
     result = keys.create(app.operator.id, granted=granted, origin="oauth")
-    return Caller(f"OAuth {scope}", granted, bearer((await app.product.database.write(result)).api_key))
+    return PrincipalCase(
+        f"OAuth {scope}", granted, bearer((await app.product.database.write(result)).api_key)
+    )
 
 
-async def session(app: AppFixture, account: Account, name: str, *, stale: bool = False) -> Caller:
+async def session(app: AppFixture, account: Account, name: str, *, stale: bool = False) -> PrincipalCase:
     moment = await app.product.database.read(now())
     begun = login_sessions.new_session(account.id, moment, LoginSession("link"))
     token = await app.product.database.write(begun)
     granted = rights.ALL if account.is_operator else rights.STANDARD
-    return Caller(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)
+    return PrincipalCase(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)
 
 
-async def holders(app: AppFixture) -> list[Caller]:
+async def principal_cases(app: AppFixture) -> list[PrincipalCase]:
     """A key for each single right and each limit, and a program for each scope."""
     single = [await with_key(app, name, right) for name, right in rights.BY_NAME.items()]
     limited = [await with_key(app, name, granted, scope) for name, (scope, granted) in LIMITED.items()]
@@ -104,19 +106,19 @@ async def holders(app: AppFixture) -> list[Caller]:
     return [*single, *limited, *programs, await with_key(app, "all rights", rights.ALL)]
 
 
-def concerned(caller: Caller, entry: Entry) -> bool:
-    """Whether a route takes this kind of credential at all; none takes none, and says so."""
+def accepts_credential(caller: PrincipalCase, entry: Entry) -> bool:
+    """Return whether a route accepts this kind of credential at all."""
     if caller.granted is None or entry.api in BOTH:
         return True
     return caller.is_session == (entry.api in PAGES)
 
 
-def sent(entry: Entry) -> tuple[str, str]:
+def request_for(entry: Entry) -> tuple[str, str]:
     return entry.method, re.sub(r"\{[^}]*\}", "x", entry.path)
 
 
 def refusal(answer: httpx.Response) -> str:
-    """How an answer refuses for want of a right: `sign in`, `right`, `again`; else empty."""
+    """Return which right a response lacks: `sign in`, `right` or `again`; else empty."""
     there = answer.headers.get("location", "")
     if answer.status_code == 303 and there.startswith("/signin?again=1"):
         return "again"
@@ -127,7 +129,7 @@ def refusal(answer: httpx.Response) -> str:
     return "right" if answer.status_code == 403 and "needs the right" in answer.text else ""
 
 
-def expected(caller: Caller, access: Access) -> str:
+def expected(caller: PrincipalCase, access: Access) -> str:
     if caller.may(access):
         return ""
     if caller.granted is None:
@@ -135,14 +137,14 @@ def expected(caller: Caller, access: Access) -> str:
     return "right" if access.right & ~caller.granted else "again"
 
 
-async def wrong(app: AppFixture, callers: list[Caller]) -> Iterator[str]:
-    """Every request whose answer is not what the table says."""
+async def violations(app: AppFixture, callers: list[PrincipalCase]) -> Iterator[str]:
+    """Return every request whose response disagrees with the table."""
     visitor = app.visitor(FOREIGN)
     results: list[str] = []
 
-    async def look(caller: Caller, entry: Entry) -> None:
+    async def look(caller: PrincipalCase, entry: Entry) -> None:
         assert entry.access is not None
-        method, path = sent(entry)
+        method, path = request_for(entry)
         body: dict[str, Any] = {"data": {"x": "y"}} if entry.api in PAGES | BOTH else {"json": {}}
         body = {} if method in ("GET", "HEAD") else body
         answer = await visitor.request(method, path, headers=caller.headers, **body)
@@ -163,7 +165,9 @@ async def wrong(app: AppFixture, callers: list[Caller]) -> Iterator[str]:
                 results.append(f"{caller.name}: {method} {path} does not name {missing}: {answer.text[:200]}")
 
     for caller in callers:
-        entries = [each for each in table(app).entries() if each.method != "WS" and concerned(caller, each)]
+        entries = [
+            each for each in table(app).entries() if each.method != "WS" and accepts_credential(caller, each)
+        ]
         for entry in entries:
             await look(caller, entry)
     await visitor.aclose()
@@ -177,8 +181,8 @@ FAILS_BY_ITSELF = frozenset(
 
 
 async def test_every_key_and_every_stranger_on_every_route(app: AppFixture) -> None:
-    callers = [Caller("a stranger", None, {}), *await holders(app)]
-    assert "\n".join(await wrong(app, callers)) == ""
+    callers = [PrincipalCase("a stranger", None, {}), *await principal_cases(app)]
+    assert "\n".join(await violations(app, callers)) == ""
 
 
 @pytest.mark.postgres
@@ -186,12 +190,12 @@ async def test_rights_of_every_caller_on_every_route_on_postgresql(tmp_path: Pat
     backends.database_url(tmp_path, "postgres")
     async with running_app(tmp_path) as app:
         callers = [
-            Caller("a stranger", None, {}),
+            PrincipalCase("a stranger", None, {}),
             await with_key(app, "budget", rights.LIMITED, LIMITED["budget"][0]),
             await program(app, "models"),
             await session(app, app.account, "a customer"),
         ]
-        assert "\n".join(await wrong(app, callers)) == ""
+        assert "\n".join(await violations(app, callers)) == ""
 
 
 async def test_every_session_on_every_page(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,17 +203,17 @@ async def test_every_session_on_every_page(app: AppFixture, monkeypatch: pytest.
         await session(app, app.account, "a customer"),
         await session(app, app.operator, "the operator"),
     ]
-    assert list(await wrong(app, own)) == []
+    assert list(await violations(app, own)) == []
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     old = [
         await session(app, app.account, "a customer of yesterday", stale=True),
         await session(app, app.operator, "the operator of yesterday", stale=True),
     ]
-    assert list(await wrong(app, old)) == []
+    assert list(await violations(app, old)) == []
 
 
-async def answered(app: AppFixture, path: str, caller: Caller, *, in_query: bool = False) -> int:
-    """The close code of a websocket, or 0 if the server's first message is another."""
+async def close_code(app: AppFixture, path: str, caller: PrincipalCase, *, in_query: bool = False) -> int:
+    """Return the close code of a websocket, or 0 if the server's first message is another."""
     token = caller.headers.get("Authorization", "").removeprefix("Bearer ")
     headers = {"Host": "127.0.0.1:8600", **({} if in_query else caller.headers)}
     scope = {
@@ -245,9 +249,9 @@ async def answered(app: AppFixture, path: str, caller: Caller, *, in_query: bool
 
 async def test_every_caller_on_every_websocket(app: AppFixture) -> None:
     callers = [
-        Caller("a stranger", None, {}),
+        PrincipalCase("a stranger", None, {}),
         await session(app, app.account, "a customer"),
-        *await holders(app),
+        *await principal_cases(app),
     ]
     sockets = [each for each in table(app).entries() if each.method == "WS"]
     assert {each.access for each in sockets} == {rights.PUBLIC, rights.RUN}
@@ -257,7 +261,7 @@ async def test_every_caller_on_every_websocket(app: AppFixture) -> None:
             # A session's websocket needs its own token, whoever asks, and no page opens one by its cookie.
             may = not socket.access.public and not caller.is_session and caller.may(socket.access)
             for in_query in (False, True):
-                code = await answered(app, sent(socket)[1], caller, in_query=in_query)
+                code = await close_code(app, request_for(socket)[1], caller, in_query=in_query)
                 assert code == (0 if may else 4401), (caller.name, socket.path, in_query)
 
 
@@ -266,7 +270,7 @@ async def test_every_key_on_every_tool(app: AppFixture) -> None:
         **dict.fromkeys(("models", "quote", "run", "run_space", "prediction"), rights.RUN),
         **dict.fromkeys(("write", "edit", "delete", "restore", "import_document"), rights.MEMORY_WRITE),
     }
-    for caller in await holders(app):
+    for caller in await principal_cases(app):
         agent = Agent(app, caller.headers["Authorization"].removeprefix("Bearer "))
         listed = {tool["name"] for tool in (await agent.result("tools/list"))["tools"]}
         for name in TOOLS:

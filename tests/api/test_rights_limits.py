@@ -19,7 +19,7 @@ from sixfold.core.predictions.child_runs import ChildRun, PipelineChildren
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.errors import Conflict, Forbidden
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer
-from tests.api.test_oauth import AUTHORIZE, Program
+from tests.api.test_oauth import AUTHORIZE, OAuthClient
 from tests.api.test_pages import link, signed_in
 
 
@@ -81,7 +81,7 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture
 
 
 async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixture) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     token = (await program.tokens(scope="models"))["access_token"]
     visitor = app.visitor()
     ran = await visitor.post("/api/ra1", json={"prompt": "x"}, headers=bearer(token))
@@ -108,7 +108,7 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
 async def test_consent_page_lists_rights_and_needs_a_fresh_sign_in(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = await Program.registered(app)
+    program = await OAuthClient.registered(app)
     await signed_in(app)
     page = await app.client.get(AUTHORIZE, params=program.asks(scope="models"))
     assert (

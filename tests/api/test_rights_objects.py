@@ -14,12 +14,12 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.errors import TooManyRequests
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer
-from tests.api.test_memory_attachments import imported, vault
+from tests.api.test_memory_attachments import import_files, vault
 from tests.api.test_organizations import key_of, member
 from tests.api.test_pages import link
 from tests.api.test_revocations import PREDICTIONS, REVOKED, slow, until_ended, until_open
 from tests.api.test_workflow_changes import PATH as WORKFLOWS
-from tests.api.test_workflow_changes import imported as imported_workflow
+from tests.api.test_workflow_changes import import_workflow as imported_workflow
 from tests.mcp.agent import Agent
 
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
@@ -27,7 +27,7 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
 
 async def test_files_of_pages_need_the_rights_to_the_memory(any_database_app: AppFixture) -> None:
     app = any_database_app
-    await imported(app, vault())
+    await import_files(app, vault())
     listed = (await app.client.get("/v1/files", headers=app.bearer)).json()["data"]
     files = [file["id"] for file in listed]
     assert len(files) == 2

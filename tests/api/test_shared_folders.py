@@ -16,7 +16,7 @@ from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.memory.sharing import membership
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import ROUTES, WRITES
-from tests.api.test_memory import asked, get, put, zipped
+from tests.api.test_memory import get, put, send_route, zip_of
 from tests.api.test_organizations import browser
 from tests.api.test_pages import signed_in
 
@@ -28,7 +28,7 @@ OUTSIDE = ["work/plan", "work/apollo2", "diary", "never"]
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A memory with a folder, and pages around it."""
+    """A memory with a shared folder, and pages outside of it."""
     async with running_app(tmp_path) as result:
         await put(result, "work/apollo", "The folder's own page, see [[diary]].", title="Apollo")
         await put(result, "work/apollo/engine", "zeppelin engine", tags=["engine"], collections=["plans"])
@@ -45,7 +45,7 @@ async def share(app: AppFixture, **fields: Any) -> dict[str, str]:
     return {"X-Sixfold-Memory": answer.json()["id"]}
 
 
-async def sent(
+async def send(
     app: AppFixture, method: str, path: str, chosen: dict[str, str], key: str = "", **more: Any
 ) -> httpx.Response:
     headers = {**bearer(key or app.other), **chosen}
@@ -61,15 +61,15 @@ async def test_a_grantee_reads_searches_and_writes_the_folder(app: AppFixture) -
     assert [(each["owner"], each["folder"], each["access"]) for each in received] == [
         ("ada@example.com", "work/apollo", "write")
     ]
-    listed = (await sent(app, "GET", "/api/pages", chosen)).json()["pages"]
+    listed = (await send(app, "GET", "/api/pages", chosen)).json()["pages"]
     assert [each["slug"] for each in listed] == ["work/apollo", "work/apollo/engine"]
     query = {"query": "zeppelin", "mode": "lexical"}
-    found = (await sent(app, "POST", "/api/search", chosen, json=query)).json()["results"]
+    found = (await send(app, "POST", "/api/search", chosen, json=query)).json()["results"]
     assert [each["slug"] for each in found] == ["work/apollo/engine"]
-    tags = (await sent(app, "GET", "/api/tags", chosen)).json()["tags"]
+    tags = (await send(app, "GET", "/api/tags", chosen)).json()["tags"]
     assert [each["name"] for each in tags] == ["engine"]
     new = {"slug": "work/apollo/crew", "body": "Ben was here"}
-    made = await sent(app, "POST", "/api/pages", chosen, json=new)
+    made = await send(app, "POST", "/api/pages", chosen, json=new)
     assert (made.status_code, made.json()["collections"]) == (201, ["folder:work/apollo"])
     seen = await get(app, "/api/pages/work/apollo/crew")
     assert (seen["body"], seen["created_by"]) == ("Ben was here", "ben@example.com")
@@ -127,15 +127,15 @@ async def test_pages_enter_and_leave_with_their_slugs(app: AppFixture) -> None:
     chosen = await share(app)
     move = {"operation": "rename", "slug": "work/apollo/plan"}
     await app.client.patch("/api/pages/work/plan", json=move, headers=app.bearer)
-    assert (await sent(app, "GET", "/api/pages/work/apollo/plan", chosen)).status_code == 200
+    assert (await send(app, "GET", "/api/pages/work/apollo/plan", chosen)).status_code == 200
     move = {"operation": "rename", "slug": "work/engine"}
     gone = await app.client.patch("/api/pages/work/apollo/engine", json=move, headers=app.bearer)
     assert gone.json()["collections"] == ["plans"]
-    assert (await sent(app, "GET", "/api/pages/work/engine", chosen)).status_code == 404
-    archive = zipped([("work/apollo/imported.md", "new"), ("diary2.md", "other")])
+    assert (await send(app, "GET", "/api/pages/work/engine", chosen)).status_code == 404
+    archive = zip_of([("work/apollo/imported.md", "new"), ("diary2.md", "other")])
     sending = {"content": archive, "headers": {**app.bearer, "content-type": "application/zip"}}
     assert (await app.client.post("/api/import", **sending)).json()["created"] == 2
-    slugs = [each["slug"] for each in (await sent(app, "GET", "/api/pages", chosen)).json()["pages"]]
+    slugs = [each["slug"] for each in (await send(app, "GET", "/api/pages", chosen)).json()["pages"]]
     assert slugs == ["work/apollo", "work/apollo/imported", "work/apollo/plan"]
     # The same files again change nothing, although the file names no collection.
     assert (await app.client.post("/api/import", **sending)).json()["skipped"] == 2
@@ -146,7 +146,7 @@ async def test_no_route_reaches_a_page_outside(app: AppFixture, route: str) -> N
     chosen = await share(app)
     before = [await get(app, f"/api/pages/{slug}") for slug in OUTSIDE[:-1]]
     for slug in OUTSIDE:
-        answer = await asked(app, route, slug, app.other, headers=chosen)
+        answer = await send_route(app, route, slug, app.other, headers=chosen)
         expected = (403,) if route in WRITES else (404,)
         assert answer.status_code in expected, f"{slug}: {answer.text}"
         assert "Secret" not in answer.text
@@ -157,7 +157,7 @@ async def test_no_route_reaches_a_page_outside(app: AppFixture, route: str) -> N
 async def test_a_reader_writes_nothing(app: AppFixture, route: str) -> None:
     chosen = await share(app, access="read")
     before = await get(app, "/api/pages/work/apollo")
-    answer = await asked(app, route, "work/apollo", app.other, headers=chosen)
+    answer = await send_route(app, route, "work/apollo", app.other, headers=chosen)
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     assert await get(app, "/api/pages/work/apollo") == before
 
@@ -165,14 +165,14 @@ async def test_a_reader_writes_nothing(app: AppFixture, route: str) -> None:
 @pytest.mark.parametrize("route", sorted(ROUTES))
 async def test_no_route_answers_a_stranger_or_after_the_end(app: AppFixture, route: str) -> None:
     chosen = await share(app)
-    stranger = await asked(app, route, "work/apollo", app.poor, headers=chosen)
+    stranger = await send_route(app, route, "work/apollo", app.poor, headers=chosen)
     assert (stranger.status_code, "Apollo" in stranger.text) == (404, False)
     limited = keys.create((await ben(app)).id, Scope(collections=("folder:work/apollo",)))
     key = (await app.product.database.write(limited)).api_key
-    assert (await asked(app, route, "work/apollo", key, headers=chosen)).status_code == 404
+    assert (await send_route(app, route, "work/apollo", key, headers=chosen)).status_code == 404
     ended = await app.client.delete(f"{PATH}/{chosen['X-Sixfold-Memory']}", headers=app.bearer)
     assert ended.status_code == 204
-    after = await asked(app, route, "work/apollo", app.other, headers=chosen)
+    after = await send_route(app, route, "work/apollo", app.other, headers=chosen)
     assert (after.status_code, "Apollo" in after.text) == (404, False)
     assert (await get(app, "/api/pages/work/apollo"))["collections"] == []
     assert (await get(app, "/api/collections"))["collections"] == [{"name": "plans", "count": 1}]
@@ -184,23 +184,23 @@ async def test_a_writer_cannot_move_a_page_out_or_open_it_to_others(app: AppFixt
         {"operation": "rename", "slug": "elsewhere"},
         {"operation": "set_fields", "fields": {"collections": ["plans"]}},
     ):
-        answer = await sent(app, "PATCH", "/api/pages/work/apollo", chosen, json=change)
+        answer = await send(app, "PATCH", "/api/pages/work/apollo", chosen, json=change)
         assert answer.status_code == 403, answer.text
     # A page of another collection can only be read: keys of that collection would see what is written.
     patch = {"operation": "append", "content": "more"}
-    answer = await sent(app, "PATCH", "/api/pages/work/apollo/engine", chosen, json=patch)
+    answer = await send(app, "PATCH", "/api/pages/work/apollo/engine", chosen, json=patch)
     assert answer.status_code == 403
-    assert (await sent(app, "PUT", "/api/pages/elsewhere", chosen, json={"body": "x"})).status_code == 403
+    assert (await send(app, "PUT", "/api/pages/elsewhere", chosen, json={"body": "x"})).status_code == 403
 
 
 async def test_a_folder_inside_a_shared_one_is_writable_by_both(app: AppFixture) -> None:
     outer = await share(app, folder="work")
     inner = await share(app, folder="work/apollo", **{"with": "cleo@example.com"})
     patch = {"operation": "append", "content": "more"}
-    one = await sent(app, "PATCH", "/api/pages/work/apollo", outer, json=patch)
-    two = await sent(app, "PATCH", "/api/pages/work/apollo", inner, app.poor, json=patch)
+    one = await send(app, "PATCH", "/api/pages/work/apollo", outer, json=patch)
+    two = await send(app, "PATCH", "/api/pages/work/apollo", inner, app.poor, json=patch)
     assert (one.status_code, two.status_code) == (200, 200), two.text
-    assert (await sent(app, "GET", "/api/pages/work/plan", inner, app.poor)).status_code == 404
+    assert (await send(app, "GET", "/api/pages/work/plan", inner, app.poor)).status_code == 404
     assert two.json()["collections"] == ["folder:work", "folder:work/apollo"]
 
 
@@ -232,15 +232,15 @@ async def test_a_team_reads_until_the_owner_leaves(app: AppFixture) -> None:
     key = (await write(held)).api_key
     elsewhere = (await write(keys.create(organization.id, holder=Holder(None, other.id)))).api_key
     path = "/api/pages/work/apollo"
-    assert (await sent(app, "GET", path, chosen, key)).status_code == 200
+    assert (await send(app, "GET", path, chosen, key)).status_code == 200
     # The person outside the organization, another team, and the organization's owner without a team.
     for stranger in (app.poor, elsewhere, app.other):
-        assert (await sent(app, "GET", path, chosen, stranger)).status_code == 404
+        assert (await send(app, "GET", path, chosen, stranger)).status_code == 404
     # A member may not share the organization's own memory.
     mine = {"folder": "x", "with": "ada@example.com"}
     assert (await app.client.post(PATH, json=mine, headers=bearer(key))).status_code == 403
     await write(members.remove(organization.id, owner.id))
-    assert (await sent(app, "GET", path, chosen, key)).status_code == 404
+    assert (await send(app, "GET", path, chosen, key)).status_code == 404
 
 
 async def test_the_mcp_tools_use_the_folder_of_the_url(app: AppFixture) -> None:
@@ -261,7 +261,7 @@ async def test_a_large_folder_is_moved_in_several_transactions(
     for number in range(7):
         await put(app, f"large/{number}")
     chosen = await share(app, folder="large")
-    assert len((await sent(app, "GET", "/api/pages", chosen)).json()["pages"]) == 7
+    assert len((await send(app, "GET", "/api/pages", chosen)).json()["pages"]) == 7
     await app.client.delete(f"{PATH}/{chosen['X-Sixfold-Memory']}", headers=app.bearer)
     assert [each["name"] for each in (await get(app, "/api/collections"))["collections"]] == ["plans"]
 

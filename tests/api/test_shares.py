@@ -22,8 +22,8 @@ from sixfold.core.predictions import refunds
 from sixfold.core.shares import shares
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_account_data import lines, opened
-from tests.api.test_chat_pages import Person
+from tests.api.test_account_data import lines, read_zip
+from tests.api.test_chat_pages import ChatUser
 from tests.api.test_comfyui_face import PAINT as GRAPH
 from tests.api.test_pages import signed_in
 
@@ -32,7 +32,7 @@ ELSEWHERE = "203.0.113.9"
 
 
 def stranger(app: AppFixture) -> httpx.AsyncClient:
-    """A visitor without cookies or a key, from another address."""
+    """Return a visitor without cookies or a key, from another address."""
     return app.visitor(ELSEWHERE)
 
 
@@ -49,7 +49,7 @@ async def share(app: AppFixture, kind: str, object_id: str, **more: Any) -> dict
     return answer.json()
 
 
-async def listed(app: AppFixture) -> list[dict[str, Any]]:
+async def list_shares(app: AppFixture) -> list[dict[str, Any]]:
     return (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
 
 
@@ -74,12 +74,12 @@ async def test_a_run_is_read_by_a_stranger_until_its_share_ends(any_database_app
     assert (picture.status_code, picture.headers["content-type"]) == (200, "image/png")
     assert picture.headers["cache-control"] == "private, no-cache"
     assert (await visitor.get(f"{file}?w=320")).headers["content-type"] == "image/webp"
-    (row,) = await listed(app)
+    (row,) = await list_shares(app)
     assert (row["views"], row["title"], row["expires_at"]) == (1, "a quiet harbour", None)
     assert "url" not in row
     assert (await app.client.delete(f"{PATH}/{shared['id']}", headers=app.bearer)).status_code == 204
     assert [(await visitor.get(path)).status_code for path in (f"/s/{token}", file)] == [404, 404]
-    assert await listed(app) == []
+    assert await list_shares(app) == []
 
 
 async def test_a_page_of_a_run_shows_nothing_beside_it(app: AppFixture) -> None:
@@ -178,7 +178,7 @@ async def test_a_share_expires_and_an_account_has_a_limit(
 
     await app.product.database.write(age())
     assert (await visitor.get(short["url"])).status_code == 404
-    assert len(await listed(app)) == 1
+    assert len(await list_shares(app)) == 1
     await share(app, "run", result["id"])
 
 
@@ -190,13 +190,13 @@ async def test_a_deleted_or_refunded_run_ends_its_share(any_database_app: AppFix
     await app.client.post("/predictions/selection", data={"csrf": csrf, "ids": first["id"]})
     await app.product.database.write(refunds.refund(second["id"], "test"))
     assert [(await visitor.get(link)).status_code for link in links] == [404, 404]
-    assert await listed(app) == []
+    assert await list_shares(app) == []
 
 
 async def test_closing_an_account_ends_its_shares(app: AppFixture) -> None:
     result, visitor = await run(app), stranger(app)
     link = (await share(app, "run", result["id"]))["url"]
-    rows = lines(opened(await app.client.get("/api/account/export", headers=app.bearer)), "shares")
+    rows = lines(read_zip(await app.client.get("/api/account/export", headers=app.bearer)), "shares")
     assert [(row["object_id"], "token" in str(row)) for row in rows] == [(result["id"], False)]
     account = await app.product.database.read(accounts.by_id(app.account.id))
     await app.product.database.write(deletion.close(account, 7))
@@ -232,12 +232,12 @@ async def test_a_key_without_the_memory_sees_no_shared_pages(any_database_app: A
     own = await share(app, "run", (await run(app))["id"])
     granted = rights.Rights.RUN | rights.Rights.ACCOUNT_READ
     key = await app.product.database.write(keys.create(app.account.id, granted=granted))
-    listed = (await app.client.get(PATH, headers=bearer(key.api_key))).json()["shares"]
-    assert [each["id"] for each in listed] == [own["id"]]
+    list_shares = (await app.client.get(PATH, headers=bearer(key.api_key))).json()["shares"]
+    assert [each["id"] for each in list_shares] == [own["id"]]
     ended = await app.client.delete(f"{PATH}/{page['id']}", headers=bearer(key.api_key))
     assert ended.status_code == 404
-    listed = (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
-    assert {each["id"] for each in listed} == {own["id"], page["id"]}
+    list_shares = (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
+    assert {each["id"] for each in list_shares} == {own["id"], page["id"]}
 
 
 async def test_a_page_is_shown_without_its_surroundings(any_database_app: AppFixture) -> None:
@@ -291,7 +291,7 @@ async def gateway(either: Path) -> AsyncIterator[Gateway]:
 
 async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
     app = gateway.app
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     picture = io.BytesIO()
     Image.new("RGB", (8, 8), "red").save(picture, "PNG")
     attached = [("file", ("boat.png", picture.getvalue(), "image/png"))]
@@ -308,7 +308,7 @@ async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
     assert (await visitor.get(files_of(pages[1])[0])).content == picture.getvalue()
     await person.act(f"/chat/{chat}/delete")
     assert [(await visitor.get(link)).status_code for link in (plain, full)] == [404, 404]
-    assert await listed(app) == []
+    assert await list_shares(app) == []
 
 
 async def test_the_forms_share_and_end_without_a_script(app: AppFixture) -> None:
@@ -323,7 +323,7 @@ async def test_the_forms_share_and_end_without_a_script(app: AppFixture) -> None
     assert link is not None
     visitor = stranger(app)
     assert (await visitor.get(link[1])).status_code == 200
-    (row,) = await listed(app)
+    (row,) = await list_shares(app)
     assert (row["public"], row["include_inputs"]) == (True, False)
     assert row["expires_at"] is not None
     own = (await app.client.get("/account/shares")).text

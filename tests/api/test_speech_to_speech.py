@@ -25,7 +25,7 @@ async def run(app: AppFixture, **inputs: Any) -> Any:
     return await app.client.post(RUN, json=body, headers=app.bearer)
 
 
-async def spoken(gateway: Gateway) -> str:
+async def synthesize(gateway: Gateway) -> str:
     body = {"model": "tts", "input": "Hello. How are you today?", "voice": "ava", "response_format": "wav"}
     sound = await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
     response = await gateway.app.client.post(
@@ -49,11 +49,11 @@ async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> No
             assert sum(frame.samples for frame in container.decode(audio=0)) > 8000
         assert body["quality"] == "preview"
         assert 0 < float(body["cost"]) < 0.1
-        heard = (await run(gateway.app, audio=await spoken(gateway), audio_format="wav")).json()
+        heard = (await run(gateway.app, audio=await synthesize(gateway), audio_format="wav")).json()
         assert heard["status"] == "succeeded", heard
         assert heard["output"]["heard"]
         assert heard["output"]["audio"]["content_type"] == "audio/wav"
-        chat = (await run(gateway.app, task="chat", audio=await spoken(gateway))).json()
+        chat = (await run(gateway.app, task="chat", audio=await synthesize(gateway))).json()
         assert chat["output"]["heard"], chat
         for task in ("converse", "chat"):
             empty = await run(gateway.app, task=task)
@@ -136,8 +136,8 @@ async def test_speak_works_without_recognizer_and_transcribe_fails(
         engine_availability, "_importable", lambda name: name != "pocketsphinx" and importable(name)
     )
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
-        spoken = (await run(app, task="speak", text="hello")).json()
-        assert spoken["status"] == "succeeded", spoken
+        synthesize = (await run(app, task="speak", text="hello")).json()
+        assert synthesize["status"] == "succeeded", synthesize
         response = await app.client.post(
             "/api/uploads", content=_silence(), headers={**app.bearer, "Content-Type": "audio/wav"}
         )

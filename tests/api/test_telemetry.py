@@ -46,7 +46,7 @@ def facts(span: Any) -> dict[str, Any]:
 async def watched(folder: Path, path: str = "", **policy: Any) -> AsyncIterator[tuple[Gateway, Collector]]:
     """Run an app whose collector has received everything when it closes."""
     collector = Collector()
-    async with fault_server.served([Route(f"{path}/v1/traces", collector.take, methods=["POST"])]) as port:
+    async with fault_server.serve([Route(f"{path}/v1/traces", collector.take, methods=["POST"])]) as port:
         settings = {**FILES, "otel_endpoint": f"http://127.0.0.1:{port}{path}"}
         async with running_gateway(folder, settings=settings, **policy) as gateway:
             yield gateway, collector

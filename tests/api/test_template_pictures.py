@@ -24,20 +24,20 @@ RUN = "/api/containers/run"
 
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
+    """A server with the bundled catalog, on which only the embedded engines are available."""
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as result:
         yield result
 
 
 def uri(pixels: Any) -> str:
-    """A picture as a `data:` URI."""
+    """Return an image as a `data:` URI."""
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-async def ran(app: AppFixture, template: str, status: int = 200, /, **inputs: Any) -> dict[str, Any]:
-    """A run's answer."""
+async def run_template(app: AppFixture, template: str, status: int = 200, /, **inputs: Any) -> dict[str, Any]:
+    """Run a template; return the response."""
     body = {"model": template, "input": inputs}
     answer = await app.client.post(RUN, json=body, headers=app.bearer)
     assert answer.status_code == status, answer.text
@@ -45,7 +45,7 @@ async def ran(app: AppFixture, template: str, status: int = 200, /, **inputs: An
 
 
 async def output(app: AppFixture, told: Mapping[str, Any]) -> bytes:
-    """The bytes of a run's only file, which carry its manifest."""
+    """Return the bytes of a run's only file, with its manifest."""
     assert told["status"] == "succeeded", told["error"]
     answer = await app.client.get(told["output"]["url"])
     assert answer.headers["Content-Type"].startswith(told["output"]["content_type"])
@@ -53,30 +53,34 @@ async def output(app: AppFixture, told: Mapping[str, Any]) -> bytes:
     return answer.content
 
 
-async def seen(app: AppFixture, told: Mapping[str, Any]) -> Image.Image:
-    """A run's picture."""
+async def output_image(app: AppFixture, told: Mapping[str, Any]) -> Image.Image:
+    """Return the image of a run."""
     return Image.open(io.BytesIO(await output(app, told)))
 
 
 async def test_text_to_image_has_the_snapped_size_and_format(real: AppFixture) -> None:
     wish = {"prompt": "a red fox", "width": 519, "height": 521, "seed": 7}
-    response = await ran(real, "anime-image", **wish, output_format="png")
-    image = await seen(real, response)
+    response = await run_template(real, "anime-image", **wish, output_format="png")
+    image = await output_image(real, response)
     assert (image.size, image.format) == ((512, 528), "PNG")
     assert (response["engine"], response["quality"]) == ("scene-painter", "preview")
-    webp = await ran(real, "anime-image", **wish, negative_prompt="fox")
-    assert (await seen(real, webp)).format == "WEBP"
-    jpeg = await ran(real, "fast-image-native", prompt="a lake", width=261, height=256, output_format="jpeg")
-    image = await seen(real, jpeg)
+    webp = await run_template(real, "anime-image", **wish, negative_prompt="fox")
+    assert (await output_image(real, webp)).format == "WEBP"
+    jpeg = await run_template(
+        real, "fast-image-native", prompt="a lake", width=261, height=256, output_format="jpeg"
+    )
+    image = await output_image(real, jpeg)
     assert (image.size, image.format) == ((261, 256), "JPEG")
-    space = await ran(real, "fast-image-space", prompt="a lake", width=261, height=300)
-    assert (await seen(real, space)).size == (256, 304)
+    space = await run_template(real, "fast-image-space", prompt="a lake", width=261, height=300)
+    assert (await output_image(real, space)).size == (256, 304)
 
 
 async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: AppFixture) -> None:
     wish = {"prompt": "a red fox on a meadow", "width": 512, "height": 512, "seed": 3, "output_format": "png"}
     result = {
-        name: np.asarray(await seen(real, await ran(real, model, **{**wish, **more})))[..., :3]
+        name: np.asarray(await output_image(real, await run_template(real, model, **{**wish, **more})))[
+            ..., :3
+        ]
         for name, model, more in (
             ("plain", "anime-image", {}),
             ("without", "anime-image", {"negative_prompt": "fox"}),
@@ -91,7 +95,7 @@ async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
     size = {"prompt": "hills", "width": 256, "height": 256}
 
     async def made(model: str, **more: Any) -> bytes:
-        return np.asarray(await seen(real, await ran(real, model, **size, **more))).tobytes()
+        return np.asarray(await output_image(real, await run_template(real, model, **size, **more))).tobytes()
 
     native = {"output_format": "png"}
     assert await made("fast-image-native", seed=5, **native) == await made(
@@ -106,12 +110,12 @@ async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
 async def test_upscale_works_and_face_restoration_names_its_need(real: AppFixture) -> None:
     picture = uri(orders.scenery((40, 50)))
     for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
-        response = await ran(real, "upscaler", image=picture, scale=scale, model=model)
-        assert (await seen(real, response)).size == (50 * int(scale), 40 * int(scale))
-    refused = await ran(real, "upscaler", 503, image=picture, face_enhance=True)
+        response = await run_template(real, "upscaler", image=picture, scale=scale, model=model)
+        assert (await output_image(real, response)).size == (50 * int(scale), 40 * int(scale))
+    refused = await run_template(real, "upscaler", 503, image=picture, face_enhance=True)
     assert refused["code"] == "engine_unavailable"
     assert "REPLICATE_API_TOKEN" in refused["error"]
-    wrong = await ran(real, "upscaler", 400, scale=3, model="x")
+    wrong = await run_template(real, "upscaler", 400, scale=3, model="x")
     assert [one["input"] for one in wrong["errors"]] == ["image", "scale", "model"]
 
 
@@ -125,19 +129,21 @@ async def test_five_cutout_names_work_and_weights_serve_their_own(tmp_path: Path
     names = document["models"]["bg-remover"]["inputs"]["model"]["choices"]
     async with running_app(tmp_path / "home", document, probe=False) as app:
         for name in names:
-            response = await ran(app, "bg-remover", image=uri(rgb), model=name)
+            response = await run_template(app, "bg-remover", image=uri(rgb), model=name)
             assert response["engine"] == ("weights-u2net" if name == "u2net" else "matting")
-            image = await seen(app, response)
+            image = await output_image(app, response)
             assert (image.format, image.mode, image.size) == ("PNG", "RGBA", (80, 60))
 
 
 async def test_depth_is_a_film_or_a_map(real: AppFixture) -> None:
     picture = uri(orders.scenery((72, 96)))
-    response = await ran(real, "depth-fx", image=picture, seconds=1)
+    response = await run_template(real, "depth-fx", image=picture, seconds=1)
     assert response["output"]["content_type"] == "video/mp4"
     assert (response["output"]["duration"], response["output_kind"]) == (1.0, "file")
     maps = [
-        (await seen(real, await ran(real, "depth-fx", image=picture, effect=name))).convert("RGB").tobytes()
+        (await output_image(real, await run_template(real, "depth-fx", image=picture, effect=name)))
+        .convert("RGB")
+        .tobytes()
         for name in ("depth", "heatmap", "normals")
     ]
     assert len(set(maps)) == 3
@@ -148,36 +154,40 @@ async def test_what_a_mask_covers_is_taken_out(real: AppFixture) -> None:
     picture[24:40, 24:40] = (250, 0, 250)
     mask = np.zeros((64, 64), np.uint8)
     mask[24:40, 24:40] = 255
-    response = await ran(real, "inpaint-cleaner", image=uri(picture), mask=uri(mask), grow=3, feather=2)
-    result = np.asarray(await seen(real, response)).astype(int)
+    response = await run_template(
+        real, "inpaint-cleaner", image=uri(picture), mask=uri(mask), grow=3, feather=2
+    )
+    result = np.asarray(await output_image(real, response)).astype(int)
     assert np.abs(result - 120).max() < 8
-    missing = await ran(real, "inpaint-cleaner", 400, image=uri(picture), grow=65)
+    missing = await run_template(real, "inpaint-cleaner", 400, image=uri(picture), grow=65)
     assert [one["input"] for one in missing["errors"]] == ["mask", "grow"]
 
 
 async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
     rgba = np.zeros((60, 60, 4), np.uint8)
     rgba[10:50, 20:40] = (40, 160, 60, 255)
-    voxels = await ran(real, "image-to-3d-voxel", image=uri(rgba), style="voxel32")
-    relief = await ran(
+    voxels = await run_template(real, "image-to-3d-voxel", image=uri(rgba), style="voxel32")
+    relief = await run_template(
         real, "image-to-3d-pbr", image=uri(rgba), resolution=1024, texture_size=1024, decimation_target=10000
     )
-    words = await ran(real, "text-to-3d", prompt="a red chair")
+    words = await run_template(real, "text-to-3d", prompt="a red chair")
     for response, kind in ((voxels, "file"), (relief, "model3d"), (words, "model3d")):
         assert (response["output"]["content_type"], response["output_kind"]) == ("model/gltf-binary", kind)
         data = await output(real, response)
-        meshes.checked(data)
+        meshes.read_glb(data)
         assert response["output"]["faces"] == sum(
             len(part.faces)
             for part in meshes.trimesh.load(io.BytesIO(data), file_type="glb").geometry.values()
         )
     assert (voxels["quality"], relief["quality"]) == ("full", "preview")
-    refused = await ran(real, "image-to-3d-pbr", 400, image=uri(rgba), resolution=1200, decimation_target=9)
+    refused = await run_template(
+        real, "image-to-3d-pbr", 400, image=uri(rgba), resolution=1200, decimation_target=9
+    )
     assert [one["input"] for one in refused["errors"]] == ["resolution", "decimation_target"]
 
 
 async def test_a_picture_becomes_paths(real: AppFixture) -> None:
-    response = await ran(real, "vectorizer", image=uri(orders.scenery((60, 80))), preset="logo")
+    response = await run_template(real, "vectorizer", image=uri(orders.scenery((60, 80))), preset="logo")
     assert response["output"]["content_type"] == "image/svg+xml"
     answer = await real.client.get(response["output"]["url"])
     assert answer.headers["Content-Disposition"].startswith("attachment")
@@ -185,7 +195,9 @@ async def test_a_picture_becomes_paths(real: AppFixture) -> None:
 
 
 async def test_films_from_words_and_films_in_few_tones(real: AppFixture, tmp_path: Path) -> None:
-    response = await ran(real, "video-t2v", prompt="a lake at dawn, slow pan left", num_frames=17, seed=2)
+    response = await run_template(
+        real, "video-t2v", prompt="a lake at dawn, slow pan left", num_frames=17, seed=2
+    )
     result = response["output"]
     assert (result["width"], result["height"], result["fps"]) == (480, 480, 16)
     film = await output(real, response)
@@ -194,9 +206,9 @@ async def test_films_from_words_and_films_in_few_tones(real: AppFixture, tmp_pat
     )
     for codec in ("h264_hw", "av1_hw"):
         wish = {"video": upload.json()["url"], "num_levels": 4, "output_codec": codec}
-        again = await ran(real, "video-fx", **wish)
+        again = await run_template(real, "video-fx", **wish)
         (tmp_path / "fx.mp4").write_bytes(await output(real, again))
-        assert len(films.watched(tmp_path / "fx.mp4").frames) == 17
+        assert len(films.decode(tmp_path / "fx.mp4").frames) == 17
         assert "in software" in again["logs"]
-    refused = await ran(real, "video-t2v", 400, prompt="x", num_frames=16, resolution="1x1")
+    refused = await run_template(real, "video-t2v", 400, prompt="x", num_frames=16, resolution="1x1")
     assert [one["input"] for one in refused["errors"]] == ["num_frames", "resolution"]

@@ -23,8 +23,8 @@ async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
         yield result
 
 
-async def ran(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
-    """A finished prediction."""
+async def run_template(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
+    """Run a template; return the finished prediction."""
     answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == "succeeded", answer.text
@@ -32,30 +32,32 @@ async def ran(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
 
 
 async def seconds(app: AppFixture, url: str) -> float:
-    """How long a sound is by its own frames."""
+    """Return the duration of an audio file by its decoded frames."""
     answer = await app.client.get(url)
     with av.open(io.BytesIO(answer.content), "r") as container:
         return sum(frame.samples / frame.rate for frame in container.decode(audio=0))
 
 
 async def test_a_piano_plays_and_its_piece_is_taken_apart_and_drawn(studio: AppFixture) -> None:
-    played = await ran(studio, "piano", bars=1, tempo=120)
+    played = await run_template(studio, "piano", bars=1, tempo=120)
     assert (played["engine"], played["quality"]) == ("piano", "full")
     url = played["output"]["url"]
     assert await seconds(studio, url) == pytest.approx(2.0, abs=0.03)
-    parts = (await ran(studio, "stem-separator", audio=url, stems="four", format="wav"))["output"]
+    parts = (await run_template(studio, "stem-separator", audio=url, stems="four", format="wav"))["output"]
     assert set(parts) == {"vocals", "drums", "bass", "other"}
     assert await seconds(studio, parts["bass"]["url"]) == pytest.approx(2.0, abs=0.03)
-    drawn = (await ran(studio, "media-encode", media=url, operation="waveform", width=200))["output"]
+    drawn = (await run_template(studio, "media-encode", media=url, operation="waveform", width=200))["output"]
     assert (drawn["content_type"], drawn["width"]) == ("image/png", 200)
-    small = (await ran(studio, "media-optimizer", media=drawn["url"], widths="100,5000"))["output"]
+    small = (await run_template(studio, "media-optimizer", media=drawn["url"], widths="100,5000"))["output"]
     assert [row["name"] for row in small["files"]] == ["image-100.webp"]
     assert small["image-100.webp"]["content_type"] == "image/webp"
 
 
 async def test_music_and_songs_are_previews_of_exact_length(studio: AppFixture) -> None:
-    music = await ran(studio, "music-diffusion", prompt="lo-fi piano", duration=10, bpm=90)
-    song = await ran(studio, "song-gen", style="rock", lyrics="[Verse]\nla la", semantic_max_tokens=200)
+    music = await run_template(studio, "music-diffusion", prompt="lo-fi piano", duration=10, bpm=90)
+    song = await run_template(
+        studio, "song-gen", style="rock", lyrics="[Verse]\nla la", semantic_max_tokens=200
+    )
     assert {music["quality"], song["quality"]} == {"preview"}
     assert await seconds(studio, music["output"]["url"]) == pytest.approx(10, abs=0.03)
     assert await seconds(studio, song["output"]["url"]) == pytest.approx(8, abs=0.03)

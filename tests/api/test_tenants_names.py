@@ -40,23 +40,23 @@ async def any_database_app(either: Path) -> AsyncIterator[AppFixture]:
 
 
 def text_graph(text: str) -> dict[str, Any]:
-    """A graph that costs nothing and shows a text."""
-    return {"1": {"class_type": "PrimitiveString", "inputs": {"value": text}}, **shown("1")}
+    """Return a free graph that shows a text."""
+    return {"1": {"class_type": "PrimitiveString", "inputs": {"value": text}}, **preview_node("1")}
 
 
-def shown(node_id: str) -> dict[str, Any]:
-    """A node that shows another's text."""
+def preview_node(node_id: str) -> dict[str, Any]:
+    """Return a node that shows another node's text."""
     return {"2": {"class_type": "PreviewAny", "inputs": {"source": [node_id, 0]}}}
 
 
 async def tenants(app: AppFixture) -> tuple[Headers, ...]:
-    """Two accounts, the operator with a key, and nobody's key on this machine."""
+    """Two accounts, an operator's key, and the keyless tenant of this machine."""
     key = (await app.product.database.write(keys.create(app.operator.id))).api_key
     return app.bearer, bearer(app.other), bearer(key), {}
 
 
-async def ended(app: AppFixture, headers: Headers, graph: dict[str, Any]) -> Any:
-    """A tenant's entry in the history once its prompt has ended."""
+async def finished_prompt(app: AppFixture, headers: Headers, graph: dict[str, Any]) -> Any:
+    """Wait until a tenant's prompt has ended, and return its history entry."""
     body = {"prompt": graph, "prompt_id": PROMPT_ID, "client_id": CLIENT_ID}
     answer = await app.client.post("/prompt", json=body, headers=headers)
     assert answer.status_code == 200, answer.text
@@ -71,7 +71,9 @@ async def ended(app: AppFixture, headers: Headers, graph: dict[str, Any]) -> Any
 async def test_prompts_of_one_name_are_each_tenants_own(any_database_app: AppFixture) -> None:
     app = any_database_app
     who = await tenants(app)
-    entries = [await ended(app, headers, text_graph(f"secret {n}")) for n, headers in enumerate(who)]
+    entries = [
+        await finished_prompt(app, headers, text_graph(f"secret {n}")) for n, headers in enumerate(who)
+    ]
     again = [(await app.client.get("/history", headers=headers)).json() for headers in who]
     for number, (entry, history) in enumerate(zip(entries, again, strict=True)):
         assert list(history) == [PROMPT_ID]
@@ -89,7 +91,9 @@ async def test_prompt_end_is_sent_only_to_clients_of_its_tenant(app: AppFixture)
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(hub.open(owner, CLIENT_ID)) for owner in owners]
         for number, headers in enumerate(who):
-            await ended(app, headers, {f"of-{number}": text_graph("x")["1"], **shown(f"of-{number}")})
+            await finished_prompt(
+                app, headers, {f"of-{number}": text_graph("x")["1"], **preview_node(f"of-{number}")}
+            )
         for number, client in enumerate(clients):
             messages: list[str | bytes] = []
             while client.size:
@@ -102,7 +106,7 @@ async def test_queues_are_each_tenants_own(app: AppFixture) -> None:
     for headers in who:
         await app.client.post("/queue", json={"clear": True}, headers=headers)
         await app.client.post("/interrupt", json={"prompt_id": PROMPT_ID}, headers=headers)
-        await ended(app, headers, text_graph("x"))
+        await finished_prompt(app, headers, text_graph("x"))
     await app.client.post("/history", json={"delete": [PROMPT_ID]}, headers={})
     left = [len((await app.client.get("/history", headers=headers)).json()) for headers in who]
     assert left == [1, 1, 1, 0]
@@ -129,13 +133,13 @@ async def test_outcomes_of_nodes_are_each_tenants_own(any_database_app: AppFixtu
     workflows = any_database_app.product.workflows
     who = await tenants(any_database_app)
     for headers in who:
-        entry = await ended(any_database_app, headers, text_graph("the same"))
+        entry = await finished_prompt(any_database_app, headers, text_graph("the same"))
         [cached] = [data for kind, data in entry["status"]["messages"] if kind == "execution_cached"]
         assert cached["nodes"] == []
     operator = any_database_app.operator.id
     await workflows.outcomes(Tenant(operator, keyless=True)).clear()
     for headers, nodes in ((who[2], 2), ({}, 0)):
-        entry = await ended(any_database_app, headers, text_graph("the same"))
+        entry = await finished_prompt(any_database_app, headers, text_graph("the same"))
         [cached] = [data for kind, data in entry["status"]["messages"] if kind == "execution_cached"]
         assert len(cached["nodes"]) == nodes
 
@@ -164,9 +168,9 @@ async def test_save_paths_of_one_name_are_each_tenants_own(app: AppFixture) -> N
 
 
 async def test_predictions_without_a_key_are_marked_with_children(app: AppFixture) -> None:
-    await ended(app, {}, text_graph("x"))
+    await finished_prompt(app, {}, text_graph("x"))
     await app.client.get("/create_image", params=SMALL)
-    await ended(app, bearer((await tenants(app))[2]["Authorization"].split()[1]), text_graph("y"))
+    await finished_prompt(app, bearer((await tenants(app))[2]["Authorization"].split()[1]), text_graph("y"))
     result, _ = await app.product.database.read(
         queries.page(Tenant(app.operator.id), queries.PredictionFilter(), 10, None)
     )

@@ -34,18 +34,18 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """The same on SQLite, and then on PostgreSQL."""
+    """Gateway on SQLite, then on PostgreSQL."""
     async with running_gateway(either) as result:
         yield result
 
 
-async def uploaded(client: openai.AsyncOpenAI, name: str = "birds.txt", data: bytes = BIRDS.encode()) -> str:
-    """The id of a stored file."""
+async def upload(client: openai.AsyncOpenAI, name: str = "birds.txt", data: bytes = BIRDS.encode()) -> str:
+    """Store a file; return its id."""
     return (await client.files.create(file=(name, data), purpose="assistants")).id
 
 
-async def until_read(client: openai.AsyncOpenAI, store: str) -> Any:
-    """The store, once no file of it waits."""
+async def wait_for_files(client: openai.AsyncOpenAI, store: str) -> Any:
+    """Wait until no file of a store is in progress, and return the store."""
     async with asyncio.timeout(60):
         while True:
             result = await client.vector_stores.retrieve(store)
@@ -56,12 +56,12 @@ async def until_read(client: openai.AsyncOpenAI, store: str) -> Any:
 
 async def test_file_is_read_and_its_chunks_are_found(any_database_gateway: Gateway) -> None:
     client = any_database_gateway.openai()
-    file = await uploaded(client)
+    file = await upload(client)
     store = await client.vector_stores.create(
         name="Zoo", file_ids=[file], chunking_strategy=STATIC, metadata={"of": "ann"}
     )
     assert (store.name, store.metadata, store.file_counts.total) == ("Zoo", {"of": "ann"}, 1)
-    store = await until_read(client, store.id)
+    store = await wait_for_files(client, store.id)
     assert (store.status, store.file_counts.completed) == ("completed", 1)
     assert store.usage_bytes > len(BIRDS)
     result = await client.vector_stores.search(store.id, query="Which animal is extinct?", max_num_results=2)
@@ -87,9 +87,9 @@ async def test_file_is_read_and_its_chunks_are_found(any_database_gateway: Gatew
 
 async def test_pdf_keeps_the_marks_of_its_pages(gateway: Gateway) -> None:
     client = gateway.openai()
-    file = await uploaded(client, "a.pdf", fakes.pdf(["Rotors turn.", "The hangar burned."]))
+    file = await upload(client, "a.pdf", fakes.pdf(["Rotors turn.", "The hangar burned."]))
     store = await client.vector_stores.create(file_ids=[file])
-    await until_read(client, store.id)
+    await wait_for_files(client, store.id)
     result = await client.vector_stores.search(store.id, query="hangar")
     assert "[p. 2]\n\nThe hangar burned." in (result.data[0].content[0].text or "")
 
@@ -97,9 +97,9 @@ async def test_pdf_keeps_the_marks_of_its_pages(gateway: Gateway) -> None:
 async def test_unreadable_file_fails_alone(gateway: Gateway) -> None:
     client = gateway.openai()
     names = {"a.pdf": b"%PDF-1.7 no", "b.exe": b"MZ\0", "c.py": b"def okapi(): pass"}
-    ids = [await uploaded(client, name, data) for name, data in names.items()]
+    ids = [await upload(client, name, data) for name, data in names.items()]
     store = await client.vector_stores.create(file_ids=ids)
-    store = await until_read(client, store.id)
+    store = await wait_for_files(client, store.id)
     assert (store.file_counts.failed, store.file_counts.completed) == (2, 1)
     failed = await client.vector_stores.files.list(store.id, filter="failed", order="asc")
     assert {row.last_error.code for row in failed.data if row.last_error} == {"invalid_file"}
@@ -108,20 +108,20 @@ async def test_unreadable_file_fails_alone(gateway: Gateway) -> None:
         await client.vector_stores.files.content(ids[0], vector_store_id=store.id)
     # A file that is added anew is read anew.
     await client.vector_stores.files.create(store.id, file_id=ids[2], attributes={"year": 2026})
-    store = await until_read(client, store.id)
+    store = await wait_for_files(client, store.id)
     assert (store.file_counts.total, store.file_counts.completed) == (3, 1)
 
 
 async def test_attributes_filter_the_results(any_database_gateway: Gateway) -> None:
     client = any_database_gateway.openai()
     store = await client.vector_stores.create()
-    files = [await uploaded(client, f"{year}.txt", b"The okapi of the year.") for year in (2024, 2025, 2026)]
+    files = [await upload(client, f"{year}.txt", b"The okapi of the year.") for year in (2024, 2025, 2026)]
     rows: Any = [
         {"file_id": file, "attributes": {"year": year, "open": year > 2024, "by": "ann"}}
         for file, year in zip(files, (2024, 2025, 2026), strict=True)
     ]
     batch = await client.vector_stores.file_batches.create(store.id, files=rows)
-    await until_read(client, store.id)
+    await wait_for_files(client, store.id)
     batch = await client.vector_stores.file_batches.retrieve(batch.id, vector_store_id=store.id)
     assert (batch.status, batch.file_counts.completed) == ("completed", 3)
 
@@ -162,9 +162,9 @@ async def test_stores_are_paged_and_changed(gateway: Gateway) -> None:
 async def test_unused_store_expires(gateway: Gateway) -> None:
     client = gateway.openai()
     store = await client.vector_stores.create(
-        file_ids=[await uploaded(client)], expires_after={"anchor": "last_active_at", "days": 1}
+        file_ids=[await upload(client)], expires_after={"anchor": "last_active_at", "days": 1}
     )
-    await until_read(client, store.id)
+    await wait_for_files(client, store.id)
     product = gateway.app.product
     assert (await client.vector_stores.retrieve(store.id)).status == "completed"
     await product.database.write(_forget_use(store.id))
@@ -189,9 +189,9 @@ async def test_sweep_removes_lost_files_page_by_page(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, product = gateway.openai(), gateway.app.product
-    files = [await uploaded(client, f"{number}.txt") for number in range(5)]
+    files = [await upload(client, f"{number}.txt") for number in range(5)]
     result = await client.vector_stores.create(file_ids=files)
-    await until_read(client, result.id)
+    await wait_for_files(client, result.id)
     await product.database.write(_lose([files[1], files[4]]))
     monkeypatch.setattr(stores, "_SWEPT_FILES", 2)
     left: list[int] = []
@@ -203,9 +203,9 @@ async def test_sweep_removes_lost_files_page_by_page(
 
 async def test_deleted_file_leaves_its_stores(any_database_gateway: Gateway) -> None:
     client = any_database_gateway.openai()
-    file = await uploaded(client)
+    file = await upload(client)
     store = await client.vector_stores.create(file_ids=[file])
-    await until_read(client, store.id)
+    await wait_for_files(client, store.id)
     assert (await client.vector_stores.search(store.id, query="quagga")).data
     await client.files.delete(file)
     assert not (await client.vector_stores.search(store.id, query="quagga")).data
@@ -214,7 +214,7 @@ async def test_deleted_file_leaves_its_stores(any_database_gateway: Gateway) -> 
 
 async def test_other_accounts_and_keys_see_nothing(gateway: Gateway) -> None:
     client, other = gateway.openai(), gateway.openai(key=gateway.app.other)
-    file = await uploaded(client)
+    file = await upload(client)
     store = await client.vector_stores.create(file_ids=[file])
     with pytest.raises(openai.NotFoundError, match="No vector store found"):
         await other.vector_stores.search(store.id, query="okapi")
@@ -272,9 +272,9 @@ async def test_quotas_refuse_and_change_nothing(tmp_path: Path) -> None:
         store = await client.vector_stores.create()
         with pytest.raises(openai.APIStatusError, match="at most 1 vector stores"):
             await client.vector_stores.create()
-        large = await uploaded(client, data=b"words " * 1_000)
+        large = await upload(client, data=b"words " * 1_000)
         await client.vector_stores.files.create(store.id, file_id=large)
-        result = await until_read(client, store.id)
+        result = await wait_for_files(client, store.id)
         assert (result.file_counts.failed, result.usage_bytes) == (1, 0)
         row = await client.vector_stores.files.retrieve(large, vector_store_id=store.id)
         assert "beyond the 2000" in (row.last_error.message if row.last_error else "")
@@ -283,8 +283,8 @@ async def test_quotas_refuse_and_change_nothing(tmp_path: Path) -> None:
 async def test_export_and_erasure_include_the_stores(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     client, product, account = gateway.openai(), gateway.app.product, gateway.app.account.id
-    store = await client.vector_stores.create(name="Zoo", file_ids=[await uploaded(client)])
-    await until_read(client, store.id)
+    store = await client.vector_stores.create(name="Zoo", file_ids=[await upload(client)])
+    await wait_for_files(client, store.id)
     exported = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
     with zipfile.ZipFile(io.BytesIO(exported.content)) as archive:
         rows = [json.loads(line) for line in archive.read("vector-stores.jsonl").splitlines()]
@@ -323,9 +323,9 @@ async def test_index_of_unusual_words_has_a_largest_size(
     words = [
         f"{at:x}".translate(str.maketrans("0123456789", "ghijklmnop")) for at in range(4**7, 4**7 + 9_000)
     ]
-    file = await uploaded(client, "words.txt", " ".join(words).encode())
+    file = await upload(client, "words.txt", " ".join(words).encode())
     store = await client.vector_stores.create(file_ids=[file], chunking_strategy=STATIC)
-    assert (await until_read(client, store.id)).file_counts.completed == 1
+    assert (await wait_for_files(client, store.id)).file_counts.completed == 1
     for word, is_found in ((words[0], True), (words[-1], False)):
         hits = await client.vector_stores.search(store.id, query=word)
         assert any(word in hit.content[0].text.split() for hit in hits.data) is is_found

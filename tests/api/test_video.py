@@ -21,8 +21,8 @@ BAD = {"error": "Invalid image URL or prompt", "status": 400}
 FAILED = {"error": "Video generation service failed", "status": 500}
 
 
-def short_films() -> dict[str, Any]:
-    """The bundled catalogue, with films so short and small that a test can wait for them."""
+def short_videos() -> dict[str, Any]:
+    """The bundled catalog, with videos short and small enough for tests."""
     document = app_catalog.models_document()
     models = {name: dict(row) for name, row in document["models"].items()}
     for name in FILMS:
@@ -41,17 +41,17 @@ def picture(size: tuple[int, int] = (96, 64)) -> str:
 @pytest.fixture
 async def cinema(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the real camera and short films."""
-    async with running_app(tmp_path, short_films()) as result:
+    async with running_app(tmp_path, short_videos()) as result:
         yield result
 
 
-def asked(app: AppFixture, **more: Any) -> dict[str, Any]:
-    """A good body for all of them, with changes."""
+def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
+    """Return a valid body for all video models, with changes."""
     return {"api_key": app.key, "prompt": "slow pan left", "image_url": picture(), "seed": 7, **more}
 
 
-async def facts(app: AppFixture, url: str) -> dict[str, Any]:
-    """What a player sees of a result."""
+async def video_properties(app: AppFixture, url: str) -> dict[str, Any]:
+    """Return the properties of a result as a player reads them."""
     answer = await app.client.get(url)
     assert answer.headers["Content-Type"] == "video/mp4"
     with av.open(io.BytesIO(answer.content), "r") as container:
@@ -66,14 +66,14 @@ async def facts(app: AppFixture, url: str) -> dict[str, Any]:
 
 
 async def test_video_a_gives_resource_a3_for_thirty_cents(cinema: AppFixture) -> None:
-    answer = await cinema.client.post("/api/video-a", json=asked(cinema))
+    answer = await cinema.client.post("/api/video-a", json=body_with(cinema))
     assert answer.status_code == 200
     body = answer.json()
     video = body["result"].pop("video")
     url = video.pop("url")
     assert video == {"width": 720, "height": 480, "duration": 0.281, "fps": 32, "content_type": "video/mp4"}
     assert body == {"result": {"prompt": "slow pan left", "seed": 7}, "cost": "0.30", "credits_charged": 30}
-    assert await facts(cinema, url) == {
+    assert await video_properties(cinema, url) == {
         "size": (720, 480),
         "rate": 32.0,
         "frames": 9,
@@ -87,10 +87,10 @@ async def test_video_a_gives_resource_a3_for_thirty_cents(cinema: AppFixture) ->
 
 
 async def test_video_a_job_ends_with_the_inner_object_of_a_waited_call(cinema: AppFixture) -> None:
-    inline = (await cinema.client.post("/api/video-a", json=asked(cinema))).json()["result"]
-    queued = await cinema.client.post("/api/video-a", json=asked(cinema, response_mode="polling"))
+    inline = (await cinema.client.post("/api/video-a", json=body_with(cinema))).json()["result"]
+    queued = await cinema.client.post("/api/video-a", json=body_with(cinema, response_mode="polling"))
     assert queued.status_code == 202
-    ended = await finished(cinema, queued.json()["status_url"])
+    ended = await finished_job(cinema, queued.json()["status_url"])
     assert ended["status"] == "completed"
     result = ended["result"]
     files = [(await cinema.client.get(one["video"].pop("url"))).content for one in (inline, result)]
@@ -98,8 +98,8 @@ async def test_video_a_job_ends_with_the_inner_object_of_a_waited_call(cinema: A
     assert files[0] == files[1]
 
 
-async def finished(app: AppFixture, status_url: str) -> dict[str, Any]:
-    """A job's status once it has ended."""
+async def finished_job(app: AppFixture, status_url: str) -> dict[str, Any]:
+    """Wait until a job has ended, and return its status."""
     async with asyncio.timeout(60):
         while True:
             body = (await app.client.get(status_url)).json()
@@ -120,15 +120,15 @@ async def test_every_parameter_of_video_a_is_honoured(cinema: AppFixture) -> Non
         "enable_safety_checker": False,
         "seed": None,
     }
-    answer = await cinema.client.post("/api/video-a", json=asked(cinema, **expected))
+    answer = await cinema.client.post("/api/video-a", json=body_with(cinema, **expected))
     result = answer.json()["result"]
     assert 0 <= result["seed"] < 2**31
-    seen = await facts(cinema, result["video"]["url"])
+    seen = await video_properties(cinema, result["video"]["url"])
     assert (seen["size"], seen["rate"], seen["frames"]) == ((480, 854), 30.0, 13)
 
 
 async def test_a_form_is_as_good_as_json(cinema: AppFixture) -> None:
-    form = {key: str(value) for key, value in asked(cinema, guidance_scale=2.5).items()}
+    form = {key: str(value) for key, value in body_with(cinema, guidance_scale=2.5).items()}
     answer = await cinema.client.post("/api/video-a", data=form)
     assert (answer.status_code, answer.json()["result"]["seed"]) == (200, 7)
 
@@ -174,7 +174,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 async def test_what_is_wrong_with_an_order_of_video_a_is_named(
     cinema: AppFixture, change: dict[str, Any], text: str
 ) -> None:
-    answer = await cinema.client.post("/api/video-a", json=asked(cinema, **change))
+    answer = await cinema.client.post("/api/video-a", json=body_with(cinema, **change))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
     assert await cinema.balance() == ("5.00", "0.00")
 
@@ -194,12 +194,12 @@ PRICED: list[tuple[str, dict[str, Any], str, int]] = [
 async def test_prices_are_those_of_the_contract(
     cinema: AppFixture, name: str, change: dict[str, Any], cost: str, credits: int
 ) -> None:
-    answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, **change))
+    answer = await cinema.client.post(f"/api/{name}", json=body_with(cinema, **change))
     assert answer.status_code == 200, answer.text
     body = answer.json()
     assert (body["cost"], body["credits_charged"]) == (cost, credits)
     url = body.get("video_url") or body["video"]["url"]
-    seen = await facts(cinema, url)
+    seen = await video_properties(cinema, url)
     assert seen["sound"] is (name in ("video-text", "video-image"))
     if "video" in body:
         assert set(body["video"]) == {"url", "width", "height", "duration", "fps", "content_type"}
@@ -219,26 +219,28 @@ BACKENDS = [
 async def test_ra2v_takes_the_service_that_fits_and_says_which(
     cinema: AppFixture, change: dict[str, Any], backend: str
 ) -> None:
-    answer = await cinema.client.post("/api/ra2v", json=asked(cinema, **change))
+    answer = await cinema.client.post("/api/ra2v", json=body_with(cinema, **change))
     assert answer.status_code == 200, answer.text
     body = answer.json()
     assert set(body) == {"video_url", "cost", "credits_charged", "backend_used"}
     assert body["backend_used"] == backend
-    assert (await facts(cinema, body["video_url"]))["sound"] is (backend in ("video-text", "video-image"))
+    assert (await video_properties(cinema, body["video_url"]))["sound"] is (
+        backend in ("video-text", "video-image")
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "text"), [("video-c", "Prompt is required"), ("ra2v", "Prompt is required")]
 )
 async def test_a_prompt_is_asked_for_where_words_drive(cinema: AppFixture, name: str, text: str) -> None:
-    answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, prompt=""))
+    answer = await cinema.client.post(f"/api/{name}", json=body_with(cinema, prompt=""))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
 
 
 @pytest.mark.parametrize("name", ["video-b", "video-image"])
 async def test_a_picture_alone_is_enough_where_it_drives(cinema: AppFixture, name: str) -> None:
-    good = await cinema.client.post(f"/api/{name}", json=asked(cinema, prompt=None, duration=1))
-    without = await cinema.client.post(f"/api/{name}", json=asked(cinema, image_url=None))
+    good = await cinema.client.post(f"/api/{name}", json=body_with(cinema, prompt=None, duration=1))
+    without = await cinema.client.post(f"/api/{name}", json=body_with(cinema, image_url=None))
     assert good.status_code == 200
     assert (without.status_code, without.json()["error"]) == (400, "Invalid image_url: it is required")
 
@@ -246,7 +248,7 @@ async def test_a_picture_alone_is_enough_where_it_drives(cinema: AppFixture, nam
 @pytest.mark.parametrize("duration", [0, 0.9, 20.1, 21, "5", True])
 async def test_a_duration_is_one_to_twenty_seconds(cinema: AppFixture, duration: Any) -> None:
     for name in ("video-c", "video-text", "video-image"):
-        answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, duration=duration))
+        answer = await cinema.client.post(f"/api/{name}", json=body_with(cinema, duration=duration))
         number = "a number " if isinstance(duration, str | bool) else ""
         actual = "" if number else f"; got {duration}"
         response = f"Invalid duration: it must be {number}from 1 to 20{actual}"
@@ -256,8 +258,8 @@ async def test_a_duration_is_one_to_twenty_seconds(cinema: AppFixture, duration:
 @pytest.mark.parametrize("name", FILMS)
 async def test_the_key_comes_first_and_the_balance_last(cinema: AppFixture, name: str) -> None:
     keyless = await cinema.client.post(f"/api/{name}", json={"image_url": 5})
-    poor = await cinema.client.post(f"/api/{name}", json=asked(cinema, api_key=cinema.poor))
-    wrong = await cinema.client.post(f"/api/{name}", json=asked(cinema, api_key=cinema.poor, seed=-1))
+    poor = await cinema.client.post(f"/api/{name}", json=body_with(cinema, api_key=cinema.poor))
+    wrong = await cinema.client.post(f"/api/{name}", json=body_with(cinema, api_key=cinema.poor, seed=-1))
     assert (keyless.status_code, keyless.json()["error"]) == (401, "Invalid API key")
     assert (wrong.status_code, wrong.json()["error"]) == (400, f"Invalid seed: it must be {SEEDS}; got -1")
     assert (poor.status_code, poor.json()) == (402, {"error": "Insufficient credits", "status": 402})
@@ -266,10 +268,10 @@ async def test_the_key_comes_first_and_the_balance_last(cinema: AppFixture, name
 @pytest.mark.parametrize("name", ["video-a", "video-text", "ra2v"])
 async def test_a_failed_film_is_told_and_free(tmp_path: Path, name: str) -> None:
     points = f"engine.run.{name}=fail"
-    async with running_app(tmp_path, short_films(), failpoints=points, max_attempts=1) as app:
-        answer = await app.client.post(f"/api/{name}", json=asked(app))
-        queued = await app.client.post(f"/api/{name}", json=asked(app, response_mode="polling"))
-        ended = await finished(app, queued.json()["status_url"])
+    async with running_app(tmp_path, short_videos(), failpoints=points, max_attempts=1) as app:
+        answer = await app.client.post(f"/api/{name}", json=body_with(app))
+        queued = await app.client.post(f"/api/{name}", json=body_with(app, response_mode="polling"))
+        ended = await finished_job(app, queued.json()["status_url"])
         assert (answer.status_code, answer.json()) == (500, FAILED)
         assert (ended["status"], ended["error"]) == ("failed", FAILED["error"])
         assert await app.balance() == ("5.00", "0.00")
@@ -281,7 +283,7 @@ async def test_image_refused_by_the_decoder_is_free(cinema: AppFixture) -> None:
     Image.effect_noise((400, 300), 80).save(file, "PNG")
     cut = base64.b64encode(file.getvalue()[: len(file.getvalue()) // 2]).decode()
     answer = await cinema.client.post(
-        "/api/video-a", json=asked(cinema, image_url=f"data:image/png;base64,{cut}")
+        "/api/video-a", json=body_with(cinema, image_url=f"data:image/png;base64,{cut}")
     )
     assert (answer.status_code, answer.json()) == (400, BAD)
     assert await cinema.balance() == ("5.00", "0.00")
@@ -292,14 +294,14 @@ async def test_a_film_that_is_canceled_on_its_way_is_free(tmp_path: Path) -> Non
     async with running_app(tmp_path, document) as app:
         queued = await app.client.post(
             "/api/video-a",
-            json=asked(app, num_frames=121, num_interpolated_frames=4, response_mode="polling"),
+            json=body_with(app, num_frames=121, num_interpolated_frames=4, response_mode="polling"),
         )
         url = queued.json()["status_url"]
         async with asyncio.timeout(60):
             while (await app.client.get(url)).json()["progress"] < 0.13:  # noqa: ASYNC110 - over HTTP
                 await asyncio.sleep(0.02)
         await app.client.delete(url)
-        ended = await finished(app, url)
+        ended = await finished_job(app, url)
         assert ended["status"] == "canceled"
         assert ended["progress"] < 0.9
         assert await app.balance() == ("5.00", "0.00")

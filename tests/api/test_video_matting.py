@@ -18,7 +18,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.engines.video import encode
 from sixfold.engines.video.decoder import VideoReader
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.media_samples import Seen, ended, uploaded, wave
+from tests.api.media_samples import DecodedVideo, finished_job, upload, wave
 
 PATH = "/api/remove-background-video"
 SIZE, FRAMES = (96, 64), 8
@@ -57,7 +57,7 @@ async def cut(app: AppFixture, url: str | None, path: str = PATH, **more: Any) -
 async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
     studio: AppFixture, source: bytes, tmp_path: Path, path: str
 ) -> None:
-    answer = await cut(studio, await uploaded(studio, source), path)
+    answer = await cut(studio, await upload(studio, source), path)
     assert answer.status_code == 200, answer.text
     body = answer.json()
     url = body["video"].pop("url")
@@ -72,7 +72,7 @@ async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
     assert 0 <= body["confidence"] <= 1
     assert answer.headers["X-Sixfold-Quality"] == "preview"
     data = (await studio.client.get(url)).content
-    seen = Seen(data)
+    seen = DecodedVideo(data)
     assert seen.codecs == {"video": "vp9", "audio": "opus"}
     assert abs(seen.pitch(0.1, 0.9) - 440) < 5
     result = tmp_path / "made.webm"
@@ -87,10 +87,10 @@ async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
 
 
 async def test_a_cut_out_film_comes_for_editors_and_as_pictures(studio: AppFixture, source: bytes) -> None:
-    url = await uploaded(studio, source)
+    url = await upload(studio, source)
     mov = (await cut(studio, url, format="mov")).json()["video"]
     assert mov["content_type"] == "video/quicktime"
-    seen = Seen((await studio.client.get(mov["url"])).content)
+    seen = DecodedVideo((await studio.client.get(mov["url"])).content)
     assert (seen.codecs, len(seen.frames)) == ({"video": "prores", "audio": "aac"}, FRAMES)
     assert seen.pixels.startswith("yuva444p")
     pictures = (await cut(studio, url, format="png_sequence")).json()["video"]
@@ -103,9 +103,9 @@ async def test_a_cut_out_film_comes_for_editors_and_as_pictures(studio: AppFixtu
 
 
 async def test_a_job_gives_what_waiting_gives(studio: AppFixture, source: bytes) -> None:
-    queued = await cut(studio, await uploaded(studio, source), response_mode="polling")
+    queued = await cut(studio, await upload(studio, source), response_mode="polling")
     assert queued.status_code == 202
-    job = await ended(studio, queued.json()["status_url"])
+    job = await finished_job(studio, queued.json()["status_url"])
     assert set(job["result"]) == {"video", "confidence", "cost", "credits_charged"}
 
 
@@ -134,6 +134,6 @@ async def test_what_is_no_film_is_refused_and_free(
 
 async def test_a_film_that_breaks_off_is_refused_and_free(studio: AppFixture, source: bytes) -> None:
     for data in (source[:600], source[:64] + bytes(3000)):
-        answer = await cut(studio, await uploaded(studio, data))
+        answer = await cut(studio, await upload(studio, data))
         assert answer.status_code == 400, answer.text
     assert await studio.balance() == ("5.00", "0.00")

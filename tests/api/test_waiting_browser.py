@@ -16,7 +16,7 @@ from tests.api.browser import Look, Tab
 from tests.api.test_memory_browser import RULES
 from tests.api.test_pages import link
 from tests.api.test_pages_browser import FRAMES
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -27,12 +27,12 @@ BAR = ".connection"
 
 
 def expect_failures(tab: Tab) -> None:
-    """Forget the browser's own messages about failed requests."""
+    """Discard the browser's own messages about failed requests."""
     failures = ("ERR_INTERNET_DISCONNECTED", "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "status of 4")
     tab.wrong = [text for text in tab.wrong if not any(each in text for each in failures)]
 
 
-async def until(page: Any, selector: str, text: str) -> None:
+async def wait_for_text(page: Any, selector: str, text: str) -> None:
     """Wait until an element has a text."""
     await page.wait_for_selector(f'{selector}:has-text("{text}")', timeout=SOON_MS)
 
@@ -49,20 +49,20 @@ async def test_lost_connection_is_named_and_the_run_sent_again(
     dots_app: tuple[AppFixture, Any], width: int
 ) -> None:
     app, chromium = dots_app
-    async with served(app.asgi) as url, browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url, Look(width=width)) as tab:
         page = tab.page
         await tab.open(FORM)
         await page.fill("#in-prompt", "a red fox")
         await page.context.set_offline(True)
-        await until(page, BAR, "Connection lost")
+        await wait_for_text(page, BAR, "Connection lost")
         await page.click("#run .actions .primary")
-        await until(page, "#fault", "Can't reach the server")
+        await wait_for_text(page, "#fault", "Can't reach the server")
         assert await page.locator("#fault .step").all_inner_texts() == ["Try again", "History"]
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         result = await axe.Axe().run(page, options=RULES)
         assert [rule["id"] for rule in result.response["violations"]] == []
         await page.context.set_offline(False)
-        await until(page, BAR, "Connected again")
+        await wait_for_text(page, BAR, "Connected again")
         await page.click("#fault >> text='Try again'")
         await page.wait_for_selector(".prediction[data-status=succeeded] img")
         expect_failures(tab)
@@ -70,7 +70,7 @@ async def test_lost_connection_is_named_and_the_run_sent_again(
 
 async def test_a_restart_of_the_server_is_named_and_survived(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
-    async with served(app.asgi) as url:
+    async with serve(app.asgi) as url:
         manager = browser.tab(chromium, app, url)
         tab = await manager.__aenter__()
         await tab.open("/account")
@@ -78,26 +78,26 @@ async def test_a_restart_of_the_server_is_named_and_survived(dots_app: tuple[App
         await tab.page.wait_for_selector(".palette [aria-selected=true]")
     page = tab.page
     await page.keyboard.type("keys")
-    await until(page, ".palette [role=status]", "Can't reach the server")
+    await wait_for_text(page, ".palette [role=status]", "Can't reach the server")
     await page.keyboard.press("Escape")
-    await until(page, BAR, "Connection lost")
-    async with served(app.asgi, int(url.rpartition(":")[2])):
-        await until(page, BAR, "Connected again")
+    await wait_for_text(page, BAR, "Connection lost")
+    async with serve(app.asgi, int(url.rpartition(":")[2])):
+        await wait_for_text(page, BAR, "Connected again")
         await page.keyboard.press("Control+k")
-        await until(page, ".palette [aria-selected=true]", "keys")
+        await wait_for_text(page, ".palette [aria-selected=true]", "keys")
         expect_failures(tab)
         await manager.__aexit__(None, None, None)
 
 
 async def test_an_ended_session_leads_to_the_sign_in_and_back(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
-    async with served(app.asgi) as url, browser.tab(chromium, app, url) as tab:
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open(FORM)
         await page.fill("#in-prompt", "a very long thought")
         await page.context.clear_cookies()
         await page.click("#run .actions .primary")
-        await until(page, "#fault", "Your session has ended")
+        await wait_for_text(page, "#fault", "Your session has ended")
         await page.click("#fault >> text='Sign in again'")
         await page.wait_for_url("**/signin?next=%2Fcatalog%2Fra2")
         await tab.open(f"/signin?token={await link(app)}")
@@ -108,10 +108,10 @@ async def test_an_ended_session_leads_to_the_sign_in_and_back(dots_app: tuple[Ap
 
 async def test_an_expired_link_leads_to_the_sign_in(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
-    async with served(app.asgi) as url, browser.tab(chromium, app, url) as tab:
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url) as tab:
         await tab.page.context.clear_cookies()
         await tab.open("/signin?token=expired")
-        await until(tab.page, ".problem", "expired")
+        await wait_for_text(tab.page, ".problem", "expired")
         assert await tab.page.is_visible("form .primary >> text='Sign in'")
         expect_failures(tab)
 
@@ -119,16 +119,16 @@ async def test_an_expired_link_leads_to_the_sign_in(dots_app: tuple[AppFixture, 
 async def test_without_credit_the_next_step_is_to_add_some(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
     eve = await app.product.database.write(accounts.create("eve@example.com"))
-    async with served(app.asgi) as url, browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url, Look(width=390)) as tab:
         page = tab.page
         await tab.open(f"/signin?token={await link(app, eve)}")
         await tab.open("/")
         await page.click("#generate .primary")
-        await until(page, "#note .step", "Add credit")
+        await wait_for_text(page, "#note .step", "Add credit")
         await tab.open(FORM)
         await page.fill("#in-prompt", "a fox")
         await page.click("#run .actions .primary")
-        await until(page, "#fault", "You have 0.00 USD")
+        await wait_for_text(page, "#fault", "You have 0.00 USD")
         await page.click("#fault >> text='Add credit'")
         await page.wait_for_url("**/account/billing#credit")
         expect_failures(tab)
@@ -144,9 +144,9 @@ async def test_a_live_session_is_resumed_after_a_lost_connection(
         await page.click("#live .primary")
         await page.evaluate(FRAMES, 3)
         await page.context.set_offline(True)
-        await until(page, "#stage", "Connection lost")
+        await wait_for_text(page, "#stage", "Connection lost")
         await page.context.set_offline(False)
-        await until(page, BAR, "Connected again")
+        await wait_for_text(page, BAR, "Connected again")
         await page.evaluate(FRAMES, 3)
         assert await page.is_visible("#stop")
         expect_failures(tab)
@@ -159,11 +159,11 @@ async def test_a_wrong_file_offers_to_choose_another(
     wrong, plain = tmp_path / "wrong.jpg", tmp_path / "plain.png"
     wrong.write_text("This is text.")
     Image.new("RGB", (64, 64)).save(plain)
-    async with served(app.asgi) as url, browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url, Look(width=390)) as tab:
         page = tab.page
         await tab.open("/catalog/upscaler")
         await page.set_input_files("#file-image", wrong)
-        await until(page, "[data-problem=image]", "wrong.jpg is not an image")
+        await wait_for_text(page, "[data-problem=image]", "wrong.jpg is not an image")
         async with page.expect_file_chooser() as chooser:
             await page.click("[data-problem=image] >> text='Choose another file'")
         await (await chooser.value).set_files(plain)
@@ -186,13 +186,13 @@ async def test_a_silent_server_is_noticed(tmp_path: Path) -> None:
                 await hidden.wait()
             await app.asgi(scope, receive, send)
 
-        async with served(answer) as url, browser.tab(chromium, app, url) as tab:
+        async with serve(answer) as url, browser.tab(chromium, app, url) as tab:
             page = tab.page
             await tab.open("/account")
             silent.set()
             await page.keyboard.press("Control+k")
-            await until(page, BAR, "Connection lost")
+            await wait_for_text(page, BAR, "Connection lost")
             silent.clear()
             hidden.set()
-            await until(page, BAR, "Connected again")
+            await wait_for_text(page, BAR, "Connected again")
             expect_failures(tab)

@@ -14,7 +14,7 @@ import pytest
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.gateway.routing import ModelRouter
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_chat_pages import Person
+from tests.api.test_chat_pages import ChatUser
 from tests.api.test_guardrails import guard
 from tests.fakes import fault_server
 from tests.fakes.searxng import SearxngServer, searxng_server
@@ -47,8 +47,8 @@ async def hasty(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway
         yield result
 
 
-def sent(gateway: Gateway) -> dict[str, Any]:
-    """What the model server was sent last."""
+def last_request(gateway: Gateway) -> dict[str, Any]:
+    """Return the last request to the model server."""
     return gateway.acme.seen[-1].document
 
 
@@ -75,11 +75,11 @@ async def test_response_is_answered_with_results_and_cites_them(
         ("url_citation", "https://zoo.example/okapi", "Okapi"),
     ]
     assert SAYS[citations[0].start_index : citations[0].end_index] == "[1]"
-    text = json.dumps(sent(gateway))
+    text = json.dumps(last_request(gateway))
     assert "died out in 1883." in text
     assert "Be brief." in text
     assert "Horses run." not in text
-    assert "tools" not in sent(gateway)
+    assert "tools" not in last_request(gateway)
 
 
 async def test_streamed_response_reports_the_search(gateway: Gateway) -> None:
@@ -112,10 +112,10 @@ async def test_chat_completion_with_options_cites_in_its_message(gateway: Gatewa
         "https://birds.example/quagga",
         "https://zoo.example/okapi",
     ]
-    roles = [message["role"] for message in sent(gateway)["messages"]]
+    roles = [message["role"] for message in last_request(gateway)["messages"]]
     assert roles[-1] == "user"
-    assert "web_search_options" not in sent(gateway)
-    assert "died out in 1883." in json.dumps(sent(gateway))
+    assert "web_search_options" not in last_request(gateway)
+    assert "died out in 1883." in json.dumps(last_request(gateway))
 
 
 async def test_search_costs_nothing_besides_its_tokens(gateway: Gateway) -> None:
@@ -148,7 +148,7 @@ async def test_text_of_strangers_cannot_leave_its_marks(gateway: Gateway, searxn
         {"url": "http://[", "title": "broken", "content": ""},
     ]
     await gateway.openai().responses.create(model="acme/small", input=ASK, tools=[{"type": "web_search"}])
-    system = "".join(m["content"] for m in sent(gateway)["messages"] if m["role"] == "system")
+    system = "".join(m["content"] for m in last_request(gateway)["messages"] if m["role"] == "system")
     code = system.partition("with the code ")[2][:12]
     assert system.count(code) == 3
     assert code not in evil
@@ -231,7 +231,7 @@ async def test_an_account_runs_four_searches_at_once(hasty: Gateway, searxng: Se
 
 
 async def test_page_of_chats_searches_and_links_its_sources(gateway: Gateway, searxng: SearxngServer) -> None:
-    person = await Person.of(gateway)
+    person = await ChatUser.of(gateway)
     searxng.rows[0] = {**searxng.rows[0], "url": "https://birds.example/?a=1&b='2'"}
     where = await person.asked(ASK, web="1")
     assert searxng.queries == [ASK]
@@ -248,7 +248,7 @@ async def test_page_of_chats_searches_and_links_its_sources(gateway: Gateway, se
 
 async def test_page_without_a_search_engine_has_no_switch(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        person = await Person.of(gateway)
+        person = await ChatUser.of(gateway)
         assert "Search the web" not in await person.page("/chat")
         where = await person.asked("@web who?")
         assert "Web search is not configured" in await person.page(where)

@@ -27,7 +27,7 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.comfyui import websocket_hub
 from sixfold.core.workflows.comfyui.websocket_hub import HubClient
 from tests.api.app_fixture import AppFixture, running_app, small_models
-from tests.api.test_comfyui_face import SAMPLED, Script, Stage, node, served
+from tests.api.test_comfyui_face import SAMPLED, ComfyScript, ServerWithScript, node, running_server
 from tests.api.test_reversals import painting
 from tests.harness import databases
 
@@ -42,23 +42,23 @@ FOX: dict[str, Any] = {
 }
 
 
-def styled(prompt: str) -> dict[str, Any]:
-    """The same picture, saved, and changed by a second model."""
+def saved_and_restyled(prompt: str) -> dict[str, Any]:
+    """Return a graph whose image is saved, and changed by a second model."""
     change = node("SixfoldEdgeStyle", image=["1", 0], prompt=prompt, strength=0.5, steps=3, seed=1)
     return {**FOX, "5": change, "6": node("SaveImage", images=["5", 0], filename_prefix="styled")}
 
 
 @pytest.fixture
 async def dots(either: Path) -> AsyncIterator[AppFixture]:
-    """A server whose models give dots and whose graphs are real, on both databases."""
+    """A server with dot engines and real graphs, on both databases."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
     async with running_app(either, {**document, "engines": {**document["engines"], "graph": graph}}) as app:
         yield app
 
 
-class Watch:
-    """The steps of all predictions, to wait for one of them."""
+class StepRecorder:
+    """Records the steps of all predictions, to wait for one of them."""
 
     def __init__(self, app: AppFixture) -> None:
         self.seen: list[Event] = []
@@ -103,8 +103,8 @@ def listening(app: AppFixture) -> Iterator[HubClient]:
         yield client
 
 
-async def heard(client: HubClient) -> list[Any]:
-    """What a client was told up to here."""
+async def received_events(client: HubClient) -> list[Any]:
+    """Return the messages that a client has received so far."""
     client.send({"type": "here", "data": {}})
     results: list[Any] = []
     while not results or results[-1] != {"type": "here", "data": {}}:
@@ -118,13 +118,13 @@ def kinds(messages: list[Any]) -> list[str]:
 
 
 async def parts(app: AppFixture, parent: Prediction) -> list[Prediction]:
-    """The whole children of a graph, as the server itself reads them."""
+    """Return the complete children of a graph, as the server reads them."""
     rows = await app.product.database.read(many("lineage_parts", parent_id=parent.id, limit=100))
     return [Prediction.from_row_unredacted(row) for row in rows]
 
 
 async def nothing_is_readable(app: AppFixture, parent: Prediction, made: list[Prediction]) -> None:
-    """Nothing of what a graph made is readable on any route."""
+    """Check that no output of a graph is readable on any route."""
     names = [file.name for part in made for file in (part.output.files if part.output else ())]
     assert names
     for name in names:
@@ -154,10 +154,10 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, made: list[Pr
 
 async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) -> None:
     with listening(dots) as client:
-        watch = Watch(dots)
-        parent = await prompted(dots, styled("SLOW"))
+        watch = StepRecorder(dots)
+        parent = await prompted(dots, saved_and_restyled("SLOW"))
         await watch.until("2", "3", "4", running="graph-restyle")
-        response = kinds(await heard(client))
+        response = kinds(await received_events(client))
         assert {"executing", "progress"} <= set(response)
         assert not {"executed", "image"} & set(response)
         result = await parts(dots, parent)
@@ -168,7 +168,7 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) 
         ended = await dots.product.predictions.wait(parent, 60)
         assert ended.state is PredictionState.CANCELED
         assert await dots.balance() == ("5.00", "0.00")
-        assert not {"executed", "image"} & set(kinds(await heard(client)))
+        assert not {"executed", "image"} & set(kinds(await received_events(client)))
     assert dots.product.workflows.hub.withheld_bytes == 0
     await nothing_is_readable(dots, parent, result)
     rows = (await dots.client.get("/history", headers=dots.bearer)).json()
@@ -177,10 +177,10 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) 
 
 async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
     with listening(dots) as client:
-        parent = await prompted(dots, styled("ink"))
+        parent = await prompted(dots, saved_and_restyled("ink"))
         ended = await dots.product.predictions.wait(parent, 60)
         assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
-        messages = await heard(client)
+        messages = await received_events(client)
     response = kinds(messages)
     at = response.index("image")
     assert messages[at - 1]["data"]["node"] == "3", "clients take a frame for the node of the message before"
@@ -210,8 +210,8 @@ async def nothing_after_refund(app: AppFixture, listed: list[dict[str, Any]]) ->
 
 
 async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixture) -> None:
-    watch = Watch(dots)
-    parent = await prompted(dots, styled("SLOW"))
+    watch = StepRecorder(dots)
+    parent = await prompted(dots, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
     (late,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
     results = [part for part in await parts(dots, parent) if part.state is PredictionState.SUCCEEDED]
@@ -303,7 +303,7 @@ async def test_cached_results_of_no_known_prediction_are_not_used(dots: AppFixtu
 async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> None:
     start = 1_800_000_000_000_000
     at = [start]
-    async with databases.on(None, either, lambda: at[0]) as database:
+    async with databases.running_database(None, either, lambda: at[0]) as database:
         account = await database.write(accounts.create("ada@example.com"))
         row = {
             "account_id": account.id,
@@ -324,8 +324,8 @@ async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> N
 async def test_nested_results_are_withheld_until_the_root_is_paid(
     dots: AppFixture,
 ) -> None:
-    pipeline, watch = dots.product.predictions, Watch(dots)
-    parent = await prompted(dots, styled("SLOW"))
+    pipeline, watch = dots.product.predictions, StepRecorder(dots)
+    parent = await prompted(dots, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
     (slow,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
     order = PredictionRequest(
@@ -358,7 +358,7 @@ async def test_free_graphs_tell_as_they_run(dots: AppFixture) -> None:
     with listening(dots) as client:
         parent = await prompted(dots, free)
         assert (await dots.product.predictions.wait(parent, 60)).price == 0
-        response = kinds(await heard(client))
+        response = kinds(await received_events(client))
     assert response.count("executed") == 1
     assert response.count("image") == 1
     assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
@@ -376,20 +376,20 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
     assert await dots.balance() == ("5.00", "0.00")
 
 
-class Signed(Script):
-    """The same script with a key in its addresses."""
+class ScriptWithKey(ComfyScript):
+    """The same script with a key in its URLs."""
 
     def _asked(self, path: str, data: bytes | None = None) -> urllib.request.Request:
         return super()._asked(f"{path}?token={self.token}", data)
 
 
 @pytest.fixture
-async def paid(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with served(tmp_path) as result:
-        yield Stage(result.app, Signed(result.script.address, result.app.key))
+async def paid(tmp_path: Path) -> AsyncIterator[ServerWithScript]:
+    async with running_server(tmp_path) as result:
+        yield ServerWithScript(result.app, ScriptWithKey(result.script.address, result.app.key))
 
 
-async def test_official_clients_get_the_images_of_a_priced_graph(paid: Stage) -> None:
+async def test_official_clients_get_the_images_of_a_priced_graph(paid: ServerWithScript) -> None:
     graph = {
         "3": node(
             "KSampler", model=["4", 0], positive=["6", 0], negative=["7", 0], latent_image=["5", 0], **SAMPLED

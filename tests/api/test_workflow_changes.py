@@ -12,7 +12,7 @@ from tests.api.test_workflow_pages import GRAPH
 PATH = "/api/graph/spaces"
 
 
-async def imported(app: AppFixture, name: str = "mine") -> dict[str, Any]:
+async def import_workflow(app: AppFixture, name: str = "mine") -> dict[str, Any]:
     """Import a workflow as an own one."""
     body = {"workflow": GRAPH, "name": name}
     response = await app.client.post(PATH, json=body, headers=app.bearer)
@@ -21,7 +21,7 @@ async def imported(app: AppFixture, name: str = "mine") -> dict[str, Any]:
 
 
 async def test_a_workflow_is_renamed_for_the_version_that_was_read(app: AppFixture) -> None:
-    slug = (await imported(app))["slug"]
+    slug = (await import_workflow(app))["slug"]
     path = f"{PATH}/{slug}"
     etag = (await app.client.get(path, headers=app.bearer)).headers["etag"]
     first = app.bearer | {"If-Match": etag}
@@ -43,7 +43,7 @@ async def test_a_workflow_is_renamed_for_the_version_that_was_read(app: AppFixtu
 
 
 async def test_copies_belong_to_the_caller_and_keep_the_file(app: AppFixture) -> None:
-    own = await imported(app, "mine")
+    own = await import_workflow(app, "mine")
     content = (await app.client.get(own["downloadPath"], headers=app.bearer)).content
     for slug in (own["slug"], "stylized-text-to-image"):
         original = (await app.client.get(f"{PATH}/{slug}", headers=app.bearer)).json()
@@ -59,7 +59,7 @@ async def test_copies_belong_to_the_caller_and_keep_the_file(app: AppFixture) ->
 
 
 async def test_nobody_changes_what_is_built_in_or_foreign(app: AppFixture) -> None:
-    own = f"{PATH}/{(await imported(app))['slug']}"
+    own = f"{PATH}/{(await import_workflow(app))['slug']}"
     built_in = f"{PATH}/stylized-text-to-image"
     stranger = bearer(app.other)
     changes = [
@@ -79,7 +79,7 @@ async def test_nobody_changes_what_is_built_in_or_foreign(app: AppFixture) -> No
 
 
 async def test_forms_rename_copy_and_delete_without_scripts(app: AppFixture) -> None:
-    slug = (await imported(app, "mine"))["slug"]
+    slug = (await import_workflow(app, "mine"))["slug"]
     token = await signed_in(app)
     page = (await app.client.get(f"/workflows/{slug}")).text
     assert 'name="version" value="1"' in page

@@ -20,7 +20,7 @@ MANY = {"width": 32, "height": 16, "batch_size": 3, "color": 4096}
 
 @pytest.fixture
 async def dots(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server whose models all give dots; its graphs are real."""
+    """A server with dot engines and real graphs."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
     whole = {**document, "engines": {**document["engines"], "graph": graph}}
@@ -28,28 +28,28 @@ async def dots(tmp_path: Path) -> AsyncIterator[AppFixture]:
         yield app
 
 
-def said_late(text: str) -> dict[str, Any]:
-    """Nodes whose last one gives a text that nobody knows before the run."""
+def late_text_graph(text: str) -> dict[str, Any]:
+    """Return nodes of which the last outputs a text that is unknown before the run."""
     return {
         "1": node("PrimitiveString", value=text),
         "2": node("SixfoldSaveText", text=["1", 0], filename_prefix="said"),
     }
 
 
-def templated(model: str, **given: Any) -> dict[str, Any]:
-    """A graph that runs a template by inputs that only the run knows."""
+def template_graph(model: str, **given: Any) -> dict[str, Any]:
+    """Return a graph that runs a template with inputs known during the run only."""
     linked = node("SixfoldTemplate", template=f"template:{model}", input=["2", 0])
-    return {**said_late(json.dumps(given)), "3": linked}
+    return {**late_text_graph(json.dumps(given)), "3": linked}
 
 
-async def estimated(app: AppFixture, graph: Any) -> Any:
-    """What is said before a run."""
+async def estimate_of(app: AppFixture, graph: Any) -> Any:
+    """Return the estimate of a graph."""
     answer = await app.client.post("/api/graph/validate", json={"workflow": graph}, headers=app.bearer)
     return answer.json()
 
 
-async def ran(app: AppFixture, graph: Any) -> Any:
-    """A run of a graph as a space of one's own, with what was held for it."""
+async def run_and_hold(app: AppFixture, graph: Any) -> Any:
+    """Run a graph as an own space; return the run and the amount held for it."""
     body = {"workflow": graph, "name": "one"}
     answer = await app.client.post(SPACES, json=body, headers=app.bearer)
     assert answer.status_code == 201, answer.text
@@ -75,10 +75,10 @@ async def ran(app: AppFixture, graph: Any) -> Any:
 async def test_inputs_known_only_at_run_time_are_held_at_maximum(
     dots: AppFixture, model: str, given: dict[str, Any], most: str, cost: str
 ) -> None:
-    graph = templated(model, **given)
-    response = await estimated(dots, graph)
+    graph = template_graph(model, **given)
+    response = await estimate_of(dots, graph)
     assert (response["valid"], response["estimate"]["price_usd"]) == (True, most)
-    ended = await ran(dots, graph)
+    ended = await run_and_hold(dots, graph)
     assert (ended["status"], ended["cost"]) == ("succeeded", cost)
     charge = ended["receipt"][-1]["charge"]
     assert (recomputed(charge), charge["lines"][0]["unit"]) == (micros(cost), model)
@@ -102,8 +102,8 @@ async def test_size_count_and_seed_inputs_may_come_from_the_run(dots: AppFixture
         "4": styled,
         "5": node("SaveImage", images=["4", 0], filename_prefix="ink"),
     }
-    assert (await estimated(dots, graph))["estimate"]["price_usd"] == "0.08"
-    ended = await ran(dots, graph)
+    assert (await estimate_of(dots, graph))["estimate"]["price_usd"] == "0.08"
+    ended = await run_and_hold(dots, graph)
     assert (ended["status"], ended["cost"]) == ("succeeded", "0.08"), ended["error"]
 
 
@@ -114,7 +114,7 @@ async def test_list_of_unknown_length_is_held_at_maximum_length(dots: AppFixture
         "3": node("SixfoldEdgeStyle", image=["2", 0], prompt="ink", strength=0.5, steps=3, seed=1),
         "4": node("SaveImage", images=["3", 0], filename_prefix="ink"),
     }
-    [row] = (await estimated(dots, graph))["estimate"]["orders"]
+    [row] = (await estimate_of(dots, graph))["estimate"]["orders"]
     assert row == {
         "node_id": "3",
         "node_ids": ["3"],
@@ -122,7 +122,7 @@ async def test_list_of_unknown_length_is_held_at_maximum_length(dots: AppFixture
         "count": 64,
         "price_usd": "2.56",
     }
-    ended = await ran(dots, graph)
+    ended = await run_and_hold(dots, graph)
     assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.12", 3)
 
 
@@ -133,15 +133,15 @@ async def test_latents_in_a_list_are_pictures_as_others_are(dots: AppFixture) ->
         "r": node("RebatchLatents", latents=["3", 0], batch_size=1),
         "8": node("VAEDecode", samples=["r", 0], vae=["4", 2]),
     }
-    assert (await estimated(dots, graph))["estimate"]["price_usd"] == "0.08"
-    ended = await ran(dots, graph)
+    assert (await estimate_of(dots, graph))["estimate"]["price_usd"] == "0.08"
+    ended = await run_and_hold(dots, graph)
     assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.08", 2), ended["error"]
 
 
 async def test_no_order_goes_beyond_what_was_held(dots: AppFixture) -> None:
     """A switch that only the run turns, towards what is dearer than what was held."""
     graph = {
-        **said_late("yes"),
+        **late_text_graph("yes"),
         "s": node("StringContains", string=["2", 0], substring="no", case_sensitive=True),
         "5": node("EmptyLatentImage", width=96, height=64, batch_size=1),
         "6b": node("EmptyLatentImage", width=96, height=64, batch_size=5),
@@ -153,8 +153,8 @@ async def test_no_order_goes_beyond_what_was_held(dots: AppFixture) -> None:
         "8": PAINT["8"],
         "9": PAINT["9"],
     }
-    assert (await estimated(dots, graph))["estimate"]["price_usd"] == "0.04"
-    ended = await ran(dots, graph)
+    assert (await estimate_of(dots, graph))["estimate"]["price_usd"] == "0.04"
+    ended = await run_and_hold(dots, graph)
     assert (ended["status"], ended["cost"]) == ("failed", "0.00")
     assert ended["error"] == "VAEDecode (node 8): it would cost more than the 0.04 USD held for this graph"
     assert await dots.balance() == ("5.00", "0.00")
@@ -162,8 +162,8 @@ async def test_no_order_goes_beyond_what_was_held(dots: AppFixture) -> None:
 
 
 async def test_which_model_works_is_known_before_the_run(dots: AppFixture) -> None:
-    graph = {**said_late("template:ra1"), "3": node("SixfoldTemplate", template=["2", 0], input="{}")}
-    response = await estimated(dots, graph)
+    graph = {**late_text_graph("template:ra1"), "3": node("SixfoldTemplate", template=["2", 0], input="{}")}
+    response = await estimate_of(dots, graph)
     sentence = "SixfoldTemplate (node 3): The model must be known before the run: it cannot be the output of"
     sentence += " another node."
     assert response["estimate"]["unavailable"] == sentence
@@ -188,7 +188,7 @@ async def test_nodes_that_order_the_same_are_told_in_one_row(dots: AppFixture) -
         for at in range(64)
     }
     graph |= {f"s{at}": node("PreviewImage", images=[f"{at}", 0]) for at in range(64)}
-    response = (await estimated(dots, graph))["estimate"]
+    response = (await estimate_of(dots, graph))["estimate"]
     [row] = response["orders"]
     assert (row["node_id"], row["count"], len(row["node_ids"])) == ("0", 64, 64)
     assert row["price_usd"] == response["price_usd"] == "2.56"

@@ -12,31 +12,31 @@ from tests.api.app_fixture import running_app
 RUN, TRAIN = "/api/containers/run", "/api/training"
 
 
-def talk(**given: Any) -> dict[str, Any]:
-    """A conversation that no engine here can lead."""
+def chat(**given: Any) -> dict[str, Any]:
+    """Return a chat that no engine here supports."""
     return {"model": "speech-to-speech", "input": {"task": "chat", "text": "hi", **given}}
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    (RUN, talk(history="nonsense"), "history"),
-    (RUN, talk(history='{"role":"user","text":"hi"}'), "history"),
-    (RUN, talk(history='[{"role":"user"}]'), "history"),
-    (RUN, talk(history=[{"role": "nobody", "text": "hi"}]), "history"),
-    (RUN, talk(audio="nonsense"), "audio"),
+    (RUN, chat(history="nonsense"), "history"),
+    (RUN, chat(history='{"role":"user","text":"hi"}'), "history"),
+    (RUN, chat(history='[{"role":"user"}]'), "history"),
+    (RUN, chat(history=[{"role": "nobody", "text": "hi"}]), "history"),
+    (RUN, chat(audio="nonsense"), "audio"),
     (TRAIN, {"name": "mine", "images": ["nonsense"]}, "images"),
     (TRAIN, {"name": "mine", "images": ["https://example.com/a.png", "ftp://example.com/b.png"]}, "images"),
     (TRAIN, {"name": "mine", "images": [5]}, "images"),
 ]
 MISSING: list[tuple[str, dict[str, Any]]] = [
-    (RUN, talk(history='[{"role":"user","text":"hi"}]')),
-    (RUN, talk(history=[{"role": "assistant", "text": "hello"}])),
-    (RUN, talk(history="  ")),
+    (RUN, chat(history='[{"role":"user","text":"hi"}]')),
+    (RUN, chat(history=[{"role": "assistant", "text": "hello"}])),
+    (RUN, chat(history="  ")),
     (TRAIN, {"name": "mine", "images": ["https://example.com/a.png"]}),
 ]
 
 
-async def refused(folder: Path, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Why a request is refused."""
+async def error_text(folder: Path, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the error message of a rejected request."""
     async with running_app(folder) as app:
         answer = await app.client.post(path, json=body, headers=app.bearer)
         return answer.status_code, answer.json()
@@ -46,7 +46,7 @@ async def refused(folder: Path, path: str, body: dict[str, Any]) -> tuple[int, d
 async def test_what_no_engine_could_use_is_refused_by_its_name(
     tmp_path: Path, path: str, body: dict[str, Any], name: str
 ) -> None:
-    status, response = await refused(tmp_path, path, body)
+    status, response = await error_text(tmp_path, path, body)
     assert (status, response["code"]) == (400, "invalid_input")
     assert name in response["error"]
 
@@ -55,5 +55,5 @@ async def test_what_no_engine_could_use_is_refused_by_its_name(
 async def test_what_could_be_used_waits_for_an_engine(
     tmp_path: Path, path: str, body: dict[str, Any]
 ) -> None:
-    status, response = await refused(tmp_path, path, body)
+    status, response = await error_text(tmp_path, path, body)
     assert (status, response["code"]) == (503, "engine_unavailable")

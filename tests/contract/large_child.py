@@ -23,18 +23,18 @@ MIB = 1 << 20
 
 
 def peak() -> int:
-    """The most memory that this process ever had, in MiB."""
+    """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def opened(folder: Path, port: int, name: str) -> ObjectStore:
-    """A content store that keeps nothing that it was not asked for."""
+def open_store(folder: Path, port: int, name: str) -> ObjectStore:
+    """Open a content store without caching."""
     bucket = open_bucket(f"s3://{name}", BucketAccess(s3.S3(port).options, 30))
     return ObjectStore(bucket, BlobCache(folder, CacheLimits(MIB, 60)), RetryOptions(by_content=True))
 
 
 async def main(folder: Path, port: int, name: str) -> None:
-    """Make the file, send it, fetch it."""
+    """Create the file, upload it and download it."""
     source, digest = folder / "large", blake3.blake3()
     with source.open("wb") as file:
         for number in range(100):
@@ -42,12 +42,12 @@ async def main(folder: Path, port: int, name: str) -> None:
             digest.update(piece)
             file.write(piece)
     key = key_of(digest.hexdigest())
-    store = opened(folder / "one", port, name)
+    store = open_store(folder / "one", port, name)
     await store.put("warm", b"1")
     before = peak()
     await store.put_file(key, source)
     result = await store.stat(key)
-    path = await opened(folder / "other", port, name).local_path(key)
+    path = await open_store(folder / "other", port, name).local_path(key)
     again = blake3.blake3()
     with path.open("rb") as file:
         while piece := file.read(MIB):

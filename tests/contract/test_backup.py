@@ -33,7 +33,7 @@ from sixfold.store.file_store import FileStore
 HISTORY = 3000
 
 
-def at(folder: Path) -> Settings:
+def snapshot_at(folder: Path) -> Settings:
     return settings.load({}, data_dir=folder)
 
 
@@ -56,7 +56,7 @@ def named(account_id: str, name: str, key: str, size: int, expires_at: int | Non
 
 
 async def fill(configured: Settings, files: int = 3) -> str:
-    """An account with money, keys, some files and a response that it keeps; gives its id."""
+    """Create an account with money, keys, files and a stored response; return its id."""
     database, store = storage.open_database(configured), storage.open_blobs(configured)
     uploads = storage.open_uploads(configured)
     try:
@@ -81,7 +81,7 @@ def spend(account_id: str) -> Transaction[None]:
 
 
 async def load(configured: Settings, account_id: str, busy: threading.Event, stop: threading.Event) -> int:
-    """Write money and files until told to stop; gives how often."""
+    """Write money and files until stopped; return the number of writes."""
     database, store = storage.open_database(configured), storage.open_blobs(configured)
     count = 0
     try:
@@ -100,7 +100,7 @@ async def load(configured: Settings, account_id: str, busy: threading.Event, sto
 
 @pytest.mark.nightly
 def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> None:
-    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     account_id = asyncio.run(fill(source))
     asyncio.run(history(source, account_id))
     busy, stop, counts = threading.Event(), threading.Event(), list[int]()
@@ -116,7 +116,7 @@ def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> Non
         for round_number in range(3):
             written = asyncio.run(write_backup(source, path))
             assert written.missing == []
-            target = at(tmp_path / f"target-{round_number}")
+            target = snapshot_at(tmp_path / f"target-{round_number}")
             done = restore.restore(path, target, verify=True)
             assert done.verified
             assert (done.drift, done.missing_blobs, done.faults, done.damaged) == (0, 0, (), [])
@@ -131,14 +131,18 @@ def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> Non
 
 
 async def history(configured: Settings, account_id: str) -> None:
-    """Enough rows that reading them all takes longer than writing one."""
+    """Insert enough rows that reading all of them takes longer than writing one."""
     database = storage.open_database(configured)
     await asyncio.gather(*(database.write(spend(account_id)) for _ in range(HISTORY)))
     await database.close()
 
 
 def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
-    source, target, path = at(tmp_path / "source"), at(tmp_path / "target"), tmp_path / "all.tar"
+    source, target, path = (
+        snapshot_at(tmp_path / "source"),
+        snapshot_at(tmp_path / "target"),
+        tmp_path / "all.tar",
+    )
     asyncio.run(fill(source))
     (source.data_dir / "server.key").write_bytes(b"S" * 32)
     (source.data_dir / "local.key").write_text("sf_secret")
@@ -171,19 +175,19 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_file_that_is_missing_is_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
-    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     lost = next(item for item in (source.data_dir / "store" / "blobs").rglob("*") if item.is_file())
     lost.unlink()
     written = asyncio.run(write_backup(source, path))
     assert len(written.missing) == 1
-    done = restore.restore(path, at(tmp_path / "target"), verify=True)
+    done = restore.restore(path, snapshot_at(tmp_path / "target"), verify=True)
     assert done.missing == written.missing
     assert (done.drift, done.missing_blobs) == (0, 1)
 
 
 def test_a_file_whose_last_name_has_expired_may_be_gone(tmp_path: Path) -> None:
-    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     account_id = asyncio.run(fill(source))
 
     async def expire() -> None:
@@ -196,20 +200,20 @@ def test_a_file_whose_last_name_has_expired_may_be_gone(tmp_path: Path) -> None:
 
 
 def test_a_rotten_file_is_named_after_a_restore(tmp_path: Path) -> None:
-    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     rotten = next(item for item in (source.data_dir / "store" / "blobs").rglob("*") if item.is_file())
     rotten.write_bytes(b"rot")
     asyncio.run(write_backup(source, path))
-    done = restore.restore(path, at(tmp_path / "target"), verify=False)
+    done = restore.restore(path, snapshot_at(tmp_path / "target"), verify=False)
     assert [key.rpartition("/")[2] for key in done.damaged] == [rotten.name]
 
 
 def test_what_was_restored_has_this_programs_schema(tmp_path: Path) -> None:
-    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     asyncio.run(write_backup(source, path))
-    target = at(tmp_path / "target")
+    target = snapshot_at(tmp_path / "target")
     assert restore.restore(path, target, verify=True).schema == sql.latest("sqlite")
     with sqlite3.connect(target.data_dir / "sixfold.db") as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (sql.latest("sqlite"),)
@@ -220,19 +224,19 @@ def test_what_was_restored_has_this_programs_schema(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
-    """A sound backup."""
+def valid_backup(tmp_path: Path) -> Path:
+    """A valid backup."""
     path = tmp_path / "whole.tar"
-    asyncio.run(fill(at(tmp_path / "source")))
-    asyncio.run(write_backup(at(tmp_path / "source"), path))
+    asyncio.run(fill(snapshot_at(tmp_path / "source")))
+    asyncio.run(write_backup(snapshot_at(tmp_path / "source"), path))
     return path
 
 
-def refused(path: Path, target: Path) -> str:
-    """Restore, which must be refused and leave nothing behind; gives the sentence."""
+def failed_restore(path: Path, target: Path) -> str:
+    """Check that a restore fails without leaving anything; return the error message."""
     before = sorted(target.rglob("*")) if target.exists() else None
     with pytest.raises(CommandError) as caught:
-        restore.restore(path, at(target), verify=False)
+        restore.restore(path, snapshot_at(target), verify=False)
     after = sorted(item for item in target.rglob("*") if item.name != "server.lock") if before else None
     assert after == before
     assert target.exists() == (before is not None)
@@ -240,7 +244,7 @@ def refused(path: Path, target: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["sixfold.db", "store", "uploads"])
-def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, whole: Path, name: str) -> None:
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, valid_backup: Path, name: str) -> None:
     target = tmp_path / "target"
     target.mkdir()
     if name.endswith(".db"):
@@ -248,33 +252,33 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, whole: Path, n
     else:
         (target / name).mkdir()
         (target / name / "something").write_bytes(b"mine")
-    assert f"is not empty (it has {name})" in refused(whole, target)
+    assert f"is not empty (it has {name})" in failed_restore(valid_backup, target)
 
 
-def test_a_configuration_and_a_server_key_may_wait_in_the_folder(tmp_path: Path, whole: Path) -> None:
+def test_a_configuration_and_a_server_key_may_wait_in_the_folder(tmp_path: Path, valid_backup: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     (target / "sixfold.toml").write_text("port = 9000\n")
     (target / "server.key").write_bytes(b"S" * 32)
-    restore.restore(whole, at(target), verify=True)
+    restore.restore(valid_backup, snapshot_at(target), verify=True)
     assert (target / "server.key").read_bytes() == b"S" * 32
 
 
 @pytest.mark.nightly
-def test_every_cut_is_noticed(tmp_path: Path, whole: Path) -> None:
-    data = whole.read_bytes()
+def test_every_cut_is_noticed(tmp_path: Path, valid_backup: Path) -> None:
+    data = valid_backup.read_bytes()
     end = data.rstrip(b"\0")
     cut = tmp_path / "cut.tar"
     for length in (*range(0, len(end), 1536), len(end) - 1):
         cut.write_bytes(data[:length])
-        assert "is not a complete backup" in refused(cut, tmp_path / "target"), length
+        assert "is not a complete backup" in failed_restore(cut, tmp_path / "target"), length
 
 
 @pytest.mark.nightly
-def test_a_changed_byte_is_noticed_wherever_it_lies(tmp_path: Path, whole: Path) -> None:
-    data = bytearray(whole.read_bytes())
+def test_a_changed_byte_is_noticed_wherever_it_lies(tmp_path: Path, valid_backup: Path) -> None:
+    data = bytearray(valid_backup.read_bytes())
     changed = tmp_path / "changed.tar"
-    contents = [range(info.offset_data, info.offset_data + info.size) for info in members(whole)]
+    contents = [range(info.offset_data, info.offset_data + info.size) for info in members(valid_backup)]
     places = [place for content in contents for place in content[:: max(1, len(content) // 5)]]
     assert len(places) > 20
     for place in places:
@@ -291,9 +295,9 @@ def members(path: Path) -> list[tarfile.TarInfo]:
 
 
 def restored_otherwise(path: Path, target: Path) -> bool:
-    """Whether a changed backup was taken. What only tells the time of the backup may differ."""
+    """Return whether a changed backup was restored; only the time of the backup may differ."""
     try:
-        restore.restore(path, at(target), verify=False)
+        restore.restore(path, snapshot_at(target), verify=False)
     except CommandError:
         return False
     with archive.open_archive(path) as result:
@@ -301,15 +305,15 @@ def restored_otherwise(path: Path, target: Path) -> bool:
     for item in sorted(target.rglob("*"), reverse=True):
         item.rmdir() if item.is_dir() else item.unlink()
     target.rmdir()
-    with archive.open_archive(path.with_name("whole.tar")) as whole:
-        return cosmetic == (whole.manifest.created_at, whole.manifest.sixfold)
+    with archive.open_archive(path.with_name("whole.tar")) as valid_backup:
+        return cosmetic == (valid_backup.manifest.created_at, valid_backup.manifest.sixfold)
 
 
 Change = Callable[[str, bytes], list[tuple[tarfile.TarInfo, bytes]]]
 
 
-def rewritten(path: Path, change: Change) -> Path:
-    """The backup with its members changed one by one."""
+def with_changed_members(path: Path, change: Change) -> Path:
+    """Yield the backup with its members changed one by one."""
     target = path.with_name("rewritten.tar")
     with tarfile.open(path) as old, tarfile.open(target, "w") as new:
         for info in old.getmembers():
@@ -345,24 +349,26 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, whole: Path, name: str) -> None:
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, valid_backup: Path, name: str) -> None:
     def change(old: str, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
         extra = [(member(name), b"evil")] if old == "blobs.jsonl" else []
         return [*extra, (member(old), data)]
 
-    refused(rewritten(whole, change), tmp_path / "target")
+    failed_restore(with_changed_members(valid_backup, change), tmp_path / "target")
     assert not list(tmp_path.rglob("evil*"))
 
 
 @pytest.mark.parametrize(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
 )
-def test_what_is_no_plain_file_is_refused(tmp_path: Path, whole: Path, kind: bytes) -> None:
+def test_what_is_no_plain_file_is_refused(tmp_path: Path, valid_backup: Path, kind: bytes) -> None:
     def change(old: str, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
         extra = [(member("uploads/evil", kind, "/etc/passwd"), b"")] if old == "blobs.jsonl" else []
         return [*extra, (member(old), data)]
 
-    assert "not a regular file" in refused(rewritten(whole, change), tmp_path / "target")
+    assert "not a regular file" in failed_restore(
+        with_changed_members(valid_backup, change), tmp_path / "target"
+    )
 
 
 def in_manifest(change: Callable[[dict[str, object]], None]) -> Change:
@@ -376,72 +382,77 @@ def in_manifest(change: Callable[[dict[str, object]], None]) -> Change:
     return changed
 
 
-def test_a_newer_schema_asks_for_a_newer_program(tmp_path: Path, whole: Path) -> None:
-    path = rewritten(whole, in_manifest(lambda document: document.update(schema=sql.latest("sqlite") + 1)))
-    assert "upgrade Sixfold" in refused(path, tmp_path / "target")
+def test_a_newer_schema_asks_for_a_newer_program(tmp_path: Path, valid_backup: Path) -> None:
+    path = with_changed_members(
+        valid_backup, in_manifest(lambda document: document.update(schema=sql.latest("sqlite") + 1))
+    )
+    assert "upgrade Sixfold" in failed_restore(path, tmp_path / "target")
 
 
 @pytest.mark.parametrize("schema", [0, -1, "1", None])
-def test_a_schema_that_never_was_is_refused(tmp_path: Path, whole: Path, schema: object) -> None:
-    assert refused(
-        rewritten(whole, in_manifest(lambda document: document.update(schema=schema))), tmp_path / "target"
+def test_a_schema_that_never_was_is_refused(tmp_path: Path, valid_backup: Path, schema: object) -> None:
+    assert failed_restore(
+        with_changed_members(valid_backup, in_manifest(lambda document: document.update(schema=schema))),
+        tmp_path / "target",
     )
 
 
-def test_another_format_is_refused(tmp_path: Path, whole: Path) -> None:
-    path = rewritten(whole, in_manifest(lambda document: document.update(format="sixfold-backup/2")))
-    assert "its format is 'sixfold-backup/2'" in refused(path, tmp_path / "target")
+def test_another_format_is_refused(tmp_path: Path, valid_backup: Path) -> None:
+    path = with_changed_members(
+        valid_backup, in_manifest(lambda document: document.update(format="sixfold-backup/2"))
+    )
+    assert "its format is 'sixfold-backup/2'" in failed_restore(path, tmp_path / "target")
 
 
 @pytest.mark.parametrize("name", ["account", "../account", "sqlite_master", "no such"])
-def test_tables_are_those_of_the_schema(tmp_path: Path, whole: Path, name: str) -> None:
+def test_tables_are_those_of_the_schema(tmp_path: Path, valid_backup: Path, name: str) -> None:
     def change(document: dict[str, object]) -> None:
         tables = document["tables"]
         assert isinstance(tables, list)
         tables[-1]["name"] = name
 
-    assert refused(rewritten(whole, in_manifest(change)), tmp_path / "target")
+    assert failed_restore(with_changed_members(valid_backup, in_manifest(change)), tmp_path / "target")
 
 
 @pytest.mark.parametrize("data", [b"", b"not a tar", b"\0" * 10_240, os.urandom(4096)])
 def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "nothing.tar"
     path.write_bytes(data)
-    assert "is not a complete backup" in refused(path, tmp_path / "target")
+    assert "is not a complete backup" in failed_restore(path, tmp_path / "target")
 
 
-def test_a_restore_that_was_killed_is_swept_away_by_the_next(tmp_path: Path, whole: Path) -> None:
+def test_a_restore_that_was_killed_is_swept_away_by_the_next(tmp_path: Path, valid_backup: Path) -> None:
     target = tmp_path / "target"
     (target / ".restoring" / "store").mkdir(parents=True)
     (target / ".restoring" / "sixfold.db").write_bytes(b"half")
-    restore.restore(whole, at(target), verify=True)
+    restore.restore(valid_backup, snapshot_at(target), verify=True)
     assert not (target / ".restoring").exists()
 
 
 # -- the file itself -------------------------------------------------------------------------------
 
 
-def test_a_backup_that_fails_leaves_the_one_before(tmp_path: Path, whole: Path) -> None:
-    before = whole.read_bytes()
+def test_a_backup_that_fails_leaves_the_one_before(tmp_path: Path, valid_backup: Path) -> None:
+    before = valid_backup.read_bytes()
 
     class Broken(FileStore):
         async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
             raise OSError(5, "Input/output error")
             yield b""
 
-    source = at(tmp_path / "source")
+    source = snapshot_at(tmp_path / "source")
     broken = Broken(source.data_dir / "store")
     with pytest.raises(OSError, match="Input/output"):
-        asyncio.run(backup.write(whole, storage.open_snapshot(source), broken, None))
-    assert whole.read_bytes() == before
-    assert not whole.with_name("whole.tar.tmp").exists()
+        asyncio.run(backup.write(valid_backup, storage.open_snapshot(source), broken, None))
+    assert valid_backup.read_bytes() == before
+    assert not valid_backup.with_name("whole.tar.tmp").exists()
 
 
-def test_two_backups_never_write_one_file(tmp_path: Path, whole: Path) -> None:
-    with whole.with_name("whole.tar.tmp").open("wb") as other:
+def test_two_backups_never_write_one_file(tmp_path: Path, valid_backup: Path) -> None:
+    with valid_backup.with_name("whole.tar.tmp").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(backup.BackupBusy):
-            asyncio.run(write_backup(at(tmp_path / "source"), whole))
+            asyncio.run(write_backup(snapshot_at(tmp_path / "source"), valid_backup))
 
 
 @pytest.mark.parametrize(

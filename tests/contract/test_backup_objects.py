@@ -34,7 +34,7 @@ def in_a_bucket(folder: Path) -> Settings:
 
 
 async def content(configured: Settings) -> dict[str, bytes]:
-    """Everything that lies where results and uploads lie."""
+    """Return every stored result and upload."""
     result: dict[str, bytes] = {}
     for store in (storage.open_blobs(configured), storage.open_uploads(configured)):
         async for info in store.list():

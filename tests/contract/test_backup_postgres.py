@@ -26,8 +26,8 @@ pytestmark = [
 ]
 
 
-def at(folder: Path, *, empty: bool = False) -> Settings:
-    """A data folder whose database is a PostgreSQL; `empty` without even a schema."""
+def data_folder(folder: Path, *, empty: bool = False) -> Settings:
+    """Return a data folder on PostgreSQL; `empty` without even a schema."""
     url = backends.database_url(folder, "postgres")
     if empty:
         databases.keeper(url, folder).migrate(0)
@@ -36,7 +36,7 @@ def at(folder: Path, *, empty: bool = False) -> Settings:
 
 
 def content(configured: Settings) -> dict[str, Any]:
-    """Every row of every table."""
+    """Return every row of every table."""
     with databases.snapshot(configured.database_url, configured.data_dir) as reader:
         return {
             name: sorted(map(repr, (sorted(zip(columns, row, strict=True)) for row in reader.rows(name))))
@@ -44,32 +44,32 @@ def content(configured: Settings) -> dict[str, Any]:
         }
 
 
-def sound(done: restore.RestoreReport) -> bool:
-    """Whether `--verify` found nothing."""
+def is_valid(done: restore.RestoreReport) -> bool:
+    """Return whether `--verify` finds no fault."""
     results = (done.drift, done.missing_blobs, done.faults, done.damaged, done.missing)
     return done.verified and results == (0, 0, (), [], [])
 
 
 def test_from_sqlite_into_postgresql_and_back_nothing_changes(tmp_path: Path) -> None:
-    source, path, again = plain.at(tmp_path / "source"), tmp_path / "one.tar", tmp_path / "two.tar"
+    source, path, again = plain.snapshot_at(tmp_path / "source"), tmp_path / "one.tar", tmp_path / "two.tar"
     account_id = asyncio.run(plain.fill(source))
     asyncio.run(plain.history(source, account_id))
     first = asyncio.run(plain.write_backup(source, path))
-    middle = at(tmp_path / "middle", empty=True)
+    middle = data_folder(tmp_path / "middle", empty=True)
     there = restore.restore(path, middle, verify=True)
-    assert sound(there)
+    assert is_valid(there)
     assert there.tables == first.tables
     assert content(middle) == content(source)
     second = asyncio.run(plain.write_backup(middle, again))
     assert (second.tables, second.files) == (first.tables, first.files)
-    target = plain.at(tmp_path / "target")
-    assert sound(restore.restore(again, target, verify=True))
+    target = plain.snapshot_at(tmp_path / "target")
+    assert is_valid(restore.restore(again, target, verify=True))
     assert plain.dump(target) == plain.dump(source)
     assert plain.tree(target.data_dir / "store") == plain.tree(source.data_dir / "store")
 
 
 def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> None:
-    source, path = at(tmp_path / "source"), tmp_path / "all.tar"
+    source, path = data_folder(tmp_path / "source"), tmp_path / "all.tar"
     account_id = asyncio.run(plain.fill(source))
     busy, stop, counts = threading.Event(), threading.Event(), list[int]()
     writer = threading.Thread(
@@ -82,9 +82,9 @@ def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> No
         for back in ("sqlite", "postgres"):
             written = asyncio.run(plain.write_backup(source, path))
             folder = tmp_path / back
-            target = plain.at(folder) if back == "sqlite" else at(folder, empty=True)
+            target = plain.snapshot_at(folder) if back == "sqlite" else data_folder(folder, empty=True)
             done = restore.restore(path, target, verify=True)
-            assert sound(done)
+            assert is_valid(done)
             assert done.tables == written.tables
     finally:
         stop.set()
@@ -94,7 +94,11 @@ def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> No
 
 
 def test_a_database_that_is_not_empty_is_kept(tmp_path: Path) -> None:
-    source, path, target = plain.at(tmp_path / "source"), tmp_path / "all.tar", at(tmp_path / "target")
+    source, path, target = (
+        plain.snapshot_at(tmp_path / "source"),
+        tmp_path / "all.tar",
+        data_folder(tmp_path / "target"),
+    )
     asyncio.run(plain.fill(source))
     asyncio.run(plain.write_backup(source, path))
     before = content(target)
@@ -104,7 +108,11 @@ def test_a_database_that_is_not_empty_is_kept(tmp_path: Path) -> None:
 
 
 def test_damaged_backup_leaves_the_database_empty(tmp_path: Path) -> None:
-    source, path, target = plain.at(tmp_path / "source"), tmp_path / "all.tar", at(tmp_path, empty=True)
+    source, path, target = (
+        plain.snapshot_at(tmp_path / "source"),
+        tmp_path / "all.tar",
+        data_folder(tmp_path, empty=True),
+    )
     asyncio.run(plain.fill(source))
     asyncio.run(plain.write_backup(source, path))
     path.write_bytes(path.read_bytes()[:-20_000])
@@ -113,7 +121,7 @@ def test_damaged_backup_leaves_the_database_empty(tmp_path: Path) -> None:
     assert databases.keeper(target.database_url, tmp_path).schema() is None
 
 
-class Shell:
+class PostgresCommands:
     """Commands on a data folder whose database is a PostgreSQL."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,13 +135,15 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+def shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> PostgresCommands:
     monkeypatch.setenv("SIXFOLD_DATABASE_URL", backends.database_url(tmp_path, "postgres"))
     monkeypatch.setenv("SIXFOLD_PROBE", "0")
-    return Shell(tmp_path / "data", capsys)
+    return PostgresCommands(tmp_path / "data", capsys)
 
 
-def test_accounts_keys_and_the_ledger_are_kept_on_postgresql(shell: Shell) -> None:
+def test_accounts_keys_and_the_ledger_are_kept_on_postgresql(shell: PostgresCommands) -> None:
     result = shell("account", "create", "a@b.c", "--credit", "5")
     assert shell("account", "credit", "a@b.c", "2.5")["balance_usd"] == "7.50"
     key = shell("key", "create", "a@b.c", "--read-only")
@@ -144,7 +154,7 @@ def test_accounts_keys_and_the_ledger_are_kept_on_postgresql(shell: Shell) -> No
     assert not (shell.folder / "sixfold.db").exists()
 
 
-def test_the_doctor_looks_at_postgresql(shell: Shell) -> None:
+def test_the_doctor_looks_at_postgresql(shell: PostgresCommands) -> None:
     newest = sql.latest("postgres")
     shell("account", "create", "a@b.c")
     assert shell("doctor")["database"] == {
@@ -155,7 +165,7 @@ def test_the_doctor_looks_at_postgresql(shell: Shell) -> None:
     }
 
 
-def test_the_schema_goes_back_and_forth_with_the_data_in_it(shell: Shell) -> None:
+def test_the_schema_goes_back_and_forth_with_the_data_in_it(shell: PostgresCommands) -> None:
     shell("account", "create", "a@b.c", "--credit", "5")
     newest = sql.latest("postgres")
     assert shell("migrate", "--to", "1", "--drop") == {"before": newest, "after": 1, "latest": newest}

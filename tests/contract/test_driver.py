@@ -67,7 +67,7 @@ def spec(engine: str, scratch: Path, memory_bytes: int = 1 << 30) -> WorkerSpec:
 
 
 async def start_run(worker: Worker, task: Task) -> tuple[asyncio.Task[object], RecordedReports]:
-    """Begin a run of a slow engine and wait until it surely runs."""
+    """Start a run of a slow engine and wait until it is running."""
     heard = RecordedReports()
     run = asyncio.create_task(worker.run(task, heard.reports()))
     await heard.running.wait()
@@ -139,13 +139,13 @@ async def test_a_raising_engine_fails_its_run_only(
     assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
-def left(folder: Path) -> list[str]:
-    """Everything that lies in the folder."""
+def remaining_files(folder: Path) -> list[str]:
+    """Return all files in the folder."""
     return [path.name for path in folder.iterdir()]
 
 
 def leftovers(scratch: Path) -> list[str]:
-    """The files in scratch; a live worker's own temporary folder is none."""
+    """Return the files in scratch, except a live worker's temporary folder."""
     return [path.name for path in scratch.rglob("*") if path.is_file()]
 
 
@@ -230,7 +230,7 @@ async def test_stopping_is_idempotent_and_final(driver: Driver, scratch: Path) -
     await worker.kill()
     assert not worker.alive
     assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), WorkerLost)
-    assert left(scratch) == []
+    assert remaining_files(scratch) == []
 
 
 async def test_a_stop_lets_a_short_run_end(driver: Driver, scratch: Path) -> None:

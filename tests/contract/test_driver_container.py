@@ -30,9 +30,9 @@ from sixfold.core.workers.ports import (
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
-from tests.contract.test_driver import RecordedReports, left
+from tests.contract.test_driver import RecordedReports, remaining_files
 from tests.fakes.cog import FakeCog
-from tests.fakes.fault_server import served
+from tests.fakes.fault_server import serve
 from tests.harness import podman as podmans
 from tests.harness.podman import Podman
 
@@ -58,7 +58,7 @@ class Yard:
     async def start(self, name: str, spec: ContainerSpec) -> Berth:
         self.wanted.append(spec)
         stack = await self._stack.enter_async_context(AsyncExitStack())
-        port = await stack.enter_async_context(served(self.cog.routes))
+        port = await stack.enter_async_context(serve(self.cog.routes))
         self.boxes.append(Berth(f"http://127.0.0.1:{port}"))
         return self.boxes[-1]
 
@@ -198,7 +198,7 @@ async def test_a_setup_that_failed_is_told(yard: Yard, driver: ContainerDriver, 
     with pytest.raises(StartFailed, match="there are no weights\nthe last line"):
         await driver.start(spec(tmp_path))
     assert yard.boxes[0].gone.is_set()
-    assert left(tmp_path) == []
+    assert remaining_files(tmp_path) == []
 
 
 async def test_missing_image_and_unknown_option_are_reported(driver: ContainerDriver, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_closing_removes_every_container(yard: Yard, driver: ContainerDriv
     assert yard.tidied == 1
     await driver.close()
     assert [box.gone.is_set() for box in yard.boxes] == [True, True]
-    assert left(tmp_path) == []
+    assert remaining_files(tmp_path) == []
     with pytest.raises(StartFailed):
         await driver.start(spec(tmp_path))
 
@@ -293,7 +293,7 @@ asyncio.run(main(*map(pathlib.Path, sys.argv[1:])))
 
 @pytest.fixture
 def podman() -> Iterator[Podman]:
-    with podmans.served() as result:
+    with podmans.running_service() as result:
         yield result
 
 

@@ -63,7 +63,7 @@ def pidfd(pid: int) -> int:
     return os.pidfd_open(pid)
 
 
-async def ended(*handles: int) -> None:
+async def wait_for_exit(*handles: int) -> None:
     """Wait for the processes to end."""
     for handle in handles:
         await asyncio.to_thread(select.select, [handle], [], [], 60)
@@ -71,8 +71,8 @@ async def ended(*handles: int) -> None:
         os.close(handle)
 
 
-def left(folder: Path) -> list[str]:
-    """Everything that lies in the folder."""
+def remaining_files(folder: Path) -> list[str]:
+    """Return all files in the folder."""
     return [path.name for path in folder.iterdir()]
 
 
@@ -152,7 +152,7 @@ async def test_a_crash_says_how(
     assert outcome == WorkerLost(reason)
     assert lines[0] == "about to crash"
     assert worker.pid is None
-    assert left(tmp_path) == []
+    assert remaining_files(tmp_path) == []
 
 
 async def test_printed_output_is_the_runs_log(driver: ProcessDriver, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_a_dead_zygote_costs_its_workers_and_no_more(driver: ProcessDriver
     await running.wait()
     os.kill(driver.zygote_pid, signal.SIGKILL)
     assert isinstance(await task, WorkerLost)
-    await ended(*handles)
+    await wait_for_exit(*handles)
     again = await driver.start(spec("Echo", tmp_path))
     assert isinstance((await run(again, {}))[0], RunCompleted)
 
@@ -264,7 +264,7 @@ async def test_closing_leaves_no_process(tmp_path: Path) -> None:
     handles = [pidfd(worker.pid) for worker in workers if worker.pid]
     assert len(handles) == 3
     await driver.close()
-    await ended(*handles)
+    await wait_for_exit(*handles)
     assert children() == before, "neither a child nor a zombie is left"
 
 
@@ -275,7 +275,7 @@ async def test_what_a_worker_started_goes_with_it(driver: ProcessDriver, tmp_pat
     assert isinstance(outcome, RunCompleted)
     grandchild = pidfd(outcome.data["pid"])
     await worker.kill()
-    await ended(grandchild)
+    await wait_for_exit(grandchild)
 
 
 async def test_what_workers_started_goes_with_their_server(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ async def test_what_workers_started_goes_with_their_server(tmp_path: Path) -> No
     assert isinstance(outcome, RunCompleted)
     grandchild = pidfd(outcome.data["pid"])
     await driver.close()
-    await ended(grandchild)
+    await wait_for_exit(grandchild)
 
 
 SERVER = """
@@ -312,7 +312,7 @@ async def test_a_killed_server_leaves_no_orphan(tmp_path: Path) -> None:
     handles = [pidfd(int(pid)) for pid in (await server.stdout.readline()).split()]
     assert len(handles) == 3
     server.kill()
-    await ended(*handles)
+    await wait_for_exit(*handles)
     await server.communicate()
 
 

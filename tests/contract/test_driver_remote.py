@@ -54,7 +54,7 @@ async def run(
     return await worker.run(Task(name, model, inputs), heard.reports()), heard
 
 
-async def started(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], RecordedReports]:
+async def start_runs(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], RecordedReports]:
     heard = RecordedReports()
     waiting = asyncio.create_task(worker.run(Task(name, "m", {"seconds": 600}), heard.reports()))
     await heard.running.wait()
@@ -72,7 +72,7 @@ async def test_it_completes_with_its_file_its_key_and_what_it_cost(worker: Worke
 
 
 async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -> None:
-    (first, heard), (second, _) = await started(worker, "a"), await started(worker, "b")
+    (first, heard), (second, _) = await start_runs(worker, "a"), await start_runs(worker, "b")
     worker.cancel("a")
     assert await first == RunStopped()
     assert heard.lines == ["sent a", "canceled a"]
@@ -83,7 +83,7 @@ async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -
 
 
 async def test_a_wait_that_is_given_up_cancels_upstream(worker: Worker) -> None:
-    waiting, heard = await started(worker, "a")
+    waiting, heard = await start_runs(worker, "a")
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -92,7 +92,7 @@ async def test_a_wait_that_is_given_up_cancels_upstream(worker: Worker) -> None:
 
 
 async def test_a_killed_worker_loses_its_runs_and_takes_no_more(worker: Worker) -> None:
-    waiting, _ = await started(worker, "a")
+    waiting, _ = await start_runs(worker, "a")
     await worker.kill()
     assert isinstance(await waiting, WorkerLost)
     assert isinstance((await run(worker))[0], WorkerLost)
@@ -114,7 +114,7 @@ async def test_failpoints_reach_remote_engines(worker: Worker) -> None:
 
 
 async def test_more_tasks_than_lanes_are_refused(worker: Worker) -> None:
-    held = [await started(worker, name) for name in "abc"]
+    held = [await start_runs(worker, name) for name in "abc"]
     with pytest.raises(RuntimeError, match="3"):
         await run(worker, "d")
     await worker.kill()

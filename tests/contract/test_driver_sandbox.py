@@ -15,7 +15,7 @@ from sixfold.core.workers.ports import Outcome, RunCompleted, RunFailed, WorkerL
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.process import ProcessWorker
 from sixfold.drivers.sandbox import SandboxDriver
-from tests.contract.test_driver import RecordedReports, left
+from tests.contract.test_driver import RecordedReports, remaining_files
 
 PROGRAM = '''
 import json, os, pathlib, socket, subprocess, sys
@@ -114,7 +114,7 @@ async def test_it_works_on_copies_of_its_files(
     assert [file.path.read_text() for file in outcome.files] == ["WORDS"]
     assert (tmp_path / "in.txt").read_text() == "words"
     await driver.close()
-    assert left(tmp_path / "scratch") == [outcome.files[0].path.name]
+    assert remaining_files(tmp_path / "scratch") == [outcome.files[0].path.name]
 
 
 async def test_no_file_of_the_user_is_there(worker: ProcessWorker, tmp_path: Path) -> None:
@@ -166,4 +166,4 @@ async def test_what_is_no_program_is_told(driver: SandboxDriver, tmp_path: Path)
     (tmp_path / "probe.py").write_text("def broken(:\n", "utf-8")
     with pytest.raises(StartFailed, match="line 1: invalid syntax"):
         await driver.start(expected)
-    assert left(tmp_path / "scratch") == []
+    assert remaining_files(tmp_path / "scratch") == []

@@ -36,7 +36,7 @@ class Installation:
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        self.source = plain.at(folder / "data")
+        self.source = plain.snapshot_at(folder / "data")
         self.account_id = asyncio.run(plain.fill(self.source, files=20))
         asyncio.run(plain.history(self.source, self.account_id))
         self.url = backends.database_url(folder / "target", "postgres")
@@ -149,7 +149,7 @@ def test_text_that_postgresql_cannot_store_is_moved(old: Installation, tmp_path:
     with storage.open_snapshot(old.target) as reader:
         columns = dict(reader.tables())["audit"]
         assert {row[columns.index("detail")] for row in reader.rows("audit")} == {"a\ufffdb"}
-    path, again = tmp_path / "all.tar", plain.at(tmp_path / "again")
+    path, again = tmp_path / "all.tar", plain.snapshot_at(tmp_path / "again")
     asyncio.run(plain.write_backup(old.source, path))
     databases.keeper(old.url, tmp_path).migrate(0)
     postgres.forget_schema(old.url)

@@ -28,7 +28,7 @@ def test_a_killed_move_is_completed_by_the_next(
     old = Installation(tmp_path, monkeypatch, capsys)
     before = (plain.dump(old.source), old.files(old.source))
     command = (sys.executable, "-m", "tests.contract.move_child", str(old.source.data_dir), moment)
-    killed = processes.ran(command, processes.STORY_SECONDS)
+    killed = processes.run(command, processes.STORY_SECONDS)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     committed = moment == "after commit"
     assert (old.schema() is not None) == committed, "rows are visible only after the commit"

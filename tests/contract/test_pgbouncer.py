@@ -73,7 +73,7 @@ def _charged(account_id: str, hold_id: str) -> Transaction[None]:
 
 async def test_money_and_notifications_pass_in_session_mode(pooled: str, tmp_path: Path) -> None:
     (tmp_path / "database.url").write_text(pooled)
-    async with databases.on(None, tmp_path) as opened:
+    async with databases.running_database(None, tmp_path) as opened:
         database: Any = opened
         await database.join("boot_a", lambda *_: None)
         account = await database.write(accounts.create("a@example.com", credit=100))

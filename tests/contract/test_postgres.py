@@ -26,7 +26,7 @@ ENTRY = ledger.LedgerEntry("charge", "test")
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Any]:
-    async with databases.on("postgres", tmp_path) as opened:
+    async with databases.running_database("postgres", tmp_path) as opened:
         yield opened
 
 
@@ -240,7 +240,7 @@ async def test_connection_lost_at_any_statement_keeps_the_ledger_right(
 
 async def test_unreachable_server_error_hides_the_password(tmp_path: Path) -> None:
     (tmp_path / "database.url").write_text("postgresql://me:geheim@127.0.0.1:9/shop")
-    async with databases.on(None, tmp_path) as nowhere:
+    async with databases.running_database(None, tmp_path) as nowhere:
         for attempt in (nowhere.write(one("clock")), nowhere.read(one("clock"))):
             with pytest.raises(
                 errors.StoreFailed, match=r"postgresql://127\.0\.0\.1:9/shop cannot be"
@@ -263,7 +263,10 @@ async def test_lost_database_error_hides_its_address(database: Any, tmp_path: Pa
 
 
 async def test_two_servers_write_at_once_and_every_sum_is_right(tmp_path: Path) -> None:
-    async with databases.on("postgres", tmp_path) as first, databases.on(None, tmp_path) as second:
+    async with (
+        databases.running_database("postgres", tmp_path) as first,
+        databases.running_database(None, tmp_path) as second,
+    ):
         account = await first.write(accounts.create("a@example.com", credit=100))
         jobs = [
             server.write(_spend(account.id, f"{name}{number}", 3))
@@ -280,7 +283,7 @@ async def test_servers_that_start_at_once_migrate_once(tmp_path: Path) -> None:
     url = backends.database_url(tmp_path, "postgres")
     keeper = databases.keeper(url, tmp_path)
     keeper.migrate(0)
-    servers = [databases.opened(tmp_path) for _ in range(4)]
+    servers = [databases.open_database(tmp_path) for _ in range(4)]
     result = await asyncio.gather(*(server.read(one("account_by_id", id="world")) for server in servers))
     assert all(row is not None for row in result)
     assert keeper.schema() == sql.latest("postgres")

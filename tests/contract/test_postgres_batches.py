@@ -32,7 +32,7 @@ _LOCKS = "SELECT mode FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_bac
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Any]:
-    async with databases.on("postgres", tmp_path) as opened:
+    async with databases.running_database("postgres", tmp_path) as opened:
         yield opened
 
 
@@ -60,7 +60,10 @@ async def test_servers_booking_the_same_accounts_never_deadlock(
 ) -> None:
     dice = random.Random(11)  # noqa: S311 - for a test
     async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(databases.on("postgres", tmp_path)) for _ in range(4)]
+        servers = [
+            await stack.enter_async_context(databases.running_database("postgres", tmp_path))
+            for _ in range(4)
+        ]
         ids = await _accounts(servers[0], 6, 1_000_000)
         payers = {account_id: Payer(f"key_{account_id}", BUDGET, BUDGET) for account_id in ids}
 

@@ -17,7 +17,7 @@ from sixfold.app import storage
 from sixfold.core.accounts import ledger_queries
 from sixfold.settings import Settings
 from tests.contract import test_backup as plain
-from tests.contract.test_backup_postgres import at, content
+from tests.contract.test_backup_postgres import content, data_folder
 from tests.harness import postgres, processes
 
 pytestmark = [
@@ -30,7 +30,7 @@ pytestmark = [
 @pytest.fixture
 def source(tmp_path: Path) -> Settings:
     """A PostgreSQL database with accounts, charges and files."""
-    configured = at(tmp_path / "source")
+    configured = data_folder(tmp_path / "source")
     account_id = asyncio.run(plain.fill(configured))
     asyncio.run(plain.history(configured, account_id))
     (tmp_path / "account").write_text(account_id)
@@ -60,7 +60,7 @@ def running_server() -> Any:
 
 def run_tool(name: str, *words: str) -> None:
     """Run a program of the installation of that server, so that the versions agree."""
-    done = processes.ran([running_server().bin_path / name, *words], processes.STORY_SECONDS)
+    done = processes.run([running_server().bin_path / name, *words], processes.STORY_SECONDS)
     assert done.returncode == 0, done.stderr
 
 

@@ -39,7 +39,7 @@ asyncio.run(main(pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
 
 
 @asynccontextmanager
-async def opened(folder: Path, name: str) -> AsyncIterator[SharedSqliteDatabase]:
+async def open_database(folder: Path, name: str) -> AsyncIterator[SharedSqliteDatabase]:
     channel = ProcessChannel(folder / "processes")
     channel.open(name)
     database = SharedSqliteDatabase(folder / "sixfold.db", channel)
@@ -51,7 +51,7 @@ async def opened(folder: Path, name: str) -> AsyncIterator[SharedSqliteDatabase]
 
 
 async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
-    async with opened(tmp_path, "parent") as database:
+    async with open_database(tmp_path, "parent") as database:
         account = await database.write(accounts.create("a@example.com", credit=0))
         children = [
             await asyncio.create_subprocess_exec(
@@ -69,8 +69,8 @@ async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["first", "second", "unknown"])
 async def test_server_lives_while_its_process_does(tmp_path: Path, name: str) -> None:
     living = many("servers_living", boots='["first", "second", "unknown"]', own="first")
-    async with opened(tmp_path, "first") as first:
-        async with opened(tmp_path, "second"):
+    async with open_database(tmp_path, "first") as first:
+        async with open_database(tmp_path, "second"):
             boots = {row["boot"] for row in await first.read(living)}
             assert (name in boots) is (name != "unknown")
         ended = await first.read(many("servers_living", boots='["second"]', own="first"))
@@ -80,7 +80,7 @@ async def test_server_lives_while_its_process_does(tmp_path: Path, name: str) ->
 async def test_write_fails_when_the_turns_cannot_be_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(tmp_path, "only") as database:
+    async with open_database(tmp_path, "only") as database:
 
         def refuse(*_arguments: object) -> None:
             raise OSError(errno.ENOLCK, "No locks available")
@@ -95,7 +95,7 @@ async def test_write_fails_when_the_turns_cannot_be_locked(
 async def test_write_waits_for_another_process_within_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(tmp_path, "only") as database:
+    async with open_database(tmp_path, "only") as database:
         with (tmp_path / "sixfold.db.lock").open("rb") as other:
             fcntl.flock(other, fcntl.LOCK_EX)
             with monkeypatch.context() as patched:

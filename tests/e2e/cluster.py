@@ -76,7 +76,7 @@ class Worker:
     async def kill(self) -> None:
         """Send SIGKILL."""
         self.process.kill()
-        await processes.gone(self.process)
+        await processes.wait_for_exit(self.process)
 
     async def restart(self) -> None:
         """Start again on the same folder."""
@@ -104,7 +104,7 @@ async def work(folder: Path, environ: dict[str, str]) -> Worker:
     try:
         await servers.told_until("Running up to", process.stdout)
     except BaseException:
-        await processes.killed(process)
+        await processes.kill_and_wait(process)
         raise
     return Worker(folder, environ, process)
 

@@ -27,7 +27,7 @@ ORDERS = 200
 SMALL = 2**28
 
 
-async def ordered(built: PipelineFixture) -> list[Prediction]:
+async def submit_all(built: PipelineFixture) -> list[Prediction]:
     """Submit every prediction, half of them charged by hardware time."""
     results: list[Prediction] = []
     for number in range(ORDERS):
@@ -38,7 +38,7 @@ async def ordered(built: PipelineFixture) -> list[Prediction]:
     return results
 
 
-async def told(built: PipelineFixture, orders: list[Prediction]) -> dict[str, Any]:
+async def final_state(built: PipelineFixture, orders: list[Prediction]) -> dict[str, Any]:
     """Return the final state as JSON values."""
     ended = [await built.database.read(predictions.get_any(order.id)) for order in orders]
     files = [file for prediction in ended if prediction.output for file in prediction.output.files]
@@ -63,7 +63,7 @@ async def main(folder: Path, address: str) -> None:
         slots=4, lease_seconds=3, max_attempts=9, driver=driver, models=models(facts=facts), placed=True
     )
     async with running_pipeline(folder, expected) as built:
-        orders = await ordered(built)
+        orders = await submit_all(built)
         for order in orders:
             await built.service.wait(order, 60)
             print("ended", flush=True)  # noqa: T201 - what the parent reads
@@ -72,7 +72,7 @@ async def main(folder: Path, address: str) -> None:
         ):
             # The sweep stops workers of the previous server.
             await asyncio.sleep(0.2)
-        print(json.dumps(await told(built, orders)), flush=True)  # noqa: T201 - the same
+        print(json.dumps(await final_state(built, orders)), flush=True)  # noqa: T201 - the same
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @dataclass(frozen=True)
-class Rays:
+class RayCluster:
     """Cluster address and control of its nodes."""
 
     address: str
@@ -34,20 +34,20 @@ class Rays:
     async def _order(self, word: str, answer: str) -> None:
         assert self.child.stdin is not None
         self.child.stdin.write(f"{word}\n".encode())
-        await heard(self.child, answer)
+        await read_line(self.child, answer)
 
 
 @asynccontextmanager
-async def raylets(folder: Path, processors: int, kinds: Iterable[str]) -> AsyncIterator[Rays]:
+async def running_cluster(folder: Path, processors: int, kinds: Iterable[str]) -> AsyncIterator[RayCluster]:
     """Start three nodes; all but the first have `processors` CPUs and each kind of hardware."""
     child = await python(folder, "ray_multi_node.py", "3", str(processors), ",".join(kinds))
     assert child.stdin is not None
     try:
-        yield Rays((await heard(child, "at ")).removeprefix("at "), child)
+        yield RayCluster((await read_line(child, "at ")).removeprefix("at "), child)
     finally:
         child.stdin.close()
         # A cluster that does not stop is killed, and its raylets remain.
-        await processes.gone(child)
+        await processes.wait_for_exit(child)
 
 
 async def python(folder: Path, script: str, *arguments: str) -> Process:
@@ -72,10 +72,10 @@ async def running(folder: Path, script: str, *arguments: str) -> AsyncIterator[P
     try:
         yield child
     finally:
-        await processes.killed(child)
+        await processes.kill_and_wait(child)
 
 
-async def heard(child: Process, start: str) -> str:
+async def read_line(child: Process, start: str) -> str:
     """Return the next line with this prefix; Ray prints other lines in between."""
     assert child.stdout is not None
     async with asyncio.timeout(processes.STORY_SECONDS):

@@ -32,7 +32,7 @@ async def sweep(database: Database, folder: Path, failpoints: str = "", *, archi
 
 async def main(folder: Path, failpoints: str) -> None:
     """Run to the end, unless a failpoint ends the process first."""
-    database = databases.opened(folder)
+    database = databases.open_database(folder)
     try:
         await sweep(database, folder, failpoints, archive=not failpoints.startswith("sweep"))
         print("done", flush=True)  # noqa: T201 - what the parent reads

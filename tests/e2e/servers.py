@@ -75,7 +75,7 @@ class Server:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        output, _ = await processes.told(child)
+        output, _ = await processes.read_output(child)
         assert child.returncode is not None
         return child.returncode, output.decode()
 
@@ -91,7 +91,7 @@ class Server:
 
     async def gone(self) -> int:
         """Wait until the process and its children have ended, and return the exit status."""
-        status = await processes.gone(self.process)
+        status = await processes.wait_for_exit(self.process)
         async with asyncio.timeout(processes.PATIENCE_SECONDS):
             await self.reader
         return status
@@ -123,7 +123,7 @@ async def start(
     try:
         banner = await told_until("Control-C", process.stdout)
     except BaseException:
-        await processes.killed(process)
+        await processes.kill_and_wait(process)
         raise
     [address] = [line.split()[-1] for line in banner.splitlines() if line.split()[:1] == ["address"]]
     reader = asyncio.create_task(_drain(process.stdout))

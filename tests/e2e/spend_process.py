@@ -23,7 +23,7 @@ def spend(account_id: str, amount: int) -> Transaction[None]:
 async def main(folder: Path, account_id: str, amount: int, tries: int) -> int:
     """Return the number of charges that the balance covered."""
     won = 0
-    async with databases.on(None, folder) as database:
+    async with databases.running_database(None, folder) as database:
         for _ in range(tries):
             try:
                 await database.write(spend(account_id, amount))

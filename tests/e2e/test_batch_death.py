@@ -43,7 +43,7 @@ def line(number: int) -> bytes:
     return json.dumps(request).encode() + b"\n"
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def wait_until(true: Callable[[], bool]) -> None:
     while not true():  # noqa: ASYNC110 - the fake counts, and sets no event at a number
         await asyncio.sleep(0.005)
 
@@ -87,11 +87,11 @@ class BatchClient:
 
 
 async def die_twice(server: Server, acme: ModelServer, count: int) -> None:
-    """End the server between a charge and the storing of its answer, and later at any moment."""
+    """Kill the server between a charge and the storing of its response, and later at any moment."""
     await server.gone()
     del server.environ["SIXFOLD_FAILPOINTS"]
     await server.restart()
-    await until(lambda: len(acme.seen) > count // 2)
+    await wait_until(lambda: len(acme.seen) > count // 2)
     await server.kill()
     await server.restart()
 
@@ -137,7 +137,7 @@ async def test_two_servers_share_the_lines_of_a_batch(tmp_path: Path) -> None:
             batch_id = await client.begin(60)
             # One server runs four at a time.
             async with asyncio.timeout(60):
-                await until(lambda: len(acme.seen) == 8)
+                await wait_until(lambda: len(acme.seen) == 8)
             await second.kill()
             acme.mode = "well"
             acme.go_on.set()

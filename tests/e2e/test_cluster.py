@@ -13,7 +13,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from tests.e2e.cluster import Work, cluster, wrongs
-from tests.e2e.ray_cluster import QUIET, Rays, raylets
+from tests.e2e.ray_cluster import QUIET, RayCluster, running_cluster
 from tests.fakes.chat_servers import model_server
 from tests.harness import postgres, s3
 
@@ -41,7 +41,7 @@ async def test_nothing_is_lost_or_paid_twice_whatever_dies(tmp_path: Path, worke
         blows: list[Callable[[], Awaitable[None]]] = []
         if workers == "ray":
             kinds = [kind.id for kind in app_catalog.templates().hardware.kinds()]
-            rays = await stack.enter_async_context(raylets(tmp_path, 4, kinds))
+            rays = await stack.enter_async_context(running_cluster(tmp_path, 4, kinds))
             settings = {"SIXFOLD_DRIVER": "ray", "SIXFOLD_RAY_ADDRESS": rays.address, **QUIET}
             blows.append(lambda: _crash_machine(rays))
         whole = await stack.enter_async_context(cluster(tmp_path, acme.url, settings))
@@ -71,6 +71,6 @@ async def test_nothing_is_lost_or_paid_twice_whatever_dies(tmp_path: Path, worke
         assert await wrongs(work) == []
 
 
-async def _crash_machine(rays: Rays) -> None:
+async def _crash_machine(rays: RayCluster) -> None:
     await rays.add()
     await rays.crash()

@@ -42,8 +42,8 @@ async def _ended(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     async with asyncio.timeout(processes.STORY_SECONDS):
         while child.returncode is None:  # noqa: ASYNC110 - `wait` waits for the pipes as well
             await asyncio.sleep(0.01)
-    await processes.killed(child)
-    return await processes.told(child)
+    await processes.kill_and_wait(child)
+    return await processes.read_output(child)
 
 
 def _accepted(output: bytes) -> set[str]:

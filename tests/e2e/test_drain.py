@@ -17,7 +17,7 @@ PICTURE = "/create_image?prompt=a+harbour&width=256&height=256&seed=1"
 HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.create_image=hang"}
 
 
-async def asked(server: Server) -> Reply:
+async def send(server: Server) -> Reply:
     return await server.call("GET", PICTURE, Authorization=f"Bearer {server.key}")
 
 
@@ -46,7 +46,7 @@ async def until_it_runs(server: Server) -> None:
 
 async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
-        waiting = asyncio.create_task(asked(server))
+        waiting = asyncio.create_task(send(server))
         workers = await until_a_worker_is_there(server)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
@@ -65,7 +65,7 @@ async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> Non
 async def test_one_that_takes_too_long_is_free(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", SIXFOLD_DRAIN_SECONDS="0.5", **HANGING) as server:
         before = await money(server)
-        waiting = asyncio.create_task(asked(server))
+        waiting = asyncio.create_task(send(server))
         await until_it_runs(server)
         assert await server.terminate() == 0
         answer = await waiting

@@ -19,7 +19,7 @@ PROCESSES, TRIES = 4, 30
 async def test_exactly_as_many_succeed_as_the_balance_pays_for(
     back: str, tmp_path: Path, amount: int, affordable: int
 ) -> None:
-    async with databases.on(back, tmp_path) as database:
+    async with databases.running_database(back, tmp_path) as database:
         account = await database.write(
             accounts.create("a@example.com", credit=amount * affordable + amount - 1)
         )
@@ -30,7 +30,7 @@ async def test_exactly_as_many_succeed_as_the_balance_pays_for(
             )
             for _ in range(PROCESSES)
         ]
-        response = await asyncio.gather(*(processes.told(child) for child in children))
+        response = await asyncio.gather(*(processes.read_output(child) for child in children))
         assert sum(int(output) for output, _ in response) == affordable
         after = await database.read(accounts.by_id(account.id))
         assert (after.posted, after.held) == (amount - 1, 0)

@@ -15,9 +15,9 @@ from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import running_app
-from tests.api.media_samples import Seen
+from tests.api.media_samples import DecodedVideo
 from tests.harness import processes
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 pytestmark = pytest.mark.nightly
 
@@ -30,7 +30,7 @@ ASKED = {
 
 
 async def test_agent_makes_a_video_and_stops_at_fifty_cents(tmp_path: Path, pictures: Path) -> None:
-    async with running_app(tmp_path, app_catalog.models_document()) as app, served(app.asgi) as origin:
+    async with running_app(tmp_path, app_catalog.models_document()) as app, serve(app.asgi) as origin:
         await app.client.put("/api/pages/projects/lighthouse-film", json=ASKED, headers=app.bearer)
         key = await app.limited_key(Scope(budget_day=500_000))
         child = await asyncio.create_subprocess_exec(
@@ -41,13 +41,13 @@ async def test_agent_makes_a_video_and_stops_at_fifty_cents(tmp_path: Path, pict
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        text, wrong = await processes.told(child)
+        text, wrong = await processes.read_output(child)
         assert child.returncode == 0, wrong.decode()
         assert await app.balance() == ("4.516", "0.00")
         assert await app.faults() == ()
         note = await app.client.get("/api/pages/notebook/lighthouse-film", headers=app.bearer)
         [address] = re.findall(r"\[film\]\((.+?)\)", note.json()["body"])
-        film = Seen((await app.client.get(address)).content)
+        film = DecodedVideo((await app.client.get(address)).content)
     assert text.decode() == (GUIDE / "fifty_cents.txt").read_text("utf-8")
     assert len(film.frames) == 20 * 12
     assert min(film.loudness(second, second + 1) for second in range(1, 19)) > 0.001

@@ -34,7 +34,7 @@ COMMON = {"steps": 8, "width": 64, "height": 64}
 
 
 def graph(folder: Path) -> dict[str, Any]:
-    """A picture first, which is paid for; then the gate."""
+    """Return a graph with a paid image first, and then the gate."""
     response = json.dumps({"word": "through", "folder": str(folder)})
     return {
         "1": {"class_type": "SixfoldTextToImage", "inputs": {"prompt": "a hut", "seed": 3, **COMMON}},
@@ -49,7 +49,7 @@ def graph(folder: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def in_the_middle(tmp_path: Path) -> AsyncIterator[tuple[Server, str, Path]]:
-    """A server, and the id of a graph under way that has its picture and stands before the gate."""
+    """A server, and the id of a graph that has its image and waits at the gate."""
     folder, place = tmp_path / "data", tmp_path / "place"
     (folder / "models").mkdir(parents=True)
     place.mkdir()
@@ -64,18 +64,18 @@ async def in_the_middle(tmp_path: Path) -> AsyncIterator[tuple[Server, str, Path
         assert taken["slug"] == "gated", taken
         response = await call(server, "POST", "/api/graph/spaces/gated/run", {"input": {}, "wait": 0})
         assert response["status"] in ("queued", "starting", "running"), response
-        await until(lambda: len(runs(place)) == 1)
+        await poll_until(lambda: len(runs(place)) == 1)
         yield server, response["id"], place
 
 
 def runs(place: Path) -> list[int]:
-    """The processes that stood before the gate."""
+    """Return the processes that waited at the gate."""
     path = place / "runs"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-async def until(holds: Any) -> None:
-    """Of another process there is no event."""
+async def poll_until(holds: Any) -> None:
+    """Poll until a condition holds; another process sends no events."""
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  # of another process there is no event
             await asyncio.sleep(0.05)
@@ -86,7 +86,7 @@ async def call(server: Server, method: str, path: str, body: Any = None) -> Any:
     return reply.json
 
 
-async def ended(server: Server, prediction_id: str) -> Any:
+async def finished_prediction(server: Server, prediction_id: str) -> Any:
     async with asyncio.timeout(90):
         while True:
             response = await call(server, "GET", f"/api/containers/predictions/{prediction_id}")
@@ -96,7 +96,7 @@ async def ended(server: Server, prediction_id: str) -> Any:
 
 
 async def money(server: Server) -> tuple[str, str]:
-    """Posted and held; the ledger adds up."""
+    """Return the posted and held balance after verifying the ledger."""
     assert (await server.command("ledger", "verify"))[0] == 0
     response = await call(server, "GET", "/api/account")
     return response["balance_usd"], response["held_usd"]
@@ -112,11 +112,11 @@ async def test_graph_survives_killed_worker_and_server_charged_once(
 ) -> None:
     async with in_the_middle(tmp_path) as (server, parent_id, place):
         os.kill(runs(place)[0], signal.SIGKILL)
-        await until(lambda: len(runs(place)) == 2)
+        await poll_until(lambda: len(runs(place)) == 2)
         await server.kill()
         (place / "open").touch()
         await server.restart()
-        response = await ended(server, parent_id)
+        response = await finished_prediction(server, parent_id)
         assert (response["status"], response["error"]) == ("succeeded", None)
         result = await children(server, parent_id)
         assert {(each["model"], each["status"], each["attempt"]) for each in result} == {

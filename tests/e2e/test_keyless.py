@@ -149,7 +149,7 @@ async def test_the_local_socket_is_closed_to_other_users(server: Server) -> None
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", AS_NOBODY, str(server.folder), stdout=asyncio.subprocess.PIPE
     )
-    output, _ = await processes.told(child)
+    output, _ = await processes.read_output(child)
     assert output.decode().strip() == "0"
 
 
@@ -162,7 +162,7 @@ async def test_a_first_start_in_a_pipe_prints_the_key_and_a_link(server: Server)
 async def assert_curl_works(banner: str) -> None:
     [line] = [line for line in banner.splitlines() if line.startswith("curl ")]
     child = await asyncio.create_subprocess_exec("/bin/sh", "-c", line, stdout=asyncio.subprocess.PIPE)
-    output, _ = await processes.told(child)
+    output, _ = await processes.read_output(child)
     assert json.loads(output)["cost"] == "0.04"
 
 

@@ -24,8 +24,8 @@ pytestmark = [
 PIANO = {"model": "piano", "input": {"bars": 4, "seed": 1}}
 
 
-async def asked(server: Server, key: str, path: str, body: Any = None) -> Any:
-    """What a server answers a key; it must be a success."""
+async def request(server: Server, key: str, path: str, body: Any = None) -> Any:
+    """Return the successful response of a server to a request with a key."""
     reply = await server.call("POST" if body else "GET", path, body, Authorization=f"Bearer {key}")
     assert reply.status in {200, 201}, reply.body
     return reply.json
@@ -42,9 +42,9 @@ async def test_account_moves_from_a_laptop_to_a_cluster(tmp_path: Path) -> None:
     page = {"slug": "plans", "title": "Plans", "body": "Begun on the laptop."}
     async with serving(laptop, SIXFOLD_DATABASE_URL="", SIXFOLD_BLOB_URL="") as server:
         key = server.key
-        await asked(server, key, "/api/pages", page)
-        song = await asked(server, key, "/api/containers/run", PIANO)
-        before = await asked(server, key, "/api/account")
+        await request(server, key, "/api/pages", page)
+        song = await request(server, key, "/api/containers/run", PIANO)
+        before = await request(server, key, "/api/account")
         assert (await server.command("backup", file))[0] == 0
         for home in homes:
             home.mkdir()
@@ -55,12 +55,12 @@ async def test_account_moves_from_a_laptop_to_a_cluster(tmp_path: Path) -> None:
         assert (json.loads(text)["drift"], json.loads(text)["missing_blobs"]) == (0, 0)
     async with serving(homes[0], **shared) as one, serving(homes[1], **shared) as two:
         for server in (one, two):
-            assert (await asked(server, key, "/api/account"))["balance_usd"] == before["balance_usd"]
-            assert "Begun on the laptop" in (await asked(server, key, "/api/pages/plans"))["body"]
+            assert (await request(server, key, "/api/account"))["balance_usd"] == before["balance_usd"]
+            assert "Begun on the laptop" in (await request(server, key, "/api/pages/plans"))["body"]
             sound = await server.call("GET", urlsplit(song["output"]["url"]).path)
             assert (sound.status, sound.body[:3]) == (200, b"ID3")
-        ended = await asked(two, key, "/api/containers/run", {**PIANO, "wait": 60})
+        ended = await request(two, key, "/api/containers/run", {**PIANO, "wait": 60})
         assert ended["status"] == "succeeded"
-        response = (await asked(one, key, "/api/containers/predictions"))["predictions"]
+        response = (await request(one, key, "/api/containers/predictions"))["predictions"]
         assert [each["id"] for each in response] == [ended["id"], song["id"]]
         assert (await one.command("ledger", "verify"))[0] == 0

@@ -15,7 +15,7 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Tab
 from tests.api.test_pages_browser import DONE, FRAMES
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.nightly, pytest.mark.browser, browser.needed]
 
@@ -125,7 +125,7 @@ async def adds_up(tab: Tab, app: AppFixture, pictures: Path) -> None:
 async def test_a_newcomer_sees_all_six_areas_and_what_they_cost(tmp_path: Path, pictures: Path) -> None:
     async with (
         running_app(tmp_path, app_catalog.models_document()) as app,
-        served(app.asgi) as url,
+        serve(app.asgi) as url,
         browser.browser() as chromium,
     ):
         await app.client.put(f"/api/pages/{PAGE}", json={"body": TEXT}, headers=app.bearer)

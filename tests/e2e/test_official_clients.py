@@ -38,7 +38,7 @@ async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        text, wrong = await processes.told(child)
+        text, wrong = await processes.read_output(child)
         pending = await gateway.pending()
     assert child.returncode == 0, wrong.decode()
     assert text.decode() == (GUIDE / "official_clients.txt").read_text("utf-8")

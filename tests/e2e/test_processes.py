@@ -124,7 +124,7 @@ async def test_killed_process_loses_no_money_and_no_call_of_another(either: Path
             [victim, *others] = children(server)
             os.kill(victim, signal.SIGKILL)
             acme.go_on.set()
-            ends = await asyncio.gather(*(rest(lines) for _, lines in streams))
+            ends = await asyncio.gather(*(last_line(lines) for _, lines in streams))
         assert 0 < ends.count("data: [DONE]") < 30
         await until_held_is_zero(server)
         status, text = await server.command("ledger", "verify")
@@ -134,7 +134,7 @@ async def test_killed_process_loses_no_money_and_no_call_of_another(either: Path
         assert set(others) < set(started)
 
 
-async def rest(lines: AsyncIterator[str]) -> str:
+async def last_line(lines: AsyncIterator[str]) -> str:
     """Return the last line of a stream, or "" if the connection was lost."""
     last = ""
     try:
@@ -146,7 +146,7 @@ async def rest(lines: AsyncIterator[str]) -> str:
 
 
 async def until_held_is_zero(server: Server) -> None:
-    """The process that is started in place of a killed one releases its holds."""
+    """Wait until the replacement of a killed process has released its holds."""
     async with asyncio.timeout(100):
         while True:
             if not (await account(server))[1]:
@@ -161,7 +161,7 @@ async def test_restarted_process_keeps_database_and_number(tmp_path: Path) -> No
         config = tmp_path / "sixfold.toml"
         config.write_text(f'database_url = "postgresql://nowhere/x"\nhost = "::1"\n{config.read_text()}')
         [victim, other] = children(server)
-        end = asyncio.create_task(ended(os.pidfd_open(victim)))
+        end = asyncio.create_task(wait_for_exit(os.pidfd_open(victim)))
         os.kill(victim, signal.SIGKILL)
         async with asyncio.timeout(processes.PATIENCE_SECONDS):
             await end
@@ -174,7 +174,7 @@ async def test_restarted_process_keeps_database_and_number(tmp_path: Path) -> No
         assert len({*children(server), victim, other}) == COUNT
 
 
-async def ended(process: int) -> None:
+async def wait_for_exit(process: int) -> None:
     """Wait for the end of a process, by its descriptor."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(process, event.set)
@@ -189,7 +189,7 @@ async def ended(process: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_processes_end_with_process_zero(tmp_path: Path, number: signal.Signals) -> None:
     async with serving(tmp_path) as (server, _):
-        ends = [asyncio.create_task(ended(os.pidfd_open(pid))) for pid in children(server)]
+        ends = [asyncio.create_task(wait_for_exit(os.pidfd_open(pid))) for pid in children(server)]
         assert len(ends) == COUNT - 1
         server.process.send_signal(number)
         await server.gone()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.ray_cluster import heard, raylets, running
+from tests.e2e.ray_cluster import read_line, running, running_cluster
 from tests.harness import processes
 from tests.harness.pipeline import HARDWARE
 
@@ -25,21 +25,21 @@ CREDIT, ORDERS = 1_000_000, 200
 
 async def _ended(child: Process, count: int) -> None:
     for _ in range(count):
-        await heard(child, "ended")
+        await read_line(child, "ended")
 
 
 async def test_node_and_server_death_lose_nothing_and_charge_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    async with raylets(tmp_path, 2, [HARDWARE]) as rays:
+    async with running_cluster(tmp_path, 2, [HARDWARE]) as rays:
         async with running(tmp_path, "ray_child.py", str(home), rays.address) as first:
             await _ended(first, 30)
             await rays.crash()
             await _ended(first, 60)
         async with running(tmp_path, "ray_child.py", str(home), rays.address) as second:
             await _ended(second, ORDERS)
-            response = json.loads(await heard(second, "{"))
-            await processes.gone(second)
+            response = json.loads(await read_line(second, "{"))
+            await processes.wait_for_exit(second)
     assert response["states"] == {"succeeded": ORDERS}
     assert response["files"] == ORDERS
     assert response["again"] > 0

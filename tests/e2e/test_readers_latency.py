@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.api.test_reader_limits import READING, UNREAD_BYTES, Place
+from tests.api.test_reader_limits import READING, UNREAD_BYTES, BodyRoute
 from tests.harness import processes
 from tests.loops import prober, server
 from tests.loops.documents import DOCUMENTS, Document
@@ -34,11 +34,11 @@ async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Met
         yield result
 
 
-def latency(metered: MeteredServer, document: Document, places: list[Place]) -> float:
+def latency(metered: MeteredServer, document: Document, places: list[BodyRoute]) -> float:
     """The longest wait of another client, in ms, while a document is sent to places."""
     bodies = {place.most: document.build(place.most)[: place.most] for place in places}
     command = [sys.executable, prober.__file__, str(metered.server.port), "/livez"]
-    process = processes.began(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = processes.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         for place in places:
             for known in ({}, metered.known):

@@ -30,8 +30,8 @@ Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
-async def both(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
-    """Two servers on one database, whose limits hold for this machine."""
+async def two_servers(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
+    """Two servers on one database, whose limits apply to this machine."""
     homes = [folder / "first", folder / "second"]
     for home in homes:
         home.mkdir()
@@ -42,8 +42,8 @@ async def both(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
         yield first, second
 
 
-async def connected(stack: AsyncExitStack, server: Server) -> Pair:
-    """A connection that the stack closes."""
+async def open_connection(stack: AsyncExitStack, server: Server) -> Pair:
+    """Return a connection that the stack closes."""
     pair = await asyncio.open_connection("127.0.0.1", server.port)
     stack.callback(pair[1].close)
     return pair
@@ -62,41 +62,44 @@ def get(path: str, key: str, more: str = "") -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n{more}\r\n".encode()
 
 
-async def until(server: Server, sent: bytes, expected: int) -> None:
-    """Ask on new connections until the server answers with a status: it has seen that others closed."""
+async def wait_for_status(server: Server, sent: bytes, expected: int) -> None:
+    """Repeat a request on new connections until the server responds with a status."""
     async with asyncio.timeout(60):
         while True:
             async with AsyncExitStack() as stack:
-                if await status(await connected(stack, server), sent) == expected:
+                if await status(await open_connection(stack, server), sent) == expected:
                     return
 
 
 async def test_each_server_limits_connections_of_an_address(tmp_path: Path) -> None:
-    async with both(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         request = get("/api/account", first.key)
         async with AsyncExitStack() as stack:
             for server in (first, second):
                 results = [
-                    await status(await connected(stack, server), request) for _ in range(CONNECTIONS + 1)
+                    await status(await open_connection(stack, server), request)
+                    for _ in range(CONNECTIONS + 1)
                 ]
                 assert results == [200] * CONNECTIONS + [429]
         for server in (first, second):
-            await until(server, request, 200)
+            await wait_for_status(server, request, 200)
 
 
 async def test_each_server_limits_incomplete_requests(tmp_path: Path) -> None:
-    async with both(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         request = get("/api/account", first.key)
         async with AsyncExitStack() as stack:
             for _ in range(UNFINISHED):
-                (await connected(stack, first))[1].write(b"POST /api/pages HTTP/1.1\r\nContent-Length: 9\r\n")
-            await until(first, request, 429)
-            assert await status(await connected(stack, second), request) == 200
-        await until(first, request, 200)
+                (await open_connection(stack, first))[1].write(
+                    b"POST /api/pages HTTP/1.1\r\nContent-Length: 9\r\n"
+                )
+            await wait_for_status(first, request, 429)
+            assert await status(await open_connection(stack, second), request) == 200
+        await wait_for_status(first, request, 200)
 
 
 async def test_each_server_limits_websockets(tmp_path: Path) -> None:
-    async with both(tmp_path) as (first, second):
+    async with two_servers(tmp_path) as (first, second):
         upgrade = get(
             "/ws?clientId=a",
             first.key,
@@ -105,7 +108,9 @@ async def test_each_server_limits_websockets(tmp_path: Path) -> None:
         )
         async with AsyncExitStack() as stack:
             for server in (first, second):
-                results = [await status(await connected(stack, server), upgrade) for _ in range(SOCKETS + 1)]
+                results = [
+                    await status(await open_connection(stack, server), upgrade) for _ in range(SOCKETS + 1)
+                ]
                 assert results == [101] * SOCKETS + [503]
         for server in (first, second):
-            await until(server, upgrade, 101)
+            await wait_for_status(server, upgrade, 101)

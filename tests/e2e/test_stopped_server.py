@@ -29,7 +29,7 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
             ended = await other.service.wait(prediction, 60)
             assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
-            text, _ = await processes.told(child)  # it hears of the end that another brought about
+            text, _ = await processes.read_output(child)  # it hears of the end that another brought about
             assert text == b"succeeded 2\n"
             after = await other.service.get(ended.id, Tenant.of(ended))
             assert after == ended
@@ -37,4 +37,4 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
             assert (account.posted, account.held) == (1_000_000 - PRICE, 0)
             assert await other.faults() == ()
     finally:
-        await processes.killed(child)
+        await processes.kill_and_wait(child)

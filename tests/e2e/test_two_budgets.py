@@ -35,25 +35,25 @@ DAY_SECONDS, NEAR_SECONDS = 86_400, 60
 Order = tuple[str, dict[str, Any]]
 
 
-def picture(seed: int) -> Order:
-    """A prediction of a fixed price."""
+def image_call(seed: int) -> Order:
+    """Send a prediction with a fixed price."""
     return "/api/service", {"service": "anime", "prompt": "a hill", "seed": seed, "async": True}
 
 
-def said(words: int) -> Order:
-    """A call of the relay: held at most, paid by its tokens."""
+def chat_call(words: int) -> Order:
+    """Send a gateway call, which is held at its maximum and charged by its tokens."""
     talk = [{"role": "user", "content": f"say {words} words"}]
     return "/v1/chat/completions", {"model": "small", "max_tokens": 12, "messages": talk}
 
 
-def later(words: int) -> Order:
-    """The same as a prediction."""
+def queued_chat_call(words: int) -> Order:
+    """Send the same call as a prediction."""
     request = {"service": "chat", "model": "small", "max_tokens": 12, "prompt": f"say {words} words"}
     return "/api/service", {**request, "async": True}
 
 
 @dataclass(frozen=True)
-class Shop:
+class BudgetServers:
     """Two servers, the model server behind both, and the account whose keys are limited."""
 
     servers: tuple[Server, Server]
@@ -109,43 +109,43 @@ def _micros(usd: str) -> int:
 
 
 @pytest.fixture
-async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path) as result:
+async def shop(tmp_path: Path) -> AsyncIterator[BudgetServers]:
+    async with running_servers(tmp_path) as result:
         yield result
 
 
 @asynccontextmanager
-async def open_shop(folder: Path) -> AsyncIterator[Shop]:
-    """A shop, and not in the last minute of a day, whose end gives a key its budget anew."""
+async def running_servers(folder: Path) -> AsyncIterator[BudgetServers]:
+    """Run the servers, not in the last minute of a day, which resets a key's budget."""
     if (left := DAY_SECONDS - time.time() % DAY_SECONDS) < NEAR_SECONDS:
         await asyncio.sleep(left)
     async with model_server() as acme:
         config = CONFIG.format(url=acme.url)
         async with (
             both(folder, config, SIXFOLD_PROBE="0", ACME_KEY="sk-acme") as (first, second, key),
-            databases.on(None, folder / "first") as database,
+            databases.running_database(None, folder / "first") as database,
         ):
             account_id = (await database.read(keys.authenticate(key))).account_id
-            yield Shop((first, second), database, acme, key, account_id)
+            yield BudgetServers((first, second), database, acme, key, account_id)
 
 
 async def test_two_servers_share_daily_budget_and_rate_limit(
-    shop: Shop,
+    shop: BudgetServers,
 ) -> None:
     key = await shop.limited(Scope(budget_day=8 * PICTURE - 1))
-    answers = await shop.ask(key, [picture(seed) for seed in range(24)])
+    answers = await shop.ask(key, [image_call(seed) for seed in range(24)])
     sold = [answer for answer in answers if answer.status == 202]
     refused = [answer for answer in answers if answer.status != 202]
     assert len(sold) == 7
     assert {(answer.status, answer.json["code"]) for answer in refused} == {(429, "budget_exceeded")}
     assert sum([await shop.cost(answer) for answer in sold]) == 7 * PICTURE
     await shop.settled(key, 7 * PICTURE)
-    for answer in await shop.ask(key, [picture(30), picture(31)]):
+    for answer in await shop.ask(key, [image_call(30), image_call(31)]):
         assert "has 0.006999 USD left" in answer.json["error"], answer.json
     await _rates_are_one(shop)
 
 
-async def _rates_are_one(shop: Shop) -> None:
+async def _rates_are_one(shop: BudgetServers) -> None:
     key, began = await shop.limited(Scope(rpm=6)), time.monotonic()
     bearer = {"Authorization": f"Bearer {key.api_key}"}
     request = (server.call("GET", "/api/account", **bearer) for server in shop.servers for _ in range(12))
@@ -155,10 +155,12 @@ async def _rates_are_one(shop: Shop) -> None:
     assert set(answers) == {200, 429}
 
 
-async def test_sync_and_async_images_and_chat_share_a_monthly_budget(shop: Shop) -> None:
+async def test_sync_and_async_images_and_chat_share_a_monthly_budget(shop: BudgetServers) -> None:
     budget = 75_000
     key = await shop.limited(Scope(budget_day=budget, budget_month=budget))
-    waiting = [make(number % 9 + 1) for number in range(8) for make in (picture, said, later)]
+    waiting = [
+        make(number % 9 + 1) for number in range(8) for make in (image_call, chat_call, queued_chat_call)
+    ]
     most, cost, sold = 0, 0, 1
 
     async def watch() -> None:
@@ -179,15 +181,15 @@ async def test_sync_and_async_images_and_chat_share_a_monthly_budget(shop: Shop)
         sold = len(taken)
         await shop.settled(key, cost)
     watching.cancel()
-    assert picture(1)[0] in {path for path, _ in waiting}
+    assert image_call(1)[0] in {path for path, _ in waiting}
     assert budget - PICTURE < cost <= budget
     assert most <= budget
 
 
-async def test_budget_of_failed_runs_elsewhere_is_returned(shop: Shop) -> None:
+async def test_budget_of_failed_runs_elsewhere_is_returned(shop: BudgetServers) -> None:
     key = await shop.limited(Scope(budget_day=8 * PICTURE))
     shop.acme.mode = "hang"
-    begun = [answer for answer in await shop.ask(key, [later(3)] * 8) if answer.status == 202]
+    begun = [answer for answer in await shop.ask(key, [queued_chat_call(3)] * 8) if answer.status == 202]
     assert begun
     assert sum(await shop.spent(key)) > 0
     for answer in begun:
@@ -195,8 +197,8 @@ async def test_budget_of_failed_runs_elsewhere_is_returned(shop: Shop) -> None:
     assert [await shop.cost(answer) for answer in begun] == [0] * len(begun)
     await shop.settled(key, 0)
     shop.acme.mode = "fail"
-    failed = await shop.ask(key, [said(3), said(3), later(3), later(3)])
+    failed = await shop.ask(key, [chat_call(3), chat_call(3), queued_chat_call(3), queued_chat_call(3)])
     assert [await shop.cost(answer) for answer in failed if answer.status == 202] == [0, 0]
     await shop.settled(key, 0)
-    sold = await shop.ask(key, [picture(seed) for seed in range(12)])
+    sold = await shop.ask(key, [image_call(seed) for seed in range(12)])
     assert [answer.status for answer in sold].count(202) == 8

@@ -233,5 +233,5 @@ def message(name: str, payload: dict[str, Any], kind: str = "event") -> bytes:
 async def bedrock() -> AsyncGenerator[Bedrock]:
     """The fake, served."""
     fake = Bedrock()
-    async with fault_server.served(fake.routes()) as fake.port:
+    async with fault_server.serve(fake.routes()) as fake.port:
         yield fake

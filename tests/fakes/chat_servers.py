@@ -30,7 +30,7 @@ def _unchanged(usage: dict[str, Any]) -> Any:
 
 
 @dataclass
-class Seen:
+class ReceivedRequest:
     """Received request."""
 
     path: str
@@ -50,7 +50,7 @@ class ModelServer:
     port: int = 0
     mode: str = "well"
     modes: list[str] = field(default_factory=list[str])
-    seen: list[Seen] = field(default_factory=list[Seen])
+    seen: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -255,7 +255,7 @@ class ModelServer:
     ) -> tuple[dict[str, Any], str, Response | None]:
         """Record a request; return its body, the mode, and the response of a fault if the mode is one."""
         raw = request._body if hasattr(request, "_body") else b""
-        self.seen.append(Seen(request.url.path, dict(request.headers), document, raw))
+        self.seen.append(ReceivedRequest(request.url.path, dict(request.headers), document, raw))
         self.asked.set()
         mode = self.modes.pop(0) if self.modes else self.mode
         if mode == "hang":
@@ -411,5 +411,5 @@ def _message_events(answer: dict[str, Any]) -> list[bytes]:
 async def model_server(port: int = 0) -> AsyncGenerator[ModelServer, None]:
     """Run the fake."""
     fake = ModelServer()
-    async with fault_server.served(fake.routes(), port) as fake.port:
+    async with fault_server.serve(fake.routes(), port) as fake.port:
         yield fake

@@ -76,6 +76,6 @@ def fact(subject: str, statement: str, quote: str, date: str = "") -> Mapping[st
 async def fact_model() -> AsyncIterator[FactModel]:
     """Run the model on loopback."""
     model = FactModel()
-    async with fault_server.served([Route("/v1/chat/completions", model.chat, methods=["POST"])]) as port:
+    async with fault_server.serve([Route("/v1/chat/completions", model.chat, methods=["POST"])]) as port:
         model.port = port
         yield model

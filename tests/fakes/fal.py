@@ -234,7 +234,7 @@ class Fal:
         name = f"{job.id}.mp4"
         between = job.inputs.get("num_interpolated_frames", 1) + 1
         rate = job.inputs.get("frames_per_second", 16) * between
-        film = fault_server.film(rate) if "ltx" not in job.model else _ltx(job.inputs)
+        film = fault_server.video(rate) if "ltx" not in job.model else _ltx(job.inputs)
         self.files[name] = self.file or (film, "video/mp4")
         url = self.address or f"{self.url}/files/{name}"
         document = {"video": {"url": url, "content_type": "video/mp4"}, "prompt": job.inputs["prompt"]}
@@ -289,7 +289,7 @@ def _ltx(inputs: dict[str, Any]) -> bytes:
     """Return a 16:9 video of the requested length, with audio unless it was disabled."""
     rate = inputs.get("fps", 25)
     frames = inputs.get("duration", 6) * rate
-    return fault_server.film(rate, frames, (160, 90), sound=inputs.get("generate_audio", True))
+    return fault_server.video(rate, frames, (160, 90), sound=inputs.get("generate_audio", True))
 
 
 def _size(inputs: dict[str, Any]) -> tuple[int, int]:
@@ -305,5 +305,5 @@ def _size(inputs: dict[str, Any]) -> tuple[int, int]:
 async def running(fake: Fal | None = None) -> AsyncGenerator[Fal, None]:
     """Run the fake; a fake that ran before keeps its port."""
     fake = fake or Fal()
-    async with fault_server.served(fake.routes(), fake.port) as fake.port:
+    async with fault_server.serve(fake.routes(), fake.port) as fake.port:
         yield fake

@@ -27,7 +27,7 @@ Fault = Callable[[Request], Awaitable[Response | None]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReceivedRequest:
     """Received request."""
 
     step: str
@@ -41,7 +41,7 @@ class Faults:
     """Faults of each step of a protocol, in order; a step without faults succeeds."""
 
     by_step: dict[str, list[Fault]] = field(default_factory=dict[str, list[Fault]])
-    seen: list[Seen] = field(default_factory=list[Seen])
+    seen: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
     asked: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
 
     def add(self, step: str, *faults: Fault) -> None:
@@ -53,12 +53,12 @@ class Faults:
 
     async def take(self, step: str, request: Request, document: Any = None) -> Response | None:
         """Return the response of a fault, or None if the step should succeed."""
-        self.seen.append(Seen(step, request.url.path, dict(request.headers), document))
+        self.seen.append(ReceivedRequest(step, request.url.path, dict(request.headers), document))
         self.event(step).set()
         waiting = self.by_step.get(step, [])
         return await waiting.pop(0)(request) if waiting else None
 
-    def steps(self, step: str) -> list[Seen]:
+    def steps(self, step: str) -> list[ReceivedRequest]:
         return [seen for seen in self.seen if seen.step == step]
 
 
@@ -80,7 +80,7 @@ def raw(content: bytes, content_type: str = "application/json", status: int = 20
     return fault
 
 
-async def well(_request: Request) -> None:
+async def succeed(_request: Request) -> None:
     """Succeed this time."""
 
 
@@ -120,7 +120,7 @@ def picture(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alp
 
 
 @asynccontextmanager
-async def served(
+async def serve(
     routes: Sequence[BaseRoute], port: int = 0, host: str = "127.0.0.1"
 ) -> AsyncGenerator[int, None]:
     """Serve an application on loopback and yield its port."""
@@ -141,7 +141,7 @@ async def served(
             await serving
 
 
-def film(rate: int, frames: int = 8, size: tuple[int, int] = (64, 48), *, sound: bool = False) -> bytes:
+def video(rate: int, frames: int = 8, size: tuple[int, int] = (64, 48), *, sound: bool = False) -> bytes:
     """Return a small MP4 that grows brighter over its first frames; its audio is a tone."""
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:

@@ -199,5 +199,5 @@ class Gemini:
 async def gemini() -> AsyncGenerator[Gemini]:
     """The fake, served."""
     fake = Gemini()
-    async with fault_server.served(fake.routes()) as fake.port:
+    async with fault_server.serve(fake.routes()) as fake.port:
         yield fake

@@ -124,6 +124,6 @@ class GradioServer:
 async def gradio(version: str) -> AsyncGenerator[GradioServer, None]:
     """Run one application."""
     result = GradioServer(version)
-    async with fault_server.served(result.routes()) as port:
+    async with fault_server.serve(result.routes()) as port:
         result.port = port
         yield result

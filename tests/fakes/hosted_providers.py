@@ -264,5 +264,5 @@ class HostedProvider(ModelServer):
 async def hosted_provider(name: str) -> AsyncGenerator[HostedProvider]:
     """Run a fake provider."""
     fake = HostedProvider(name=name, always_usage=name in ("mistral", "openrouter"))
-    async with fault_server.served(fake.routes()) as fake.port:
+    async with fault_server.serve(fake.routes()) as fake.port:
         yield fake

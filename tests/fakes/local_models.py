@@ -233,7 +233,7 @@ def llama_swap(*names: str, running: tuple[str, ...] = ()) -> LocalModels:
 @asynccontextmanager
 async def listening(server: AnyServer, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[AnyServer]:
     """Run the server."""
-    async with fault_server.served(server.routes(), port, host) as server.port:
+    async with fault_server.serve(server.routes(), port, host) as server.port:
         yield server
 
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from tests.fakes.fault_server import served
+from tests.fakes.fault_server import serve
 
 CLIENT, SECRET = "sixfold", "a client's secret"
 PROOF = "Basic " + base64.b64encode(b"sixfold:a%20client%27s%20secret").decode()
@@ -114,6 +114,6 @@ class OpenId:
 async def provider() -> AsyncIterator[OpenId]:
     """Run the provider."""
     result = OpenId()
-    async with served(result.routes()) as port:
+    async with serve(result.routes()) as port:
         result.issuer = f"http://127.0.0.1:{port}"
         yield result

@@ -227,5 +227,5 @@ def pixels(image: bytes) -> tuple[int, int]:
 async def running(fake: OpenAI | None = None) -> AsyncGenerator[OpenAI, None]:
     """Run the fake; a fake that ran before keeps its port."""
     fake = fake or OpenAI()
-    async with fault_server.served(fake.routes(), fake.port) as fake.port:
+    async with fault_server.serve(fake.routes(), fake.port) as fake.port:
         yield fake

@@ -305,10 +305,10 @@ class Replicate:
 def _film(inputs: dict[str, Any]) -> bytes:
     """Return a very small video with the requested frames, or the requested seconds with a tone."""
     if "num_frames" in inputs:
-        return fault_server.film(16, inputs["num_frames"], (96, 54))
+        return fault_server.video(16, inputs["num_frames"], (96, 54))
     size = (90, 160) if inputs.get("aspect_ratio") == "9:16" else (160, 90)
     rate = inputs.get("fps", 25)
-    return fault_server.film(rate, rate * inputs["duration"], size, sound=inputs.get("generate_audio", True))
+    return fault_server.video(rate, rate * inputs["duration"], size, sound=inputs.get("generate_audio", True))
 
 
 def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[str]) -> list[dict[str, str]]:
@@ -335,5 +335,5 @@ def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[st
 async def running(fake: Replicate | None = None) -> AsyncGenerator[Replicate, None]:
     """Run the fake; a fake that ran before keeps its port."""
     fake = fake or Replicate()
-    async with fault_server.served(fake.routes(), fake.port) as fake.port:
+    async with fault_server.serve(fake.routes(), fake.port) as fake.port:
         yield fake

@@ -127,6 +127,6 @@ async def saying_server() -> AsyncIterator[SayingServer]:
         Route("/v1/messages/count_tokens", server.count, methods=["POST"]),
         Route("/v1/responses/input_tokens", server.count, methods=["POST"]),
     ]
-    async with fault_server.served(routes) as port:
+    async with fault_server.serve(routes) as port:
         server.port = port
         yield server

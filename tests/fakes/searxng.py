@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.fakes.fault_server import Faults, served
+from tests.fakes.fault_server import Faults, serve
 
 ROWS: list[dict[str, Any]] = [
     {"url": "https://birds.example/quagga", "title": "The quagga", "content": "The quagga died out in 1883."},
@@ -46,6 +46,6 @@ class SearxngServer:
 async def searxng_server() -> AsyncIterator[SearxngServer]:
     """Run the server."""
     server = SearxngServer()
-    async with served([Route("/search", server.search)]) as port:
+    async with serve([Route("/search", server.search)]) as port:
         server.url = f"http://127.0.0.1:{port}"
         yield server

@@ -22,21 +22,23 @@ Opener = Callable[[Path, Clock | None], AbstractAsyncContextManager[Database]]
 
 
 @asynccontextmanager
-async def on(back: str | None, folder: Path, clock: Clock | None = None) -> AsyncIterator[Database]:
+async def running_database(
+    back: str | None, folder: Path, clock: Clock | None = None
+) -> AsyncIterator[Database]:
     """Open the database of `folder` on `back` or the suite's backend; its data survives reopening."""
-    database = opened(folder, clock, back)
+    database = open_database(folder, clock, back)
     try:
         yield database
     finally:
         await database.close()
 
 
-def opened(folder: Path, clock: Clock | None = None, back: str | None = None) -> Database:
+def open_database(folder: Path, clock: Clock | None = None, back: str | None = None) -> Database:
     """Open the database of `folder`; the caller closes it."""
     return stores.open_database(backends.database_url(folder, back), folder / FILE, clock)
 
 
-OPENERS: dict[str, Opener] = {name: partial(on, name) for name in backends.DATABASES}
+OPENERS: dict[str, Opener] = {name: partial(running_database, name) for name in backends.DATABASES}
 
 BACKS = backends.EACH_DATABASE
 

@@ -37,10 +37,10 @@ def interpreter(version: str) -> Path:
 
 
 @contextmanager
-def served(version: str, folder: Path) -> Iterator[dict[str, int]]:
+def running_applications(version: str, folder: Path) -> Iterator[dict[str, int]]:
     """Start the applications of `fakes/gradio_space` and yield their local ports."""
     quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(folder)}
-    process = processes.began(
+    process = processes.start(
         [interpreter(version), APPLICATION],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -167,7 +167,7 @@ class Options:
 async def running_pipeline(folder: Path, options: Options | None = None) -> AsyncIterator[PipelineFixture]:
     """Run a pipeline on `folder`; a second block with the same folder is a restart."""
     chosen = options or Options()
-    database = databases.opened(folder, chosen.clock)
+    database = databases.open_database(folder, chosen.clock)
     built = await _build(folder, database, chosen)
     if chosen.start:
         await built.start()

@@ -42,7 +42,7 @@ class Podman:
 
     def said(self, *words: str) -> str:
         """Run a command and return its output; skip the test if this machine cannot run it."""
-        done = processes.ran([*self.command, *words], _SECONDS)
+        done = processes.run([*self.command, *words], _SECONDS)
         if done.returncode:
             pytest.skip(f"podman {words[0]} cannot run here: {done.stderr.strip()[-300:]}")
         return done.stdout
@@ -64,7 +64,7 @@ class Podman:
     def make(self) -> None:
         """Import the image with the probe as its only file; `podman build` may hang."""
         source, compiled = Path(__file__).parents[1] / "fakes" / "cog.c", self._folder / "cog"
-        done = processes.ran(["gcc", "-static", "-Os", "-w", str(source), "-o", str(compiled)])
+        done = processes.run(["gcc", "-static", "-Os", "-w", str(source), "-o", str(compiled)])
         assert done.returncode == 0, done.stderr
         packed = self._folder / "image.tar"
         with tarfile.open(packed, "w") as archive:
@@ -76,22 +76,22 @@ class Podman:
     def serving(self) -> Iterator[None]:
         """Start the service and wait until it accepts requests; stop it and its containers at the end."""
         service = [*self.command, "system", "service", "--time=0", f"unix://{self.socket}"]
-        process = processes.began(service, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = processes.start(service, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             ends = time.monotonic() + processes.PATIENCE_SECONDS
             asking = ["podman", "--remote", "--url", f"unix://{self.socket}", "version"]
             # The service does not announce when it listens.
-            while processes.ran(asking).returncode:
+            while processes.run(asking).returncode:
                 assert time.monotonic() < ends, "Podman's service does not answer"
             yield
         finally:
-            processes.ended(process)
+            processes.stop(process)
             # Podman leaves this mount behind.
-            processes.ran(["umount", "-q", str(self._folder / "store" / "overlay")])
+            processes.run(["umount", "-q", str(self._folder / "store" / "overlay")])
 
 
 @contextmanager
-def served(prepare: Callable[[Podman], None] = Podman.make) -> Iterator[Podman]:
+def running_service(prepare: Callable[[Podman], None] = Podman.make) -> Iterator[Podman]:
     """Yield Podman with an image and its service; skip the test if this machine cannot run it."""
     missing = [program for program in ("podman", "runc", "gcc", "iptables") if not shutil.which(program)]
     if missing or os.getuid() != 0:

@@ -18,17 +18,17 @@ STORY_SECONDS = 200
 Words = Sequence[str | os.PathLike[str]]
 
 
-def began(command: Words, **more: Any) -> subprocess.Popen[str]:
-    """Start a program in a new process group, which `ended` stops as a whole."""
+def start(command: Words, **more: Any) -> subprocess.Popen[str]:
+    """Start a program in a new process group, which `stop` ends as a whole."""
     return subprocess.Popen(command, start_new_session=True, text=True, **more)
 
 
-def ran(
+def run(
     command: Words, seconds: float = PATIENCE_SECONDS, *, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a program and return its status and output; status −9 if it was killed at the timeout."""
     pipe = subprocess.PIPE
-    process = began(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    process = start(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -38,7 +38,7 @@ def ran(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def ended(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
+def stop(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
     """Send a signal, kill the program if it does not stop, and return its exit status."""
     process.send_signal(number)
     with suppress(subprocess.TimeoutExpired):
@@ -59,26 +59,28 @@ def kill(process: subprocess.Popen[Any]) -> None:
             pipe.close()
 
 
-async def gone(process: asyncio.subprocess.Process) -> int:
+async def wait_for_exit(process: asyncio.subprocess.Process) -> int:
     """Wait for a program that is stopping, kill it at the timeout, and return its exit status."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await process.wait()
     except TimeoutError:
-        return await killed(process)
+        return await kill_and_wait(process)
 
 
-async def told(process: asyncio.subprocess.Process, seconds: float = STORY_SECONDS) -> tuple[bytes, bytes]:
+async def read_output(
+    process: asyncio.subprocess.Process, seconds: float = STORY_SECONDS
+) -> tuple[bytes, bytes]:
     """Return the standard output and error of a program when it ends; kill it and its group after that."""
     try:
         async with asyncio.timeout(seconds):
             out, err = await process.communicate()
     finally:
-        await killed(process)
+        await kill_and_wait(process)
     return out or b"", err or b""
 
 
-async def killed(process: asyncio.subprocess.Process) -> int:
+async def kill_and_wait(process: asyncio.subprocess.Process) -> int:
     """Kill a program and its process group, and return its exit status.
 
     `wait` would also wait for its pipes, which its child processes may hold open.

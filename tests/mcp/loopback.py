@@ -14,7 +14,7 @@ from tests.harness.embedded_server import EmbeddedServer
 
 
 @asynccontextmanager
-async def served(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
+async def serve(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
     """Serve an application within the block and yield its origin; the port is free unless given."""
     config = uvicorn.Config(
         app, lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=2

@@ -22,7 +22,7 @@ from sixfold.mcp import jsonrpc
 from tests.api.app_fixture import AppFixture, running_app
 from tests.e2e.servers import serving
 from tests.mcp.agent import MAKING, MEMORY
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,9 +32,9 @@ pytestmark = [
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str]]:
+async def served_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str]]:
     """A server on a real socket, and its origin."""
-    async with running_app(tmp_path) as app, served(app.asgi) as origin:
+    async with running_app(tmp_path) as app, serve(app.asgi) as origin:
         yield app, origin
 
 
@@ -66,9 +66,9 @@ WAYS = {"http": over_http, "stdio": over_stdio}
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_an_official_client_does_a_days_work(
-    place: tuple[AppFixture, str], way: str, mode: str
+    served_app: tuple[AppFixture, str], way: str, mode: str
 ) -> None:
-    app, origin = place
+    app, origin = served_app
     async with WAYS[way](origin, app.key, mode) as client:
         newest = jsonrpc.LATEST if mode == "auto" else jsonrpc.HANDSHAKE[-1]
         assert client.protocol_version == newest
@@ -92,14 +92,14 @@ async def test_an_official_client_does_a_days_work(
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> Any:
-    """One tool that does its work: its values."""
+    """Call a tool that must succeed; return its values."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     return result.structured_content
 
 
-async def test_a_client_is_told_how_far_a_run_is(place: tuple[AppFixture, str]) -> None:
-    app, origin = place
+async def test_a_client_is_told_how_far_a_run_is(served_app: tuple[AppFixture, str]) -> None:
+    app, origin = served_app
     messages: list[float] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -129,9 +129,9 @@ async def test_the_proxy_outlives_a_restart_of_its_server(tmp_path: Path) -> Non
 
 
 async def test_stdio_proxy_writes_only_protocol_and_ends_with_input(
-    place: tuple[AppFixture, str],
+    served_app: tuple[AppFixture, str],
 ) -> None:
-    app, origin = place
+    app, origin = served_app
     lines = [
         b'{"jsonrpc":"2.0","id":1,"method":"ping"}',
         b"not json",
@@ -141,31 +141,33 @@ async def test_stdio_proxy_writes_only_protocol_and_ends_with_input(
         b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]',
         '{"jsonrpc":"2.0","id":"ü","method":"nope"}'.encode(),
     ]
-    status, text, _ = await spoken(origin, app.key, b"\n".join(lines) + b"\n")
+    status, text, _ = await run_stdio(origin, app.key, b"\n".join(lines) + b"\n")
     answers = {json.dumps(answer[0]["id"] if isinstance(answer, list) else answer["id"]) for answer in text}
     assert status == 0
     assert len(text) == 5
     assert answers == {"1", "2", '"\\u00fc"', "null"}
 
 
-async def test_the_proxy_without_a_good_key_answers_with_what_to_do(place: tuple[AppFixture, str]) -> None:
-    _, origin = place
+async def test_the_proxy_without_a_good_key_answers_with_what_to_do(
+    served_app: tuple[AppFixture, str],
+) -> None:
+    _, origin = served_app
     ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
     for key, words in (("sf_wrong", "does not accept this key"), ("", "requires a key")):
-        _, (answer,), _ = await spoken(origin, key, ping)
+        _, (answer,), _ = await run_stdio(origin, key, ping)
         assert words in answer["error"]["message"]
         assert "SIXFOLD_API_KEY" in answer["error"]["message"]
 
 
 async def test_request_refused_unread_is_answered_by_id(tmp_path: Path) -> None:
     large = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x" * 5_000}}
-    async with running_app(tmp_path, inline_body_bytes=4_000) as app, served(app.asgi) as origin:
-        _, (answer,), _ = await spoken(origin, app.key, json.dumps(large).encode() + b"\n")
+    async with running_app(tmp_path, inline_body_bytes=4_000) as app, serve(app.asgi) as origin:
+        _, (answer,), _ = await run_stdio(origin, app.key, json.dumps(large).encode() + b"\n")
     assert (answer["id"], answer["error"]["data"]["code"]) == (1, "too_large")
 
 
-async def spoken(origin: str, key: str, said: bytes) -> tuple[int, list[Any], str]:
-    """Run `sixfold mcp` on some input: its status, the messages that it writes, and what it says aside."""
+async def run_stdio(origin: str, key: str, said: bytes) -> tuple[int, list[Any], str]:
+    """Run `sixfold mcp` on some input: its status, its messages, and its standard error."""
     environ = {**settings.worker_environment(), **({"SIXFOLD_API_KEY": key} if key else {})}
     arguments = ("-m", "sixfold.cli.main", "mcp", "--api-url", origin, "--data-dir", "/nonexistent")
     pipe = asyncio.subprocess.PIPE

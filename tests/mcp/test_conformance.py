@@ -16,7 +16,7 @@ from sixfold.web.metrics import Metrics
 from tests.api.app_fixture import AppFixture
 from tests.harness import nodejs, processes
 from tests.mcp import fixtures
-from tests.mcp.loopback import served, with_key
+from tests.mcp.loopback import serve, with_key
 
 SUITE = "@modelcontextprotocol/conformance@0.1.16"
 RUN_SECONDS = 100
@@ -38,7 +38,7 @@ async def test_no_scenario_of_the_official_suite_fails(
     suite: tuple[Path, Path], app: AppFixture, tmp_path: Path, scenarios: str
 ) -> None:
     asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.product), fixtures.server())], Metrics())
-    async with served(with_key(asgi_app, app.key)) as origin:
+    async with serve(with_key(asgi_app, app.key)) as origin:
         arguments = (
             "server",
             "--url",
@@ -52,7 +52,7 @@ async def test_no_scenario_of_the_official_suite_fails(
             *map(str, suite), *arguments, cwd=tmp_path, env=settings.worker_environment(),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        message, _ = await processes.told(child, RUN_SECONDS)
+        message, _ = await processes.read_output(child, RUN_SECONDS)
     text = message.decode()
     total = _TOTAL.search(text)
     assert total is not None, text[-2000:]

@@ -23,7 +23,7 @@ from pydantic import AnyUrl
 
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_pages import link
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 pytestmark = pytest.mark.slow
 BACK = "http://127.0.0.1:8765/callback"
@@ -81,7 +81,7 @@ async def test_official_client_authorizes_and_reuses_its_token(tmp_path: Path) -
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     remaining = Kept()
-    async with running_app(tmp_path, port=port) as app, served(app.asgi, port) as origin:
+    async with running_app(tmp_path, port=port) as app, serve(app.asgi, port) as origin:
         person = Person(app, origin)
         about = OAuthClientMetadata(
             client_name="An assistant", redirect_uris=[AnyUrl(BACK)], token_endpoint_auth_method="none"

@@ -19,7 +19,7 @@ from sixfold.mcp.tools import McpTool, Toolbox, ToolOutcome
 from sixfold.web.app import WebApp
 from sixfold.web.metrics import Metrics
 from tests.api.app_fixture import AppFixture, bearer
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 BOTH = {"Accept": "application/json, text/event-stream"}
 
@@ -36,7 +36,7 @@ async def serving(app: AppFixture, tools: Sequence[McpTool], ping_seconds: float
     """A server with just these tools, on a socket."""
     server = McpServer([Toolbox(tools).feature()], "Fixtures.")
     asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.product), server, ping_seconds)], Metrics())
-    async with served(asgi_app) as origin:
+    async with serve(asgi_app) as origin:
         yield f"{origin}/mcp"
 
 

@@ -27,8 +27,8 @@ INFO = {"named_endpoints": {"/shout": {"parameters": [WORDS], "returns": [{"labe
 MADE = Path(os.environ["TMPDIR"]) / "made.txt"
 
 
-def tried(words: str) -> str:
-    """What comes of an attempt to leave, else the words."""
+def attempt(words: str) -> str:
+    """Return the result of an attempt to escape, or else the words."""
     try:
         match words.split():
             case ["read", path]:
@@ -55,7 +55,7 @@ class Gradio(BaseHTTPRequestHandler):
         elif self.path == "/gradio_api/info":
             self.tell(json.dumps(INFO).encode())
         elif self.path.startswith("/gradio_api/queue/data"):
-            MADE.write_text(tried(Gradio.words))
+            MADE.write_text(attempt(Gradio.words))
             file = {"path": str(MADE), "orig_name": "made.txt", "meta": {"_type": "gradio.FileData"}}
             ended = {"msg": "process_completed", "success": True, "output": {"data": [file]}}
             self.tell(b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in (ended,)))

@@ -105,7 +105,7 @@ LASTING: dict[str, tuple[int, Callable[[str], Transaction[Given]], Callable[...,
 async def test_it_is_good_until_its_moment_and_gone_at_it(tmp_path: Path, back: str, name: str) -> None:
     life, begin, use = LASTING[name]
     moment = BEGAN
-    async with databases.on(back, tmp_path, lambda: moment) as database:
+    async with databases.running_database(back, tmp_path, lambda: moment) as database:
         people = [await database.write(accounts.create(f"{who}@example.com")) for who in ("ada", "ben")]
         early, late = [await database.write(begin(account.id)) for account in people]
         moment = BEGAN + life - 1

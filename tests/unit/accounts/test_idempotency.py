@@ -66,7 +66,7 @@ async def test_the_claim_of_a_server_that_died_is_taken_over_once(database: Data
 async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
     back: str, tmp_path: Path, taken: str
 ) -> None:
-    async with databases.on(back, tmp_path) as opened:
+    async with databases.running_database(back, tmp_path) as opened:
         mutant: Any = opened
         queries = dict(mutant._queries)
         claim = queries["idempotency_insert"]

@@ -71,7 +71,7 @@ async def test_a_charge_leaves_exactly_the_rest(
         yield from ledger.hold(account_id, "hold", price.micros)
         yield from ledger.capture("hold", price.micros, ledger.LedgerEntry("charge", name))
 
-    async with databases.on(None, tmp_path) as database:
+    async with databases.running_database(None, tmp_path) as database:
         account = await database.write(accounts.create("a@example.com", credit=10_000_000))
         await database.write(spend(account.id))
         left = await database.read(accounts.by_id(account.id))
@@ -109,7 +109,7 @@ async def test_a_refund_gives_back_what_was_captured_once(tmp_path: Path) -> Non
         yield from ledger.hold(account_id, "hold", 50)
         yield from ledger.capture("hold", 40, entry)
 
-    async with databases.on(None, tmp_path) as database:
+    async with databases.running_database(None, tmp_path) as database:
         account = await database.write(accounts.create("a@example.com", credit=100))
         assert await database.write(ledger.refund("hold", entry)) == 0
         await database.write(spend(account.id))

@@ -111,7 +111,7 @@ def _postgres_blob(data: bytes) -> str:
 @pytest.mark.parametrize("back", databases.BACKS)
 async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, back: str) -> None:
     await upgraded(tmp_path, back)
-    async with databases.on(back, tmp_path) as database:
+    async with databases.running_database(back, tmp_path) as database:
         for prefix in ("old-", "new-"):
             for name, (_, _, expected) in OLD_KEYS.items():
                 result = await database.read(keys.authenticate(prefix + name))
@@ -125,7 +125,7 @@ async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, back: 
 @pytest.mark.parametrize("back", databases.BACKS)
 async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, back: str) -> None:
     await upgraded(tmp_path, back)
-    async with databases.on(back, tmp_path) as database:
+    async with databases.running_database(back, tmp_path) as database:
         secrets = WebhookSecrets(database, b"m" * 32)
         assert await secrets.of("customer") == SECRET
         assert await secrets.encrypt_all() == 2
@@ -145,7 +145,7 @@ async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, 
 
 
 async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
-    async with databases.on(None, tmp_path) as database:
+    async with databases.running_database(None, tmp_path) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id
         refused = [
             (Scope(services=("ra1",)), Rights.ACCOUNT_MANAGE, "account.manage"),
@@ -186,7 +186,7 @@ def test_oauth_scopes_grant_exactly_the_consent_page() -> None:
 @pytest.mark.parametrize("back", databases.BACKS)
 async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, back: str) -> None:
     moment = BEGAN
-    async with databases.on(back, tmp_path, lambda: moment) as database:
+    async with databases.running_database(back, tmp_path, lambda: moment) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id
         token = await database.write(login_sessions.new_session(ada, BEGAN, LoginSession("password")))
         for age, fresh in ((0, True), (10 * MINUTE_US - 1, True), (10 * MINUTE_US, False)):

@@ -19,13 +19,13 @@ SIZES = Descriptor("sizes", "sizes", min=16, max=64, max_items=3)
 TEXT = Descriptor("prompt", "string", required=True, aliases=["text", "input"])
 
 
-def checked(descriptor: Descriptor, value: Any) -> Any:
-    """The value as an engine gets it."""
+def parsed_value(descriptor: Descriptor, value: Any) -> Any:
+    """Return the value as an engine gets it."""
     return inputs.check((descriptor,), {descriptor.name: value})[descriptor.name]
 
 
 def problem(descriptor: Descriptor, value: Any) -> str:
-    """What is said against it."""
+    """Return the error message for a value."""
     with pytest.raises(InvalidInput) as refused:
         inputs.check((descriptor,), {descriptor.name: value})
     return refused.value.problems[0].message
@@ -55,7 +55,7 @@ def problem(descriptor: Descriptor, value: Any) -> str:
     ],
 )
 def test_a_list_may_come_as_json_or_as_text(descriptor: Descriptor, value: Any, found: Any) -> None:
-    assert checked(descriptor, value) == found
+    assert parsed_value(descriptor, value) == found
 
 
 @pytest.mark.parametrize(

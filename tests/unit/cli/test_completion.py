@@ -17,14 +17,14 @@ bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash
 
 
 def script(sixfold: Commands, shell: str) -> str:
-    """What `completion` prints."""
+    """Return the output of `completion`."""
     done = sixfold("completion", shell)
     assert done.status == 0
     return done.out
 
 
-def ended(text: str, folder: Path, *words: str) -> list[str]:
-    """What bash would end the last of these words with."""
+def complete(text: str, folder: Path, *words: str) -> list[str]:
+    """Return bash's completions of the last word."""
     request = " ".join(shlex.quote(word) for word in ("sixfold", *words))
     visible = """printf '%s\\n' "${COMPREPLY[@]}" """
     lines = [text, f"COMP_WORDS=({request})", f"COMP_CWORD={len(words)}", "_sixfold", visible]
@@ -44,15 +44,15 @@ def ended(text: str, folder: Path, *words: str) -> list[str]:
 def test_bash_ends_commands_options_choices_names_and_files(sixfold: Commands, tmp_path: Path) -> None:
     text = script(sixfold, "bash")
     (tmp_path / "photo.jpg").touch()
-    assert ended(text, tmp_path, "acc") == ["account"]
-    assert ended(text, tmp_path, "account", "cre") == ["create", "credit"]
-    assert ended(text, tmp_path, "account", "create", "a@b.c", "--cr") == ["--credit"]
-    assert ended(text, tmp_path, "provider", "set", "rep") == ["replicate"]
-    assert ended(text, tmp_path, "completion", "") == ["bash", "zsh", "fish"]
-    assert ended(text, tmp_path, "run", "bg-rem") == ["bg-remover"]
-    assert ended(text, tmp_path, "workflow", "run", "sound") == ["sound-effects"]
-    assert ended(text, tmp_path, "run", "bg-remover", "image", "=", "@pho") == ["@photo.jpg"]
-    assert "serve" in ended(text, tmp_path, "")
+    assert complete(text, tmp_path, "acc") == ["account"]
+    assert complete(text, tmp_path, "account", "cre") == ["create", "credit"]
+    assert complete(text, tmp_path, "account", "create", "a@b.c", "--cr") == ["--credit"]
+    assert complete(text, tmp_path, "provider", "set", "rep") == ["replicate"]
+    assert complete(text, tmp_path, "completion", "") == ["bash", "zsh", "fish"]
+    assert complete(text, tmp_path, "run", "bg-rem") == ["bg-remover"]
+    assert complete(text, tmp_path, "workflow", "run", "sound") == ["sound-effects"]
+    assert complete(text, tmp_path, "run", "bg-remover", "image", "=", "@pho") == ["@photo.jpg"]
+    assert "serve" in complete(text, tmp_path, "")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

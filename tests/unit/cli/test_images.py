@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.slow]  # each test starts program
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
-    with podmans.served() as result:
+    with podmans.running_service() as result:
         yield result
 
 

@@ -89,8 +89,8 @@ def webui_database(path: Path) -> str:
     return str(path)
 
 
-def stored(sixfold: Commands, email: str) -> dict[str, list[tuple[str, str]]]:
-    """The chats of an account by title: role and text of their messages."""
+def stored_chats(sixfold: Commands, email: str) -> dict[str, list[tuple[str, str]]]:
+    """Return the chats of an account by title: role and text of their messages."""
 
     def read() -> Transaction[dict[str, list[tuple[str, str]]]]:
         tenant = Tenant((yield from accounts.by_email(email)).id)
@@ -127,7 +127,7 @@ def test_chatgpt_export_becomes_chats(owner: Commands, tmp_path: Path) -> None:
     assert "1 other files" in reasons(done)
     again = owner.ok(*words, "--write")
     assert (again["chats"], again["imported_before"]) == (0, 2)
-    chats = stored(owner, ANN)
+    chats = stored_chats(owner, ANN)
     assert chats["Birds"] == [("user", "Which bird is this?"), ("assistant", "A quagga is no bird.")]
     assert len(chats) == 2
 
@@ -144,8 +144,8 @@ def test_openwebui_users_become_accounts(owner: Commands, tmp_path: Path) -> Non
     assert "memory import" in why["1 rows of file"]
     again = owner.ok("import", "openwebui", file, "--write")
     assert (again["accounts"], again["chats"], again["imported_before"]) == (0, 0, 2)
-    assert stored(owner, ANN) == {"Weather": [("user", "Is it wet?"), ("assistant", "Yes.")]}
-    assert stored(owner, BOB) == {"Stones": [("user", "Which stone?"), ("assistant", "Basalt.")]}
+    assert stored_chats(owner, ANN) == {"Weather": [("user", "Is it wet?"), ("assistant", "Yes.")]}
+    assert stored_chats(owner, BOB) == {"Stones": [("user", "Which stone?"), ("assistant", "Basalt.")]}
 
 
 def test_openwebui_export_needs_an_account(owner: Commands, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_openwebui_export_needs_an_account(owner: Commands, tmp_path: Path) -> N
     assert "--account" in refused.err
     done = owner.ok("import", "openwebui", str(file), "--account", ANN, "--write")
     assert done["chats"] == 1
-    assert list(stored(owner, ANN)) == ["Seas"]
+    assert list(stored_chats(owner, ANN)) == ["Seas"]
 
 
 def test_hostile_files_are_refused(owner: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

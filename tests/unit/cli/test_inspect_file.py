@@ -30,8 +30,8 @@ PROJECT = {
 
 
 @pytest.fixture(scope="module")
-def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """One file of each model."""
+def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """One output file of each model."""
     folder = tmp_path_factory.mktemp("made")
     photo = folder / "photo.png"
     orders = {
@@ -55,70 +55,70 @@ def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[st
 
 @pytest.mark.parametrize("name", ["photo", "anime-1", "anime-2", "create_image", "klein", "style", "film"])
 def test_a_file_is_made_again_to_the_byte(
-    server: Server, made: Mapping[str, Path], name: str, tmp_path: Path
+    server: Server, outputs: Mapping[str, Path], name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = inside(server.folder, "replay", str(made[name]), "-o", str(target))
+    done = inside(server.folder, "replay", str(outputs[name]), "-o", str(target))
     assert (done.status, done.err) == (0, "")
-    assert target.read_bytes() == made[name].read_bytes()
+    assert target.read_bytes() == outputs[name].read_bytes()
 
 
-def test_checking_writes_nothing(server: Server, made: Mapping[str, Path]) -> None:
-    before = sorted(made["photo"].parent.iterdir())
-    done = program(server.folder, "replay", str(made["photo"]), "--check", "--json")
+def test_checking_writes_nothing(server: Server, outputs: Mapping[str, Path]) -> None:
+    before = sorted(outputs["photo"].parent.iterdir())
+    done = program(server.folder, "replay", str(outputs["photo"]), "--check", "--json")
     assert done.json == {
-        "file": str(made["photo"]),
+        "file": str(outputs["photo"]),
         "identical": True,
         "output": None,
-        "bytes": made["photo"].stat().st_size,
+        "bytes": outputs["photo"].stat().st_size,
         "model": "ra1",
         "engine": "scene-painter",
     }
-    assert sorted(made["photo"].parent.iterdir()) == before
+    assert sorted(outputs["photo"].parent.iterdir()) == before
 
 
 def test_a_file_that_was_edited_is_told_from_what_was_made(
-    server: Server, made: Mapping[str, Path], tmp_path: Path
+    server: Server, outputs: Mapping[str, Path], tmp_path: Path
 ) -> None:
     edited = tmp_path / "edited.png"
-    edited.write_bytes(made["photo"].read_bytes() + b"more")
+    edited.write_bytes(outputs["photo"].read_bytes() + b"more")
     done = inside(server.folder, "replay", str(edited), "--check")
     assert done.status == 1
     assert "has different bytes" in done.err
 
 
-def test_without_its_parent_a_file_says_which_it_needs(made: Mapping[str, Path], tmp_path: Path) -> None:
-    done = inside(tmp_path, "replay", str(made["style"]), "--check")
+def test_without_its_parent_a_file_says_which_it_needs(outputs: Mapping[str, Path], tmp_path: Path) -> None:
+    done = inside(tmp_path, "replay", str(outputs["style"]), "--check")
     assert done.status == 1
     assert "pass the file with --parent" in done.err
-    done = inside(tmp_path, "replay", str(made["style"]), "--check", "--parent", str(made["photo"]))
+    done = inside(tmp_path, "replay", str(outputs["style"]), "--check", "--parent", str(outputs["photo"]))
     assert done.status == 0, done.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_inspecting_shows_the_manifest_and_whose_it_is(server: Server, made: Mapping[str, Path]) -> None:
-    result = inside(server.folder, "inspect", str(made["photo"]), "--json").json
+def test_inspecting_shows_the_manifest_and_whose_it_is(server: Server, outputs: Mapping[str, Path]) -> None:
+    result = inside(server.folder, "inspect", str(outputs["photo"]), "--json").json
     assert result["signature"] == "ours"
     assert result["signed_by"].startswith("ed25519:")
     assert result["manifest"]["model"] == "ra1"
     assert result["manifest"]["seed"] == 7
     assert result["manifest"]["inputs"]["prompt"] == PROMPT.removeprefix("prompt=")
-    parents = inside(server.folder, "inspect", str(made["style"]), "--json").json["manifest"]["parents"]
+    parents = inside(server.folder, "inspect", str(outputs["style"]), "--json").json["manifest"]["parents"]
     assert len(parents) == 1
-    assert "valid, signed by this server" in inside(server.folder, "inspect", str(made["photo"])).out
+    assert "valid, signed by this server" in inside(server.folder, "inspect", str(outputs["photo"])).out
 
 
-def test_another_servers_file_is_foreign(made: Mapping[str, Path], start: Starter, tmp_path: Path) -> None:
+def test_another_servers_file_is_foreign(outputs: Mapping[str, Path], start: Starter, tmp_path: Path) -> None:
     start(tmp_path / "other").stop()
     for folder in (tmp_path / "other", tmp_path / "nothing"):
-        assert inside(folder, "inspect", str(made["photo"]), "--json").json["signature"] == "foreign"
+        assert inside(folder, "inspect", str(outputs["photo"]), "--json").json["signature"] == "foreign"
     assert not (tmp_path / "nothing").exists()
 
 
 def test_a_forged_manifest_is_invalid_and_not_replayed(
-    server: Server, made: Mapping[str, Path], tmp_path: Path
+    server: Server, outputs: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    data = made["photo"].read_bytes()
+    data = outputs["photo"].read_bytes()
     text = embed.extract(data)
     assert text is not None
     forged = tmp_path / "forged.png"

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow  # each test starts programs
 
 @pytest.fixture
 def server(start: Starter, tmp_path: Path) -> Server:
-    """A server of its own for each test, as each has its own pages."""
+    """A separate server for each test."""
     return start(tmp_path / "data")
 
 
@@ -28,8 +28,8 @@ def memory(server: Server, *words: str, **environ: str) -> Done:
     return program(server.folder, "memory", *words, **environ)
 
 
-def said(server: Server, text: str, *words: str) -> Done:
-    """A command that is given a text on standard input."""
+def run_with_input(server: Server, text: str, *words: str) -> Done:
+    """Run a command with a text on standard input."""
     done = subprocess.run(
         [sys.executable, "-m", "sixfold.cli.main", "memory", *words],
         env=minimal(server.folder),
@@ -43,7 +43,7 @@ def said(server: Server, text: str, *words: str) -> Done:
 
 
 def test_a_page_is_written_found_read_changed_and_linked(server: Server) -> None:
-    done = said(
+    done = run_with_input(
         server, "# Ann\nAnn likes zeppelins.\n", "write", "people/ann", "--tag", "team", "--type", "person"
     )
     assert (done.status, done.out) == (0, "  people/ann  version 1  Ann\n")
@@ -102,11 +102,11 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
 
 
 def test_a_lost_update_is_refused(server: Server) -> None:
-    said(server, "one", "write", "a")
-    said(server, "", "write", "a", "--body", "two", "--overwrite")
+    run_with_input(server, "one", "write", "a")
+    run_with_input(server, "", "write", "a", "--body", "two", "--overwrite")
     assert "two" in memory(server, "read", "a").out
     assert "version 2, not 1" in memory(server, "edit", "a", "--append", "x", "--if-version", "1").err
-    assert "already" in said(server, "three", "write", "a").err
+    assert "already" in run_with_input(server, "three", "write", "a").err
 
 
 def test_a_folder_goes_in_and_comes_out_as_it_was(server: Server, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) 
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "Here.md").write_text("# Here\n")
-    said(server, "from there", "write", "deep/there")
+    run_with_input(server, "from there", "write", "deep/there")
     first = memory(server, "sync", str(folder))
     assert (first.status, sorted(first.out.split())) == (0, sorted(["↑", "here", "↓", "deep/there"]))
     assert (folder / "deep/there.md").read_text().endswith("from there")
@@ -184,7 +184,7 @@ def test_watch_runs_until_interrupted_and_locks_the_folder(server: Server, tmp_p
     try:
         assert watching.stdout.readline() == "  Both sides are equal\n"
         assert "Another sync" in memory(server, "sync", str(folder)).err
-        said(server, "news", "write", "n")
+        run_with_input(server, "news", "write", "n")
         assert watching.stdout.readline() == "  ↓ n\n"
         (folder / "m.md").write_text("mine")
         assert watching.stdout.readline() == "  ↑ m\n"
@@ -197,8 +197,8 @@ def test_watch_runs_until_interrupted_and_locks_the_folder(server: Server, tmp_p
 
 
 def test_sync_with_a_collection_key_writes_only_there(server: Server, tmp_path: Path) -> None:
-    said(server, "mine", "write", "ours", "--collection", "team")
-    said(server, "not yours", "write", "theirs", "--collection", "other")
+    run_with_input(server, "mine", "write", "ours", "--collection", "team")
+    run_with_input(server, "not yours", "write", "theirs", "--collection", "other")
     result = program(server.folder, "key", "create", "local@localhost", "--collections", "team", "--json")
     key = {"SIXFOLD_API_KEY": result.json["api_key"]}
     folder = tmp_path / "vault"

@@ -64,5 +64,5 @@ def test_author_sees_prints_exceptions_and_file_errors(start: Starter, tmp_path:
     (folder / "models" / "speaker.py").write_text("def (\n")
     text = json.loads(following.stdout.readline())
     assert text == {"model": "speaker", "fault": "line 1: invalid syntax"}
-    assert processes.ended(following, signal.SIGINT) == 130
+    assert processes.stop(following, signal.SIGINT) == 130
     assert "speaker: line 1: invalid syntax" in program(folder, "model", "logs", "speaker").out

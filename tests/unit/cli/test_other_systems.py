@@ -17,7 +17,7 @@ from sixfold.cli import dispatch
 from sixfold.cli.main import build_parser
 from tests.api.app_fixture import running_app
 from tests.architecture import source
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 # What another system lacks. The standard library has its own variants of these, so it is imported before.
 HIDE = """
@@ -110,7 +110,7 @@ def test_help_is_there_on_every_system(tmp_path: Path, words: tuple[str, ...]) -
 async def test_clients_of_a_server_elsewhere_work(tmp_path: Path) -> None:
     commands = [("run", "--list"), ("predictions",), ("workflow", "list"), ("memory", "list"), ("mcp",)]
     commands.append(("run", "ra1", "prompt=a lake"))
-    async with running_app(tmp_path / "data") as app, served(app.asgi) as url:
+    async with running_app(tmp_path / "data") as app, serve(app.asgi) as url:
         key = {"SIXFOLD_API_KEY": app.key}
         runs = [
             asyncio.to_thread(on, "freebsd14", tmp_path, *words, "--api-url", url, **key)

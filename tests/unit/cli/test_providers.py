@@ -109,7 +109,7 @@ async def key_server(path: str, header: str, value: str) -> AsyncGenerator[str, 
         accepted = request.headers.get(header) == value
         return JSONResponse({"data": []} if accepted else {"detail": "no"}, 200 if accepted else 401)
 
-    async with fault_server.served([Route(path, respond)]) as port:
+    async with fault_server.serve([Route(path, respond)]) as port:
         yield f"http://127.0.0.1:{port}/v1"
 
 

@@ -11,7 +11,7 @@ from sixfold.cli import receipt
 from sixfold.cli.terminal import TerminalStyle
 
 
-def drawn(prediction: dict[str, Any]) -> list[str]:
+def rendered_receipt(prediction: dict[str, Any]) -> list[str]:
     stream = io.StringIO()
     receipt.draw(TerminalStyle(stream), prediction)
     return stream.getvalue().splitlines()
@@ -33,7 +33,7 @@ FAILED = [*SUCCEEDED[:4], step("stored", None, at=False), step("captured", None,
 
 
 def test_six_stations_with_their_time_and_money() -> None:
-    assert drawn({"status": "succeeded", "receipt": SUCCEEDED}) == [
+    assert rendered_receipt({"status": "succeeded", "receipt": SUCCEEDED}) == [
         "  ●───────────●───────────●───────────●───────────●───────────●",
         "  priced      held        queued      run         stored      captured",
         "  0.2 ms                  3.2 ms      1.2 s       24 ms       10.0 ms",
@@ -43,23 +43,23 @@ def test_six_stations_with_their_time_and_money() -> None:
 
 def test_small_sums_stand_apart() -> None:
     held = [step("priced", 1.6, "0.058334"), step("held", None, "0.058334"), *SUCCEEDED[2:]]
-    lines = drawn({"status": "succeeded", "receipt": held})
+    lines = rendered_receipt({"status": "succeeded", "receipt": held})
     assert lines[3].startswith("  0.058334 USD  0.058334 USD  ")
     assert [lines[0].find("●", 3), lines[1].find("held")] == [lines[3].find("0.058334", 3)] * 2
 
 
 def test_a_failed_run_is_crossed_where_it_ended() -> None:
-    lines = drawn({"status": "failed", "receipt": FAILED})
+    lines = rendered_receipt({"status": "failed", "receipt": FAILED})
     assert lines[0] == "  ●───────────●───────────●───────────✕───────────○───────────○"
     assert lines[-1] == "  failed: nothing was charged"
 
 
 def test_a_prediction_without_a_receipt_draws_nothing() -> None:
-    assert drawn({"status": "queued"}) == []
+    assert rendered_receipt({"status": "queued"}) == []
 
 
 class Terminal(io.StringIO):
-    """A stream that says that somebody watches."""
+    """Stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -85,6 +85,6 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_sum_of_the_charge_stands_below_the_steps() -> None:
     charge = {"amount_usd": "0.04", "sum": "1 × 0.04/image = 0.04 USD", "lines": [{"unit": "image"}]}
     paid = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": charge}]
-    assert drawn({"status": "succeeded", "receipt": paid})[4:] == ["  1 × 0.04/image = 0.04 USD"]
+    assert rendered_receipt({"status": "succeeded", "receipt": paid})[4:] == ["  1 × 0.04/image = 0.04 USD"]
     free = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": {**charge, "lines": []}}]
-    assert len(drawn({"status": "succeeded", "receipt": free})) == 4
+    assert len(rendered_receipt({"status": "succeeded", "receipt": free})) == 4

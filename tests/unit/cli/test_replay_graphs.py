@@ -24,8 +24,8 @@ ORDERS = {
 
 
 @pytest.fixture(scope="module")
-def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """One file of each space."""
+def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """One output file of each space."""
     folder = tmp_path_factory.mktemp("made")
     result: dict[str, Path] = {}
     for slug, (name, *words) in ORDERS.items():
@@ -37,16 +37,16 @@ def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[st
 
 @pytest.mark.parametrize("slug", ORDERS)
 def test_what_a_space_made_is_made_again_to_the_byte(
-    server: Server, made: Mapping[str, Path], slug: str, tmp_path: Path
+    server: Server, outputs: Mapping[str, Path], slug: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = inside(server.folder, "replay", str(made[slug]), "-o", str(target))
+    done = inside(server.folder, "replay", str(outputs[slug]), "-o", str(target))
     assert (done.status, done.err) == (0, "")
-    assert target.read_bytes() == made[slug].read_bytes()
+    assert target.read_bytes() == outputs[slug].read_bytes()
 
 
 def _picture(graph: Mapping[str, Any] | None, model: str, quality: str = "full") -> bytes:
-    """A signed one-pixel picture that says it was made by a graph, and carries that."""
+    """Return a signed image of one pixel with the manifest of a graph."""
     body = b"IHDR" + bytes((0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0))
     plain = b"\x89PNG\r\n\x1a\n"
     for chunk in (body, b"IDAT" + zlib.compress(b"\0\0"), b"IEND"):
@@ -128,8 +128,8 @@ IMPORTED = {
 
 
 @pytest.fixture(scope="module")
-def imported(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what workflows of somebody's own made."""
+def imported_folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of outputs of imported workflows."""
     folder = tmp_path_factory.mktemp("imported")
     for name, graph in IMPORTED.items():
         file = folder / f"{name}.json"
@@ -141,16 +141,16 @@ def imported(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_imported_workflow_output_is_replayed_where_it_ran(
-    server: Server, imported: Path, name: str, tmp_path: Path
+    server: Server, imported_folder: Path, name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = inside(server.folder, "replay", str(imported / name), "-o", str(target))
+    done = inside(server.folder, "replay", str(imported_folder / name), "-o", str(target))
     assert (done.status, done.err) == (0, "")
-    assert target.read_bytes() == (imported / name).read_bytes()
+    assert target.read_bytes() == (imported_folder / name).read_bytes()
 
 
-def test_elsewhere_nothing_is_known_of_the_workflow_of_a_sound(imported: Path, tmp_path: Path) -> None:
-    done = inside(tmp_path, "replay", str(imported / "rain.mp3"), "--check")
+def test_elsewhere_nothing_is_known_of_the_workflow_of_a_sound(imported_folder: Path, tmp_path: Path) -> None:
+    done = inside(tmp_path, "replay", str(imported_folder / "rain.mp3"), "--check")
     assert (done.status, len(done.err.splitlines())) == (1, 1)
     assert f"{tmp_path} has no record of the run" in done.err
 

@@ -31,8 +31,8 @@ VERSION = b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{"version":"0.9"}'
 
 
 @asynccontextmanager
-async def answering(text: bytes | None) -> AsyncIterator[int]:
-    """A server that answers everything with `text`, or with silence; gives its port."""
+async def text_server(text: bytes | None) -> AsyncIterator[int]:
+    """Run a server whose every response is `text`, or that never responds; return its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
@@ -56,14 +56,14 @@ async def look(folder: Path, **given: object) -> CheckReport:
     return await asyncio.to_thread(report.read, configured, None)
 
 
-async def found(folder: Path, **given: object) -> dict[str, dict[str, Any]]:
+async def detected(folder: Path, **given: object) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in (await look(folder, **given)).found}
 
 
 async def test_a_model_server_that_answers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with answering(VERSION) as port:
+    async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
-        row = (await found(tmp_path))["Ollama"]
+        row = (await detected(tmp_path))["Ollama"]
     assert (row["state"], row["found"]) == ("found", f"at http://127.0.0.1:{port}")
 
 
@@ -79,26 +79,26 @@ async def test_a_model_server_that_answers_is_found(tmp_path: Path, monkeypatch:
 async def test_another_program_on_its_port_is_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
 ) -> None:
-    async with answering(text) as port:
+    async with text_server(text) as port:
         ollama_at(monkeypatch, port)
-        row = (await found(tmp_path))["Ollama"]
+        row = (await detected(tmp_path))["Ollama"]
     assert (row["state"], row["found"], row["how"]) == ("absent", None, "start Ollama")
 
 
 async def test_a_port_that_refuses_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with answering(b"") as port:
+    async with text_server(b"") as port:
         pass
     ollama_at(monkeypatch, port)
-    assert (await found(tmp_path))["Ollama"]["state"] == "absent"
+    assert (await detected(tmp_path))["Ollama"]["state"] == "absent"
 
 
 async def test_a_model_server_that_accepts_and_does_not_answer_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "PROBE_SECONDS", 0.2)
-    async with answering(None) as port:
+    async with text_server(None) as port:
         ollama_at(monkeypatch, port)
-        row = (await found(tmp_path))["Ollama"]
+        row = (await detected(tmp_path))["Ollama"]
     assert (row["state"], row["found"]) == ("slow", None)
     assert row["how"] == f"wait for Ollama: http://127.0.0.1:{port} did not answer in time"
 
@@ -109,21 +109,21 @@ async def test_a_comfyui_that_accepts_and_does_not_answer_is_slow(
     monkeypatch.setattr(report, "PROBE_SECONDS", 0.2)
     async with comfyui() as comfy:
         comfy.silent.add("/system_stats")
-        row = (await found(tmp_path, comfyui_url=comfy.url, probe=False))["ComfyUI"]
+        row = (await detected(tmp_path, comfyui_url=comfy.url, probe=False))["ComfyUI"]
     assert (row["state"], row["found"], row["url"]) == ("slow", None, comfy.url)
     assert row["how"] == f"wait for ComfyUI: {comfy.url} did not answer within 0.2 seconds"
 
 
 async def test_nothing_is_asked_when_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with answering(VERSION) as port:
+    async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
-        assert (await found(tmp_path, probe=False))["Ollama"]["found"] is None
+        assert (await detected(tmp_path, probe=False))["Ollama"]["found"] is None
 
 
 async def test_our_own_port_is_no_model_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with answering(VERSION) as port:
+    async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
-        assert (await found(tmp_path, port=port))["Ollama"]["found"] is None
+        assert (await detected(tmp_path, port=port))["Ollama"]["found"] is None
 
 
 async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) ->
 
 async def test_a_comfyui_without_models_says_what_to_put_where(tmp_path: Path) -> None:
     async with comfyui(InstalledFiles(checkpoints=(), upscale_models=())) as comfy:
-        row = (await found(tmp_path, comfyui_url=comfy.url))["ComfyUI"]
+        row = (await detected(tmp_path, comfyui_url=comfy.url))["ComfyUI"]
     assert "put a checkpoint such as sd_xl_base_1.0.safetensors into its folder" in row["unlocks"]
 
 
 async def test_a_configured_comfyui_that_is_not_there_is_absent(tmp_path: Path) -> None:
     async with comfyui() as comfy:
         url = comfy.url
-    row = (await found(tmp_path, comfyui_url=url))["ComfyUI"]
+    row = (await detected(tmp_path, comfyui_url=url))["ComfyUI"]
     assert (row["state"], row["how"]) == ("absent", f"ComfyUI cannot be reached ({url})")
 
 
@@ -165,7 +165,7 @@ def provider_keys() -> dict[str, str]:
     }
 
 
-async def installed(configured: Settings, *kinds: str) -> dict[str, Resource]:
+async def installed_resources(configured: Settings, *kinds: str) -> dict[str, Resource]:
     everything = await InstalledResources(configured, kinds, None, lambda: (), ()).resources()
     return {resource.name: resource for resource in everything}
 
@@ -180,7 +180,7 @@ async def test_provider_key_has_two_names_and_is_never_shown(tmp_path: Path) -> 
         "anthropic_api_key": "secret-4",
         "hf_token": "secret-5",
     }
-    things = await installed(configured)
+    things = await installed_resources(configured)
     assert {name for name, each in things.items() if each.found} >= {
         "fal",
         "Replicate",
@@ -193,8 +193,8 @@ async def test_provider_key_has_two_names_and_is_never_shown(tmp_path: Path) -> 
 async def test_what_no_engine_uses_yet_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "weights" / "image").mkdir(parents=True)
     configured = settings.load({}, data_dir=tmp_path, probe=False)
-    before = (await installed(configured, "embedded"))["weights"]
-    after = (await installed(configured, "embedded", "weights"))["weights"]
+    before = (await installed_resources(configured, "embedded"))["weights"]
+    after = (await installed_resources(configured, "embedded", "weights"))["weights"]
     assert (before.found, before.used, after.used) == ("image", False, True)
     assert "not used by any engine of this version" in banner.benefit(before.unlocks, used=before.used)
     assert "once" not in banner.benefit(after.unlocks, used=after.used)
@@ -204,9 +204,9 @@ async def test_uninstalled_embedded_engines_are_reported_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configured = settings.load({}, data_dir=tmp_path, probe=False)
-    assert "embedded" not in await installed(configured)
+    assert "embedded" not in await installed_resources(configured)
     monkeypatch.setitem(sys.modules, "cv2", None)
-    things = await installed(configured)
+    things = await installed_resources(configured)
     assert things["embedded"].how == "install `sixfold[embedded]`"
     banner.print_found(TerminalStyle(), [things["embedded"]])
     printed = capsys.readouterr().out

@@ -190,7 +190,7 @@ def test_whoever_interrupts_a_run_is_told_how_to_find_it(start: Starter, tmp_pat
     server = start(tmp_path / "data", **environ)
     ours, theirs = os.openpty()
     words = [sys.executable, "-m", "sixfold.cli.main", "run", "ra2", "prompt=x", *SMALL]
-    client = processes.began(words, env=minimal(server.folder), stderr=theirs)
+    client = processes.start(words, env=minimal(server.folder), stderr=theirs)
     os.close(theirs)
     content = os.read(ours, 4096)  # its bar: it has been told which prediction is its own
     client.send_signal(signal.SIGINT)

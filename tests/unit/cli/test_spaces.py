@@ -33,7 +33,7 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
         made.said("import", "-q", *changes, str(packed), BASE)
         packed.unlink()
 
-    with podmans.served(prepare) as made:
+    with podmans.running_service(prepare) as made:
         yield made
 
 

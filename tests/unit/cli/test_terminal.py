@@ -11,7 +11,7 @@ from sixfold.cli.terminal import CountedProgress, Spinner, TerminalStyle
 
 
 class Terminal(io.StringIO):
-    """A stream that somebody watches."""
+    """Stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -45,5 +45,5 @@ async def test_a_worker_that_is_told_to_stop_does_so_in_peace(tmp_path: Path) ->
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.stdout is not None
     assert b"Stopping" in await worker.process.stdout.read()
-    assert await processes.gone(worker.process) == 0
+    assert await processes.wait_for_exit(worker.process) == 0
     assert not (home / "processes").exists()

@@ -14,7 +14,7 @@ BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 4096}}
 EFFORT = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}}
 
 
-def sent(model: str, effort: str = "") -> dict[str, Any]:
+def request_body(model: str, effort: str = "") -> dict[str, Any]:
     request = ChatRequest(
         (ChatMessage("user", (TextPart("Hello"),)),), max_tokens=100, temperature=0.5, effort=effort
     )
@@ -41,12 +41,12 @@ def sent(model: str, effort: str = "") -> dict[str, Any]:
 def test_each_generation_thinks_and_varies_as_it_can(
     model: str, fields: dict[str, Any], chance: bool
 ) -> None:
-    thoughtful = sent(model, "medium")
+    thoughtful = request_body(model, "medium")
     assert {name: thoughtful.get(name) for name in fields} == fields
     assert ("output_config" in thoughtful) is ("output_config" in fields)
     assert "temperature" not in thoughtful
     assert thoughtful["max_tokens"] == 100 + 4096
-    plain = sent(model)
+    plain = request_body(model)
     assert plain.get("temperature") == (0.5 if chance else None)
     assert (plain["max_tokens"], "thinking" in plain, "output_config" in plain) == (100, False, False)
 
@@ -56,9 +56,9 @@ def test_each_generation_thinks_and_varies_as_it_can(
     [("minimal", "low"), ("low", "low"), ("high", "high"), ("xhigh", "high"), ("max", "max")],
 )
 def test_an_effort_that_not_all_know_is_the_nearest_that_they_do(effort: str, said: str) -> None:
-    assert sent("claude-sonnet-5", effort)["output_config"] == {"effort": said}
+    assert request_body("claude-sonnet-5", effort)["output_config"] == {"effort": said}
 
 
 @pytest.mark.parametrize("effort", ["", "none"])
 def test_no_effort_asks_for_no_thought(effort: str) -> None:
-    assert not {"thinking", "output_config"} & sent("claude-sonnet-5", effort).keys()
+    assert not {"thinking", "output_config"} & request_body("claude-sonnet-5", effort).keys()

@@ -19,7 +19,7 @@ def thought(seal: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": "hm", "signature": seal}
 
 
-def said(*blocks: dict[str, Any]) -> dict[str, Any]:
+def assistant_message(*blocks: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
@@ -31,21 +31,23 @@ def passed(*messages: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seal", ["", "reasoning", "reasoning_content"])
 def test_a_foreign_thought_is_left_out_and_its_own_stays(seal: str) -> None:
-    result = passed(ASKED, said(thought(seal), thought("EqRk"), TEXT), ASKED)
-    assert result["messages"] == [ASKED, said(thought("EqRk"), TEXT), ASKED]
+    result = passed(ASKED, assistant_message(thought(seal), thought("EqRk"), TEXT), ASKED)
+    assert result["messages"] == [ASKED, assistant_message(thought("EqRk"), TEXT), ASKED]
     assert (result["model"], result["thinking"]["type"]) == ("small", "enabled")
 
 
 def test_a_turn_of_nothing_but_foreign_thoughts_goes_with_them() -> None:
-    assert passed(ASKED, said(thought("")), ASKED)["messages"] == [ASKED, ASKED]
+    assert passed(ASKED, assistant_message(thought("")), ASKED)["messages"] == [ASKED, ASKED]
 
 
 def test_tool_turn_keeps_thinking_only_with_its_own_reasoning() -> None:
-    result = passed(ASKED, said(thought("reasoning"), CALL), TOLD)
-    assert result["messages"] == [ASKED, said(CALL), TOLD]
+    result = passed(ASKED, assistant_message(thought("reasoning"), CALL), TOLD)
+    assert result["messages"] == [ASKED, assistant_message(CALL), TOLD]
     assert "thinking" not in result
-    assert "thinking" in passed(ASKED, said(thought("EqRk"), thought(""), CALL), TOLD)
-    assert "thinking" in passed(ASKED, said(thought(""), CALL), TOLD, said(TEXT), ASKED)
+    assert "thinking" in passed(ASKED, assistant_message(thought("EqRk"), thought(""), CALL), TOLD)
+    assert "thinking" in passed(
+        ASKED, assistant_message(thought(""), CALL), TOLD, assistant_message(TEXT), ASKED
+    )
 
 
 def test_what_is_not_foreign_stays_byte_for_byte() -> None:

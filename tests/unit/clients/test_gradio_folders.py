@@ -18,7 +18,7 @@ from sixfold.core.catalog.gradio_spaces import SpaceId
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
-from tests.fakes.fault_server import served
+from tests.fakes.fault_server import serve
 
 README = "---\ntitle: Painter\nsdk: gradio\nsdk_version: 5.50.0\napp_file: src/main.py\n---\nWords.\n"
 
@@ -79,7 +79,7 @@ async def test_space_image_is_in_the_hub_or_configured_registry() -> None:
         return JSONResponse({"host": f"https://acme-{subdomain}.spaces.example"})
 
     clients = HttpClients(Fetcher(AllowList.parse("")))
-    async with served([Route("/api/spaces/acme/{name}/host", host)]) as port:
+    async with serve([Route("/api/spaces/acme/{name}/host", host)]) as port:
         hub = GradioSpaces(clients, f"http://127.0.0.1:{port}", "", lambda: "")
         space = SpaceId("acme", "paint")
         assert await hub.image(space, "") == "registry.spaces.example/acme-paint:latest"

@@ -29,7 +29,7 @@ COMPONENTS: list[dict[str, Any]] = [
 ]
 
 
-def described(*functions: tuple[list[Any], list[Any]], parameters: int = 100) -> gradio_schema.SpaceFunction:
+def schema_of(*functions: tuple[list[Any], list[Any]], parameters: int = 100) -> gradio_schema.SpaceFunction:
     """The best of some functions, each of its inputs and outputs, which share one description."""
     config = {
         "protocol": "sse_v3",
@@ -55,7 +55,7 @@ def described(*functions: tuple[list[Any], list[Any]], parameters: int = 100) ->
 def test_a_description_with_too_many_arguments_is_refused(functions: list[Any]) -> None:
     def refused() -> None:
         with pytest.raises(errors.BadRequest, match="more than 50000 inputs and outputs together"):
-            described(*functions)
+            schema_of(*functions)
 
     tracemalloc.start()
     try:
@@ -68,8 +68,8 @@ def test_a_description_with_too_many_arguments_is_refused(functions: list[Any]) 
 
 
 def test_many_outputs_within_the_limit_are_named_in_little_time() -> None:
-    assert loop_time.cpu_seconds(lambda: described(([1], [2] * 40_000)), 1) < 1
-    assert len(set(described(([1], [2] * 40_000)).returns)) == 40_000
+    assert loop_time.cpu_seconds(lambda: schema_of(([1], [2] * 40_000)), 1) < 1
+    assert len(set(schema_of(([1], [2] * 40_000)).returns)) == 40_000
 
 
 @pytest.mark.parametrize(
@@ -107,19 +107,19 @@ def test_many_colliding_output_labels_are_named_fast() -> None:
 
 
 def test_a_function_with_too_many_choices_is_left_out() -> None:
-    assert len(described(([0] * 100, [2]), ([1], [2])).inputs) == 1
+    assert len(schema_of(([0] * 100, [2]), ([1], [2])).inputs) == 1
     with pytest.raises(errors.BadRequest, match="no public function"):
-        described(([0] * 21, [2]))
+        schema_of(([0] * 21, [2]))
 
 
 @pytest.mark.parametrize("component", [4, 5])
 def test_an_input_whose_choices_are_long_takes_any_text(component: int) -> None:
-    result = described(([component], [2]))
+    result = schema_of(([component], [2]))
     assert [(each["type"], each.get("choices")) for each in result.inputs.values()] == [("string", None)]
 
 
 def test_numbers_that_are_no_numbers_name_no_component() -> None:
-    result = described(([1, [3], {}], [2, [3]]))
+    result = schema_of(([1, [3], {}], [2, [3]]))
     assert (len(result.inputs), result.output_kind) == (3, "image")
 
 

@@ -147,8 +147,8 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def stored(tmp_path: Path, media_type: str, data: bytes, credentials: ContentCredentials) -> bytes:
-    """The file that storing an output leaves in the blob store."""
+async def stored_file(tmp_path: Path, media_type: str, data: bytes, credentials: ContentCredentials) -> bytes:
+    """Return the file that storing an output leaves in the blob store."""
     staged = tmp_path / "staged"
     staged.write_bytes(data)
     store = FileStore(tmp_path / "blobs")
@@ -166,7 +166,7 @@ async def stored(tmp_path: Path, media_type: str, data: bytes, credentials: Cont
 async def test_output_is_stored_with_both_manifests(tmp_path: Path, padding: int) -> None:
     credentials = ContentCredentials(C2paSigner(CHAIN, KEY), {"weights-image": "weights"}.get)
     data = FILES["video/mp4"]() + (8 + padding).to_bytes(4) + b"free" + os.urandom(padding)
-    result = await stored(tmp_path, "video/mp4", data, credentials)
+    result = await stored_file(tmp_path, "video/mp4", data, credentials)
     assert verdict(result, "video/mp4")[0] == "Valid"
     assert embed.extract(result) == TEXT
 
@@ -181,13 +181,17 @@ async def test_output_that_cannot_be_signed_keeps_its_own_manifest(
     own = embed.embed(data, "image/png", TEXT)
     none = {}.get
     signer = C2paSigner(CHAIN, KEY)
-    assert await stored(tmp_path, "image/png", data, ContentCredentials(fail, none)) == own
-    assert await stored(tmp_path, "image/png", data, ContentCredentials(signer, none, max_bytes=10)) == own
+    assert await stored_file(tmp_path, "image/png", data, ContentCredentials(fail, none)) == own
+    assert (
+        await stored_file(tmp_path, "image/png", data, ContentCredentials(signer, none, max_bytes=10)) == own
+    )
     broken = own[:-12]
-    assert await stored(tmp_path, "image/jpeg", broken, ContentCredentials(signer, none)) == broken
+    assert await stored_file(tmp_path, "image/jpeg", broken, ContentCredentials(signer, none)) == broken
     assert len([each for each in caplog.messages if "has no C2PA manifest" in each]) == 3
     ogg = containers.sound("ogg", "libopus")
-    assert c2pa_removal.remove(await stored(tmp_path, "audio/ogg", ogg, ContentCredentials(signer, none)))
+    assert c2pa_removal.remove(
+        await stored_file(tmp_path, "audio/ogg", ogg, ContentCredentials(signer, none))
+    )
 
 
 async def test_signing_that_takes_too_long_is_given_up(tmp_path: Path) -> None:

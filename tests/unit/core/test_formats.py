@@ -12,7 +12,7 @@ from sixfold.core.provenance.formats import media_types
 from sixfold.core.provenance.formats.media_types import FORMATS
 from sixfold.core.provenance.formats.parts import MalformedFile, MediaHeader
 from tests import loop_time
-from tests.unit.core.test_manifest_containers import FILES, HOSTILE, IMAGES, SVG, made
+from tests.unit.core.test_manifest_containers import FILES, HOSTILE, IMAGES, SVG, encoded_file
 
 # Files whose first bytes are also those of a more general format.
 SNIFFED = {
@@ -47,7 +47,7 @@ def format_of(data: bytes) -> media_types.FileFormat:
 
 @pytest.mark.parametrize("name", FILES)
 def test_format_is_sniffed_from_the_first_bytes(name: str) -> None:
-    content_type, data = made(name)
+    content_type, data = encoded_file(name)
     expected = SNIFFED.get(content_type, content_type)
     head = data[: media_types.HEAD_BYTES]
     assert media_types.sniff(head, "text/plain") == expected
@@ -58,26 +58,26 @@ def test_format_is_sniffed_from_the_first_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_header_states_the_size_of_an_image(name: str) -> None:
-    _, data = made(name)
+    _, data = encoded_file(name)
     width, height = SIZES[name]
     assert format_of(data).header(data)[:3] == (width, height, width * height)
 
 
 @pytest.mark.parametrize("name", SECONDS)
 def test_a_header_states_the_length_of_video_and_audio(name: str) -> None:
-    _, data = made(name)
+    _, data = encoded_file(name)
     assert format_of(data).header(data).seconds == pytest.approx(SECONDS[name], abs=0.12)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_whole_file_is_complete(name: str) -> None:
-    _, data = made(name)
+    _, data = encoded_file(name)
     assert name == "svg" or format_of(data).is_complete(data)
 
 
 @pytest.mark.parametrize("name", CUT)
 def test_a_file_that_is_cut_anywhere_is_not_complete(name: str) -> None:
-    _, data = made(name)
+    _, data = encoded_file(name)
     kind = format_of(data)
     step = max(1, len(data) // 400)
     for end in (*range(40, 400), *range(400, len(data), step), *range(len(data) - 40, len(data))):
@@ -112,7 +112,7 @@ def test_boxes_inside_boxes_are_counted_against_one_budget() -> None:
 @given(st.binary(max_size=300), st.sampled_from(sorted(FILES)), st.integers(0, 400))
 @settings(deadline=None, max_examples=400)
 def test_a_damaged_file_has_a_header_or_is_malformed(data: bytes, name: str, head: int) -> None:
-    data = made(name)[1][:head] + data
+    data = encoded_file(name)[1][:head] + data
     for kind in FORMATS:
         with contextlib.suppress(MalformedFile):
             kind.header(data)

@@ -139,17 +139,17 @@ every_medium = pytest.mark.parametrize("name", MEDIA)
 
 
 @cache
-def made(name: str) -> tuple[str, bytes]:
+def encoded_file(name: str) -> tuple[str, bytes]:
     content_type, make = FILES[name]
     return content_type, make()
 
 
 def embedded(name: str, text: str = TEXT) -> bytes:
-    content_type, data = made(name)
+    content_type, data = encoded_file(name)
     return embed.embed(data, content_type, text)
 
 
-def decoded(data: bytes) -> tuple[float | None, list[tuple[Any, Any]]]:
+def decoded_frames(data: bytes) -> tuple[float | None, list[tuple[Any, Any]]]:
     """Return the duration in seconds, and time and content of each frame."""
     with av.open(io.BytesIO(data), "r") as source:
         frames: Any = source.decode(source.streams[0])
@@ -159,7 +159,7 @@ def decoded(data: bytes) -> tuple[float | None, list[tuple[Any, Any]]]:
 
 @every_file
 def test_a_text_comes_back_as_it_went_in(name: str) -> None:
-    _, data = made(name)
+    _, data = encoded_file(name)
     assert embed.extract(data) is None
     for text in (TEXT, LONG, "{}"):
         assert embed.extract(embedded(name, text)) == text
@@ -167,7 +167,7 @@ def test_a_text_comes_back_as_it_went_in(name: str) -> None:
 
 @every_file
 def test_embedding_is_deterministic_and_again_replaces(name: str) -> None:
-    content_type, _ = made(name)
+    content_type, _ = encoded_file(name)
     once = embedded(name)
     assert embedded(name) == once
     long = embed.embed(once, content_type, LONG)
@@ -179,7 +179,7 @@ def test_embedding_is_deterministic_and_again_replaces(name: str) -> None:
 @pytest.mark.parametrize("name", IMAGES)
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
 def test_a_picture_keeps_every_pixel_and_its_metadata(name: str, text: str) -> None:
-    before = Image.open(io.BytesIO(made(name)[1]))
+    before = Image.open(io.BytesIO(encoded_file(name)[1]))
     after = Image.open(io.BytesIO(embedded(name, text)))
     assert (before.size, before.mode, before.format) == (after.size, after.mode, after.format)
     for key in ("icc_profile", "exif", "loop", "duration", "transparency", "jfif"):
@@ -192,7 +192,7 @@ def test_a_picture_keeps_every_pixel_and_its_metadata(name: str, text: str) -> N
 @every_medium
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
 def test_a_medium_keeps_its_frames_and_times(name: str, text: str) -> None:
-    before, after = decoded(made(name)[1]), decoded(embedded(name, text))
+    before, after = decoded_frames(encoded_file(name)[1]), decoded_frames(embedded(name, text))
     assert before[1] == after[1]
     assert after[0] == pytest.approx(before[0], rel=1e-3) if before[0] else not after[0]
 
@@ -200,7 +200,7 @@ def test_a_medium_keeps_its_frames_and_times(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", [name for name, (kind, _) in MEDIA.items() if kind.startswith("video")])
 def test_a_video_still_seeks(name: str) -> None:
     places: list[int | None] = []
-    for data in (made(name)[1], embedded(name, LONG)):
+    for data in (encoded_file(name)[1], embedded(name, LONG)):
         with av.open(io.BytesIO(data), "r") as source:
             source.seek(1_200_000)
             places.append(next(source.decode(source.streams.video[0])).pts)
@@ -226,7 +226,7 @@ def test_ordinary_readers_see_the_text() -> None:
 def test_what_others_wrote_stays() -> None:
     assert b"other" in Image.open(io.BytesIO(embedded("webp with a packet"))).info["xmp"]
     assert b"hello" in embedded("jpeg")
-    with av.open(io.BytesIO(made("mp3")[1])) as before, av.open(io.BytesIO(embedded("mp3"))) as after:
+    with av.open(io.BytesIO(encoded_file("mp3")[1])) as before, av.open(io.BytesIO(embedded("mp3"))) as after:
         assert before.metadata.items() <= after.metadata.items()
 
 
@@ -275,7 +275,7 @@ def test_old_manifest_followed_by_other_data_is_removed_in_place() -> None:
     moved = embed.embed(embedded("mp4") + box, "video/mp4", LONG)
     assert moved.count(TEXT[:20].encode()) == 1, "the old text stays as free space, without its mark"
     assert embed.extract(moved) == LONG
-    assert decoded(moved) == decoded(made("mp4")[1])
+    assert decoded_frames(moved) == decoded_frames(encoded_file("mp4")[1])
     void = b"\xec\x84" + bytes(4)
     inner = webm._segment(embedded("webm"))
     assert inner is not None
@@ -284,17 +284,17 @@ def test_old_manifest_followed_by_other_data_is_removed_in_place() -> None:
     again = embed.embed(bytes(longer), "video/webm", LONG)
     assert embed.extract(again) == LONG
     assert TEXT[:20].encode() not in again
-    assert decoded(again)[1] == decoded(made("webm")[1])[1]
+    assert decoded_frames(again)[1] == decoded_frames(encoded_file("webm")[1])[1]
 
 
 def test_a_fragment_index_stays_the_last_box() -> None:
-    data = made("fragmented mp4")[1]
+    data = encoded_file("fragmented mp4")[1]
     assert data[-12:-8] == b"mfro"
     assert embedded("fragmented mp4")[-64:] == data[-64:]
 
 
 def test_a_last_box_without_a_size_gets_one() -> None:
-    data = made("faststart mp4")[1]
+    data = encoded_file("faststart mp4")[1]
     at = data.rindex(b"mdat") - 4
     endless = data[:at] + bytes(4) + data[at + 4 :]
     after = embed.embed(endless, "video/mp4", TEXT)
@@ -309,18 +309,18 @@ def test_an_id3_tag_of_any_version_keeps_its_frames(number: int) -> None:
     flags = 0x80 if number < 4 else 0
     written = payload.replace(b"\xff", b"\xff\0") if flags else payload
     tag = b"ID3" + bytes([number, 0, flags, 0, 0, 0, len(written) + 20]) + written + bytes(20)
-    data = tag + made("mp3 without id3")[1]
+    data = tag + encoded_file("mp3 without id3")[1]
     after = embed.embed(data, "audio/mpeg", TEXT)
     assert after[3] == number
     assert payload in after
     assert embed.extract(after) == TEXT
     with av.open(io.BytesIO(after)) as source:
         assert source.metadata["sixfold"] == TEXT
-    assert decoded(after)[1] == decoded(data)[1]
+    assert decoded_frames(after)[1] == decoded_frames(data)[1]
 
 
 def test_rf64_and_unfinished_waves_are_left_alone() -> None:
-    data = made("wav")[1]
+    data = encoded_file("wav")[1]
     rf64 = b"RF64" + data[4:]
     unfinished = data[:4] + b"\xff\xff\xff\xff" + data[8:]
     for broken in (rf64, unfinished):
@@ -329,21 +329,21 @@ def test_rf64_and_unfinished_waves_are_left_alone() -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/pdf", "", "image/jpeg"])
 def test_unknown_types_and_wrong_bytes_are_left_alone(kind: str) -> None:
-    data = made("png")[1]
+    data = encoded_file("png")[1]
     assert embed.embed(data, kind, TEXT) is data
     assert embed.embed(b"", kind, TEXT) == b""
 
 
 @every_file
 def test_a_cut_file_is_never_harmed_by_embedding(name: str) -> None:
-    content_type, data = made(name)
+    content_type, data = encoded_file(name)
     for size in (0, 8, 20, len(data) // 2, len(data) - 1):
         after = embed.embed(data[:size], content_type, TEXT)
         assert after == data[:size] or embed.extract(after) == TEXT
 
 
 def test_a_text_that_is_too_long_or_unfit_is_refused() -> None:
-    data = made("png")[1]
+    data = encoded_file("png")[1]
     with pytest.raises(manifest.ManifestTooLarge):
         embed.embed(data, "image/png", "x" * (manifest.MAX_TEXT_BYTES + 1))
     for text in ("\0", "\n", "\ud800", "\uffff"):
@@ -353,7 +353,7 @@ def test_a_text_that_is_too_long_or_unfit_is_refused() -> None:
 
 def test_a_text_that_unpacks_to_more_than_allowed_is_not_read() -> None:
     bomb = png._text_chunk(b" " * 50_000_000)
-    data = made("png")[1]
+    data = encoded_file("png")[1]
     assert len(bomb) < 60_000
     assert png.extract(data[:33] + bomb + data[33:]) is None
 
@@ -366,7 +366,7 @@ def test_edits_that_overlap_are_refused() -> None:
 CARRIERS = [each.carrier for each in media_types.FORMATS if each.carrier is not None]
 
 
-def extracted(container: media_types.Carrier, data: bytes) -> str | None:
+def extract(container: media_types.Carrier, data: bytes) -> str | None:
     try:
         return container.extract(data)
     except MalformedFile:
@@ -412,16 +412,16 @@ HOSTILE = [
 def test_hostile_files_have_no_text(data: bytes) -> None:
     assert embed.extract(data) is None
     for container in CARRIERS:
-        assert extracted(container, data) is None
+        assert extract(container, data) is None
 
 
 @given(st.binary(max_size=300), st.sampled_from(sorted(FILES)), st.integers(0, 60))
 @settings(deadline=None, max_examples=400)
 def test_random_bytes_behind_any_beginning_never_raise(data: bytes, name: str, head: int) -> None:
-    data = made(name)[1][:head] + data
+    data = encoded_file(name)[1][:head] + data
     assert embed.extract(data) is None
     for container in CARRIERS:
-        assert extracted(container, data) is None
+        assert extract(container, data) is None
     content_type = FILES[name][0]
     embed.embed(data, content_type, TEXT)
 
@@ -429,7 +429,7 @@ def test_random_bytes_behind_any_beginning_never_raise(data: bytes, name: str, h
 @given(st.sampled_from(sorted(FILES)), st.data())
 @settings(deadline=None, max_examples=500)
 def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> None:
-    content_type, _ = made(name)
+    content_type, _ = encoded_file(name)
     data = bytearray(embedded(name))
     around = [0, max(data.find(TEXT[:12].encode()) - 40, 0), len(data)]
     for _ in range(draw.draw(st.integers(1, 4))):
@@ -444,7 +444,7 @@ def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> Non
 @every_file
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
 def test_a_file_where_it_lies_becomes_what_its_bytes_would(name: str, text: str, tmp_path: Path) -> None:
-    content_type, data = made(name)
+    content_type, data = encoded_file(name)
     path = tmp_path / "staged"
     for before in (data, embed.embed(data, content_type, LONG)):
         path.write_bytes(before)

@@ -39,13 +39,13 @@ def here(tmp_path: Path) -> GraphFixture:
 
 
 @pytest.fixture
-def apart(tmp_path: Path, workers: NodeWorkers) -> GraphFixture:
+def process_workers(tmp_path: Path, workers: NodeWorkers) -> GraphFixture:
     (tmp_path / "apart").mkdir()
     return GraphFixture(tmp_path / "apart", workers)
 
 
 def pixels(side: int = 64) -> Graph:
-    """Images, masks, a size that becomes a text, and a text that becomes long."""
+    """Return a graph of images, masks, a size as a text, and a long text."""
     return {
         "image": node("LoadImage", image="example.png"),
         "scaled": node(
@@ -68,60 +68,60 @@ def pixels(side: int = 64) -> Graph:
 
 
 async def test_nodes_in_a_process_give_what_they_give_in_threads(
-    here: GraphFixture, apart: GraphFixture
+    here: GraphFixture, process_workers: GraphFixture
 ) -> None:
-    for graph_fixture in (here, apart):
+    for graph_fixture in (here, process_workers):
         put(graph_fixture)
     graphs: list[Graph] = [pixels(), PAINT, pixels(), pixels(48)]
     for graph in graphs:
-        one, other = await here.run(graph), await apart.run(graph)
+        one, other = await here.run(graph), await process_workers.run(graph)
         assert json.dumps(one.outputs) == json.dumps(other.outputs)
         assert sorted(one.executed) == sorted(other.executed)
         assert one.cached == other.cached
-    assert [data for _, _, data in here.outputs.made] == [data for _, _, data in apart.outputs.made]
-    assert here.cache.keys() == apart.cache.keys()
+    assert [data for _, _, data in here.outputs.made] == [data for _, _, data in process_workers.outputs.made]
+    assert here.cache.keys() == process_workers.cache.keys()
     assert {key: each.packed for key, each in here.cache.items()} == {
-        key: each.packed for key, each in apart.cache.items()
+        key: each.packed for key, each in process_workers.cache.items()
     }
-    assert here.children.asked == apart.children.asked
+    assert here.children.asked == process_workers.children.asked
 
 
 async def test_the_worker_of_a_run_that_ended_serves_the_next(
-    apart: GraphFixture, workers: NodeWorkers
+    process_workers: GraphFixture, workers: NodeWorkers
 ) -> None:
-    put(apart)
-    await apart.run(pixels(32))
+    put(process_workers)
+    await process_workers.run(pixels(32))
     [first] = workers._idle
-    await apart.run(pixels(33))
+    await process_workers.run(pixels(33))
     assert workers._idle == [first]
-    assert list((apart.folder / "scratch").iterdir()) == []
+    assert list((process_workers.folder / "scratch").iterdir()) == []
 
 
-async def test_node_over_the_memory_limit_fails_its_run(apart: GraphFixture) -> None:
+async def test_node_over_the_memory_limit_fails_its_run(process_workers: GraphFixture) -> None:
     graph: Graph = {
         "0": node("EmptyImage", width=8192, height=8192, batch_size=1, color=1),
         "out": node("PreviewImage", images=["0", 0]),
     }
     with pytest.raises(NodeError) as failed:
-        await apart.run(graph)
+        await process_workers.run(graph)
     assert failed.value.message == (
         "EmptyImage (node 0): the node exceeds the memory of a node worker; its limit is 512 MiB "
         "(SIXFOLD_WORKER_MEMORY_BYTES)"
     )
-    put(apart)
-    await apart.run(pixels())
+    put(process_workers)
+    await process_workers.run(pixels())
 
 
-async def started(graph_fixture: GraphFixture, graph: Graph) -> asyncio.Task[Any]:
-    """A run whose first node is at work."""
+async def start_run(graph_fixture: GraphFixture, graph: Graph) -> asyncio.Task[Any]:
+    """Start a run and wait until its first node is running."""
     began = asyncio.Event()
 
-    def heard(event: Any) -> None:
+    def received(event: Any) -> None:
         if event.type == "progress":
             began.set()
 
     verdict = validate(graph, registry.registry())
-    run = asyncio.create_task(execute.execute(verdict, graph_fixture.place, heard))
+    run = asyncio.create_task(execute.execute(verdict, graph_fixture.place, received))
     waiting = asyncio.create_task(began.wait())
     await asyncio.wait({run, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -135,9 +135,9 @@ LONG: Graph = {
 
 
 async def test_a_worker_that_is_killed_fails_its_run_in_one_sentence(
-    apart: GraphFixture, workers: NodeWorkers
+    process_workers: GraphFixture, workers: NodeWorkers
 ) -> None:
-    run = await started(apart, LONG)
+    run = await start_run(process_workers, LONG)
     [worker] = workers._workers
     assert worker.pid is not None
     os.kill(worker.pid, 9)
@@ -151,8 +151,10 @@ async def test_a_worker_that_is_killed_fails_its_run_in_one_sentence(
     assert workers._workers == set()
 
 
-async def test_a_canceled_run_ends_its_worker_at_once(apart: GraphFixture, workers: NodeWorkers) -> None:
-    run = await started(apart, LONG)
+async def test_a_canceled_run_ends_its_worker_at_once(
+    process_workers: GraphFixture, workers: NodeWorkers
+) -> None:
+    run = await start_run(process_workers, LONG)
     [worker] = workers._workers
     pid = worker.pid
     assert pid is not None

@@ -28,15 +28,15 @@ COLOURS = {
 }
 
 
-def described(folder: Path, pixels: NDArray[Any]) -> dict[str, Any]:
-    """What the engine says of a picture."""
+def caption_of(folder: Path, pixels: NDArray[Any]) -> dict[str, Any]:
+    """Return the caption of an image."""
     path = folder / "in.png"
     Image.fromarray(pixels.astype(np.uint8)).save(path)
     return dict(CaptionEngine().run(Task("t", "caption", {}, {"image_url": path}), Note(folder)).data)
 
 
 def scene(seed: int = 1) -> NDArray[Any]:
-    """Blue sky above, rough green below."""
+    """Return an image of blue sky above rough green ground."""
     rng = np.random.default_rng(seed)
     pixels = np.zeros((240, 320, 3))
     pixels[:130] = (120, 175, 235)
@@ -46,7 +46,7 @@ def scene(seed: int = 1) -> NDArray[Any]:
 
 @pytest.mark.parametrize(("name", "rgb"), COLOURS.items())
 def test_a_colour_has_its_name(tmp_path: Path, name: str, rgb: tuple[int, int, int]) -> None:
-    response = described(tmp_path, np.full((64, 64, 3), rgb))
+    response = caption_of(tmp_path, np.full((64, 64, 3), rgb))
     assert response["palette"][0]["name"] == name
     assert f"in {name}." in response["text"]
     assert response["kind"] == "an empty plane of one colour"
@@ -55,7 +55,7 @@ def test_a_colour_has_its_name(tmp_path: Path, name: str, rgb: tuple[int, int, i
 def test_shares_are_shares_and_sizes_are_sizes(tmp_path: Path) -> None:
     pixels = np.zeros((100, 300, 3))
     pixels[:, 200:] = (210, 30, 40)
-    response = described(tmp_path, pixels)
+    response = caption_of(tmp_path, pixels)
     assert {colour["name"]: colour["share"] for colour in response["palette"]} == pytest.approx(
         {"black": 0.667, "red": 0.333}, abs=0.02
     )
@@ -64,20 +64,20 @@ def test_shares_are_shares_and_sizes_are_sizes(tmp_path: Path) -> None:
 
 
 def test_a_meadow_under_the_sky_is_a_landscape(tmp_path: Path) -> None:
-    assert described(tmp_path, scene())["kind"] == "a landscape under a blue sky"
+    assert caption_of(tmp_path, scene())["kind"] == "a landscape under a blue sky"
 
 
 def test_a_blurred_picture_is_less_sharp(tmp_path: Path) -> None:
     sharp = scene().astype(np.uint8)
     messages = [
-        described(tmp_path, picture)["sharpness"] for picture in (sharp, cv2.GaussianBlur(sharp, (0, 0), 3))
+        caption_of(tmp_path, picture)["sharpness"] for picture in (sharp, cv2.GaussianBlur(sharp, (0, 0), 3))
     ]
     assert messages[1] < messages[0] / 2
 
 
 def test_light_and_dark_are_told_apart(tmp_path: Path) -> None:
-    assert described(tmp_path, scene() * 0.15)["kind"] == "a night scene"
-    assert "bright" in described(tmp_path, np.full((64, 64, 3), 240))["text"]
+    assert caption_of(tmp_path, scene() * 0.15)["kind"] == "a night scene"
+    assert "bright" in caption_of(tmp_path, np.full((64, 64, 3), 240))["text"]
 
 
 def test_lines_of_lettering_are_seen(tmp_path: Path) -> None:
@@ -85,17 +85,17 @@ def test_lines_of_lettering_are_seen(tmp_path: Path) -> None:
     pen = ImageDraw.Draw(page)
     for row in range(8):
         pen.text((20, 16 + row * 34), "The quick brown fox jumps over a dog", fill="black", font_size=17)
-    response = described(tmp_path, np.asarray(page))
+    response = caption_of(tmp_path, np.asarray(page))
     assert 6 <= response["lettering"] <= 10
     assert response["kind"] == "a page of text"
-    assert described(tmp_path, scene())["lettering"] == 0
+    assert caption_of(tmp_path, scene())["lettering"] == 0
 
 
 def test_the_same_picture_gets_the_same_caption(tmp_path: Path) -> None:
-    assert described(tmp_path, scene()) == described(tmp_path, scene())
+    assert caption_of(tmp_path, scene()) == caption_of(tmp_path, scene())
 
 
 def test_one_pixel_and_no_picture_are_no_trouble(tmp_path: Path) -> None:
-    assert described(tmp_path, np.full((1, 1, 3), 9))["width"] == 1
+    assert caption_of(tmp_path, np.full((1, 1, 3), 9))["width"] == 1
     with pytest.raises(UnusableInput):
         CaptionEngine().run(Task("t", "caption", {}), Note(tmp_path))

@@ -134,7 +134,7 @@ WHOLE = {  # every input of these has a test of its own, and a run of them takes
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+def input_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """The files that inputs name."""
     folder = tmp_path_factory.mktemp("kept")
     mask = np.zeros((64, 64), np.uint8)
@@ -148,24 +148,26 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
         "stain": orders.saved(folder / "stain.png", mask.T[::-1]),
         "tone": sounds.write(np.stack([wave, wave]), "wav", folder / "tone.wav").path,
         "noise": sounds.write(noise, "wav", folder / "noise.wav").path,
-        "film": filmed(folder / "film.mp4", orders.scenery((48, 64))),
-        "other": filmed(folder / "other.mp4", orders.scenery((48, 64), 2)),
+        "film": moving_video(folder / "film.mp4", orders.scenery((48, 64))),
+        "other": moving_video(folder / "other.mp4", orders.scenery((48, 64), 2)),
     }
     return {name: path for name, path in paths.items() if path is not None}
 
 
-def filmed(path: Path, picture: Any) -> Path:
-    """A second of a picture that wanders to the left."""
+def moving_video(path: Path, picture: Any) -> Path:
+    """Return a video of one second of an image that moves to the left."""
     with encode.VideoEncoder(path, (64, 48), Fraction(8), None) as film:
         for at in range(8):
             film.add(yuv.of_rgb(np.ascontiguousarray(np.roll(picture, -4 * at, axis=1))))
     return path
 
 
-def made(template: str, folder: Path, kept: Mapping[str, Path], given: Mapping[str, Any]) -> str:
-    """A digest of all that the template's embedded engine makes of these inputs."""
+def output_digest(
+    template: str, folder: Path, input_files: Mapping[str, Path], given: Mapping[str, Any]
+) -> str:
+    """Return a digest of all outputs of the template's embedded engine for these inputs."""
     model = CATALOGUE[template]
-    files = {name: kept[given[name]] for name in FILES & given.keys()}
+    files = {name: input_files[given[name]] for name in FILES & given.keys()}
     checked = model.check({**given, **dict.fromkeys(files, "https://example.com/file")})
     checked |= {name: value for name, value in SMALLER.get(template, {}).items() if name not in given}
     engine = next(engine for engine in model.engines if engine.kind == "embedded")
@@ -180,13 +182,13 @@ def made(template: str, folder: Path, kept: Mapping[str, Path], given: Mapping[s
 
 @pytest.mark.parametrize("template", CASES)
 def test_each_input_has_an_effect_and_output_is_deterministic(
-    template: str, tmp_path: Path, kept: Mapping[str, Path]
+    template: str, tmp_path: Path, input_files: Mapping[str, Path]
 ) -> None:
     usual, others = CASES[template]
-    once = made(template, tmp_path, kept, usual)
-    assert made(template, tmp_path, kept, usual) == once
+    once = output_digest(template, tmp_path, input_files, usual)
+    assert output_digest(template, tmp_path, input_files, usual) == once
     for name, value in others.items():
-        assert made(template, tmp_path, kept, {**usual, name: value}) != once, name
+        assert output_digest(template, tmp_path, input_files, {**usual, name: value}) != once, name
 
 
 def test_no_template_and_no_input_is_forgotten() -> None:

@@ -73,7 +73,7 @@ def filmed(folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
     task = Task("t", "video-t2v", model.for_engine(model.check({**usual, **given})))
     result = CameraEngine(by_words=True).run(task, Note(folder))
     assert result.artifacts[0].path is not None
-    return np.stack(films.watched(result.artifacts[0].path).frames), dict(result.data)
+    return np.stack(films.decode(result.artifacts[0].path).frames), dict(result.data)
 
 
 def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> None:

@@ -18,16 +18,16 @@ from tests.unit.engines.test_matting import Note
 
 
 def scene(columns: tuple[int, int], size: tuple[int, int] = (120, 200)) -> np.ndarray:
-    """A red block between two columns of an even grey ground."""
+    """Return a red block between two columns on an even gray background."""
     rgb = np.full((*size, 3), 140, np.uint8)
     rgb[30:90, columns[0] : columns[1]] = (200, 30, 30)
     return rgb
 
 
-def seen(
+def saliency(
     box: tuple[float, float, float, float], heads: tuple[tuple[float, float, float, float], ...] = ()
 ) -> DetectedRegion:
-    """What matters, laid down by hand."""
+    """Return a saliency map with these regions."""
     worth = np.zeros((100, 160), np.float32)
     worth[int(box[1] * 100) : int(box[3] * 100), int(box[0] * 160) : int(box[2] * 160)] = 1
     return DetectedRegion(worth, np.full((100, 160), 0.5, np.float32), box, heads)
@@ -44,19 +44,19 @@ def test_every_size_is_exact(size: tuple[int, int]) -> None:
 
 
 def test_the_same_shape_is_only_scaled() -> None:
-    assert plan(seen((0.4, 0.4, 0.6, 0.6)), (160, 100), (320, 200)).method == "scale"
+    assert plan(saliency((0.4, 0.4, 0.6, 0.6)), (160, 100), (320, 200)).method == "scale"
 
 
 def test_a_crop_follows_its_subject() -> None:
     for low, high in ((0.05, 0.3), (0.4, 0.6), (0.7, 0.95)):
-        way = plan(seen((low, 0.2, high, 0.8)), (160, 100), (100, 100))
+        way = plan(saliency((low, 0.2, high, 0.8)), (160, 100), (100, 100))
         assert way.method == "crop"
         assert way.box[0] <= low + 0.01
         assert way.box[2] >= high - 0.01
 
 
 def test_two_subjects_apart_are_brought_together_by_seams() -> None:
-    both = seen((0.02, 0.2, 0.98, 0.8))
+    both = saliency((0.02, 0.2, 0.98, 0.8))
     both.worth[:, 30:130] = 0
     way = plan(both, (160, 100), (120, 100))
     assert way.method == "seam-carving"
@@ -66,13 +66,13 @@ def test_two_subjects_apart_are_brought_together_by_seams() -> None:
 
 def test_no_seam_goes_through_a_picture_with_a_face() -> None:
     box = (0.02, 0.2, 0.98, 0.8)
-    both = seen(box, ((0.05, 0.3, 0.2, 0.6),))
+    both = saliency(box, ((0.05, 0.3, 0.2, 0.6),))
     both.worth[:, 30:130] = 0
     assert plan(both, (160, 100), (120, 100)).method == "extend"
 
 
 def test_a_wide_subject_in_a_tall_shape_gets_more_canvas() -> None:
-    way = plan(seen((0.05, 0.3, 0.95, 0.7)), (160, 100), (90, 160))
+    way = plan(saliency((0.05, 0.3, 0.95, 0.7)), (160, 100), (90, 160))
     assert way.method == "extend"
     rgb = np.random.default_rng(1).integers(0, 255, (100, 160, 3), np.uint8)
     out = canvas.apply(rgb, way, (90, 160))
@@ -120,7 +120,7 @@ def test_sky_stays_above_ground_where_a_picture_is_widened() -> None:
 def run(
     folder: Path, image: Image.Image, kind: str, sizes: list[str]
 ) -> list[tuple[str, decode.DecodedImage]]:
-    """What the engine makes of a picture in a file of this kind."""
+    """Return the result for an image in a file of this format."""
     image.save(folder / "in", kind)
     task = Task("t", "smart-resize", {"target_sizes": sizes}, {"image_url": folder / "in"})
     result = ResizeEngine().run(task, Note(folder)).artifacts

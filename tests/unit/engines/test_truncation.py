@@ -48,7 +48,7 @@ def webm() -> bytes:
     return out.getvalue()
 
 
-FILMS = {"mp4": lambda: fault_server.film(16, 4), "webm": webm, "gif": lambda: picture("gif")}
+FILMS = {"mp4": lambda: fault_server.video(16, 4), "webm": webm, "gif": lambda: picture("gif")}
 
 
 @pytest.mark.parametrize("kind", KINDS)

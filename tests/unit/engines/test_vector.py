@@ -20,8 +20,8 @@ from tests.unit.engines import orders
 resvg = pytest.importorskip("resvg_py", reason="needs the extra `test`")
 
 
-def traced(folder: Path, picture: Any, **inputs: Any) -> str:
-    """The SVG of a picture."""
+def vectorize(folder: Path, picture: Any, **inputs: Any) -> str:
+    """Return the SVG of an image."""
     path = orders.saved(folder / "in.png", picture)
     artifact, result, _ = orders.run(VectorEngine(), folder, inputs, image=path)
     assert (artifact.content_type, result.quality) == ("image/svg+xml", "full")
@@ -29,16 +29,16 @@ def traced(folder: Path, picture: Any, **inputs: Any) -> str:
     return artifact.data.decode()
 
 
-def drawn(svg: str) -> Any:
-    """An SVG as pixels, RGBA."""
+def rasterize(svg: str) -> Any:
+    """Return an SVG as RGBA pixels."""
     data = np.frombuffer(bytes(resvg.svg_to_bytes(svg_string=svg)), np.uint8)
     result = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
     assert result is not None
     return cv2.cvtColor(result, cv2.COLOR_BGRA2RGBA)
 
 
-def colours(svg: str) -> int:
-    """How many colours the paths have."""
+def color_count(svg: str) -> int:
+    """Return the number of colors of the paths."""
     return len(set(re.findall(r'fill="(#\w+)"', svg)))
 
 
@@ -47,48 +47,50 @@ def colours(svg: str) -> int:
 )
 def test_drawn_again_it_looks_like_the_picture(tmp_path: Path, preset: str, least: float) -> None:
     picture = orders.scenery()
-    svg = traced(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
-    again = drawn(svg)
+    svg = vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
+    again = rasterize(svg)
     assert again.shape[:2] == picture.shape[:2]
     alike: Any = structural_similarity(again[..., :3], picture, channel_axis=2)
     assert alike > least
     assert ElementTree.fromstring(svg).tag.endswith("svg")  # noqa: S314 - our own file
-    assert svg == traced(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
+    assert svg == vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
 
 
 def test_precision_is_colours_and_speckle_is_what_is_left_out(tmp_path: Path) -> None:
     picture = orders.scenery()
-    counts = [colours(traced(tmp_path, picture, color_precision=bits)) for bits in (3, 5, 8)]
+    counts = [color_count(vectorize(tmp_path, picture, color_precision=bits)) for bits in (3, 5, 8)]
     assert counts[0] < counts[1] < counts[2]
     speckled = picture.copy()
     speckled[::24, ::24] = 255 - speckled[::24, ::24]
-    paths = [traced(tmp_path, speckled, preset="photo", speckle=size).count("<path") for size in (0, 6, 64)]
+    paths = [
+        vectorize(tmp_path, speckled, preset="photo", speckle=size).count("<path") for size in (0, 6, 64)
+    ]
     assert paths[0] > paths[1] > paths[2]
 
 
 def test_pixel_art_stays_square_and_gradients_keep_colours(tmp_path: Path) -> None:
     sky = np.linspace((240, 200, 160), (60, 90, 200), 64)[:, None].repeat(64, 1).astype(np.uint8)
-    svg = traced(tmp_path, sky, preset="pixel", speckle=0)
+    svg = vectorize(tmp_path, sky, preset="pixel", speckle=0)
     assert not re.search(r'd="[^"]*C', svg)
-    assert colours(traced(tmp_path, sky)) >= 12
+    assert color_count(vectorize(tmp_path, sky)) >= 12
 
 
 def test_transparent_areas_are_omitted_and_large_size_is_kept(tmp_path: Path) -> None:
     rgba = np.dstack([orders.scenery((64, 64)), np.zeros((64, 64), np.uint8)])
     rgba[16:48, 16:48, 3] = 255
-    again = drawn(traced(tmp_path, rgba, preset="logo"))
+    again = rasterize(vectorize(tmp_path, rgba, preset="logo"))
     assert again[32, 32, 3] == 255
     assert again[4, 4, 3] == 0
     wide = np.full((20, 1800, 3), 90, np.uint8)
-    assert 'width="1800" height="20" viewBox="0 0 1600 18"' in traced(tmp_path, wide)
-    assert "<path" not in traced(tmp_path, np.zeros((8, 8, 4), np.uint8))
+    assert 'width="1800" height="20" viewBox="0 0 1600 18"' in vectorize(tmp_path, wide)
+    assert "<path" not in vectorize(tmp_path, np.zeros((8, 8, 4), np.uint8))
 
 
 def test_an_svg_carries_a_manifest_and_still_draws(tmp_path: Path) -> None:
-    svg = traced(tmp_path, orders.scenery((40, 40)))
+    svg = vectorize(tmp_path, orders.scenery((40, 40)))
     marked = embed.embed(svg.encode(), "image/svg+xml", '{"model":"vectorizer"}')
     assert embed.extract(marked) == '{"model":"vectorizer"}'
-    assert np.array_equal(drawn(marked.decode()), drawn(svg))
+    assert np.array_equal(rasterize(marked.decode()), rasterize(svg))
 
 
 def test_every_preset_of_the_contract_is_there() -> None:

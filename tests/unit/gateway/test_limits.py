@@ -47,7 +47,9 @@ async def rated(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "own":
         yield Rated(OwnRates(clock), clock)
         return
-    async with databases.on(request.param, tmp_path, lambda: round(clock.now * 1_000_000)) as database:
+    async with databases.running_database(
+        request.param, tmp_path, lambda: round(clock.now * 1_000_000)
+    ) as database:
         yield Rated(SharedRates(database, "requests"), clock)
 
 
@@ -85,7 +87,10 @@ async def test_one_that_is_larger_than_a_minutes_share_passes_alone(rated: Rated
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
 async def test_servers_on_one_database_share_the_rate_limit(tmp_path: Path) -> None:
-    async with databases.on("postgres", tmp_path) as one, databases.on("postgres", tmp_path) as other:
+    async with (
+        databases.running_database("postgres", tmp_path) as one,
+        databases.running_database("postgres", tmp_path) as other,
+    ):
         servers = [SharedRates(database, "requests") for database in (one, other)]
         requests = [server.spend("k", 20) for _ in range(30) for server in servers]
         answers = await asyncio.gather(*requests, return_exceptions=True)
@@ -117,7 +122,7 @@ class CountedWrites:
 
 async def test_busy_key_is_leased_and_never_exceeds_its_limit(either: Path) -> None:
     clock = Clock(1000.0)
-    async with databases.on(None, either, lambda: round(clock.now * 1_000_000)) as database:
+    async with databases.running_database(None, either, lambda: round(clock.now * 1_000_000)) as database:
         counted = CountedWrites(database)
         servers = [SharedRates(counted, "requests") for _ in range(3)]
         passed = Counter[bool]()
@@ -140,7 +145,7 @@ async def test_busy_key_is_leased_and_never_exceeds_its_limit(either: Path) -> N
 
 async def test_unused_lease_is_returned(either: Path) -> None:
     clock = Clock(1000.0)
-    async with databases.on(None, either, lambda: round(clock.now * 1_000_000)) as database:
+    async with databases.running_database(None, either, lambda: round(clock.now * 1_000_000)) as database:
         counted = CountedWrites(database)
         rates = SharedRates(counted, "requests")
         for _ in range(30):
@@ -154,7 +159,7 @@ async def test_unused_lease_is_returned(either: Path) -> None:
 
 async def test_lease_expires_after_a_failed_write(either: Path) -> None:
     clock = Clock(1000.0)
-    async with databases.on(None, either, lambda: round(clock.now * 1_000_000)) as database:
+    async with databases.running_database(None, either, lambda: round(clock.now * 1_000_000)) as database:
         counted = CountedWrites(database)
         rates = SharedRates(counted, "requests")
         for _ in range(30):
@@ -173,7 +178,9 @@ async def test_lease_expires_after_a_failed_write(either: Path) -> None:
 
 async def test_rates_that_nobody_used_of_late_are_forgotten(tmp_path: Path) -> None:
     clock = Clock(1000.0)
-    async with databases.on("sqlite", tmp_path, lambda: round(clock.now * 1_000_000)) as database:
+    async with databases.running_database(
+        "sqlite", tmp_path, lambda: round(clock.now * 1_000_000)
+    ) as database:
         await SharedRates(database, "requests").spend("k", 6)
         clock.now += 2 * 3600
         await database.write(limits.sweep())

@@ -35,8 +35,8 @@ async def _begun(database: Database, holder: str) -> str:
 async def test_live_server_call_is_kept_and_dead_one_checked_twice(
     tmp_path: Path,
 ) -> None:
-    async with databases.on("postgres", tmp_path) as ours:
-        async with databases.on("postgres", tmp_path) as theirs:
+    async with databases.running_database("postgres", tmp_path) as ours:
+        async with databases.running_database("postgres", tmp_path) as theirs:
             assert isinstance(theirs, SharedDatabase)
             await theirs.join("boot_there", lambda *_: None)
             account_id = await _begun(theirs, "boot_there")

@@ -24,15 +24,15 @@ MIB = 2**20
 END = bytes(1024)
 
 
-def kept(folder: Path, data: bytes) -> Path:
-    """An archive on disk."""
+def saved_archive(folder: Path, data: bytes) -> Path:
+    """Write an archive to disk."""
     path = folder / "archive"
     path.write_bytes(data)
     return path
 
 
-def read(archive: Path, limits: MemoryLimits) -> list[ArchiveMember]:
-    """What an import reads of an archive."""
+def read_archive(archive: Path, limits: MemoryLimits) -> list[ArchiveMember]:
+    """Return the result of importing an archive."""
     archives.outliner(archive, limits)
     return list(archives.files(archive, limits, ImportReport()))
 
@@ -87,8 +87,8 @@ def large_header() -> bytes:
     return gzip.compress(tar((member("a" * 8 * MIB + ".md"), b"x")))
 
 
-def zipped(entries: int) -> bytes:
-    """A zip of empty files."""
+def zip_of_empty_files(entries: int) -> bytes:
+    """Return a zip of empty files."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as opened:
         for number in range(entries):
@@ -98,15 +98,17 @@ def zipped(entries: int) -> bytes:
 
 def hidden_directory() -> bytes:
     """A zip whose end has a second mark of an end inside of it."""
-    data = zipped(20_000)
+    data = zip_of_empty_files(20_000)
     return data[:-6] + b"PK\5\6" + b"\0\0"
 
 
-@pytest.mark.parametrize("make", [large_gzip, many_folders, lambda: zipped(20_000), hidden_directory])
+@pytest.mark.parametrize(
+    "make", [large_gzip, many_folders, lambda: zip_of_empty_files(20_000), hidden_directory]
+)
 def test_archive_over_the_limits_is_refused_in_bounded_memory(
     tmp_path: Path, make: Callable[[], bytes]
 ) -> None:
-    archive = kept(tmp_path, make())
+    archive = saved_archive(tmp_path, make())
 
     def refused() -> None:
         with pytest.raises(errors.TooLarge):
@@ -123,11 +125,11 @@ def test_archive_over_the_limits_is_refused_in_bounded_memory(
 
 
 def test_a_header_of_a_tar_cannot_be_as_large_as_the_archive(tmp_path: Path) -> None:
-    archive = kept(tmp_path, large_header())
+    archive = saved_archive(tmp_path, large_header())
     tracemalloc.start()
     try:
         with pytest.raises(errors.BadRequest):
-            read(archive, MemoryLimits())
+            read_archive(archive, MemoryLimits())
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -135,10 +137,10 @@ def test_a_header_of_a_tar_cannot_be_as_large_as_the_archive(tmp_path: Path) -> 
 
 
 def test_global_headers_of_a_tar_are_not_kept(tmp_path: Path) -> None:
-    archive = kept(tmp_path, many_global_headers())
+    archive = saved_archive(tmp_path, many_global_headers())
     tracemalloc.start()
     try:
-        result = read(archive, MemoryLimits())
+        result = read_archive(archive, MemoryLimits())
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -152,10 +154,10 @@ def test_unbounded_zip_method_is_refused_for_its_file_only(tmp_path: Path, metho
     with zipfile.ZipFile(packed, "w", method) as opened:
         opened.writestr("large.md", bytes(16 * MIB))
         opened.writestr("small.md", b"x", zipfile.ZIP_DEFLATED)
-    archive = kept(tmp_path, packed.getvalue())
+    archive = saved_archive(tmp_path, packed.getvalue())
     tracemalloc.start()
     try:
-        result = read(archive, MemoryLimits())
+        result = read_archive(archive, MemoryLimits())
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -177,10 +179,10 @@ def xz_with_dictionary(data: bytes, size: int) -> bytes:
 def test_an_xz_archive_may_ask_for_so_much_memory_only(tmp_path: Path) -> None:
     data = tar((member("a.md"), b"x"), (member("b.bin"), bytes(MIB)), (member("c.md"), b"y"))
     for size in (23, 26):
-        result = read(kept(tmp_path, xz_with_dictionary(data, size)), MemoryLimits())
+        result = read_archive(saved_archive(tmp_path, xz_with_dictionary(data, size)), MemoryLimits())
         assert [file.text for file in result] == ["x", "y"]
     with pytest.raises(errors.BadRequest):
-        read(kept(tmp_path, xz_with_dictionary(data, 30)), MemoryLimits())
+        read_archive(saved_archive(tmp_path, xz_with_dictionary(data, 30)), MemoryLimits())
 
 
 def test_multi_stream_xz_is_read_and_truncated_one_refused(
@@ -188,17 +190,17 @@ def test_multi_stream_xz_is_read_and_truncated_one_refused(
 ) -> None:
     data = tar((member("a.md"), b"x" * 1000), (member("c.md"), b"y"))
     packed = lzma.compress(data[:700]) + bytes(4) + lzma.compress(data[700:])
-    assert len(read(kept(tmp_path, packed), MemoryLimits())) == 2
+    assert len(read_archive(saved_archive(tmp_path, packed), MemoryLimits())) == 2
     with pytest.raises(errors.BadRequest):
-        read(kept(tmp_path, packed[:-200]), MemoryLimits())
+        read_archive(saved_archive(tmp_path, packed[:-200]), MemoryLimits())
 
 
 def test_an_archive_within_its_ratio_is_read(tmp_path: Path) -> None:
     members = [(member(f"{number}.md"), b"word " * 200_000) for number in range(20)]
-    result = read(kept(tmp_path, gzip.compress(tar(*members))), MemoryLimits())
+    result = read_archive(saved_archive(tmp_path, gzip.compress(tar(*members))), MemoryLimits())
     assert sum(len(file.text) for file in result) == 20_000_000
 
 
 def test_an_archive_beyond_its_ratio_says_so(tmp_path: Path) -> None:
     with pytest.raises(errors.TooLarge, match="unpacks to more than 100 times its size"):
-        read(kept(tmp_path, large_gzip()), MemoryLimits())
+        read_archive(saved_archive(tmp_path, large_gzip()), MemoryLimits())

@@ -185,7 +185,7 @@ async def test_kill_between_write_and_embedding_loses_no_vector(back: str, tmp_p
             async with asyncio.timeout(processes.PATIENCE_SECONDS):
                 assert await child.stdout.readline() == b"embedding\n"
         finally:
-            await processes.killed(child)
+            await processes.kill_and_wait(child)
         model = Meanings()
         assert await embed(place.memory.database, model) == 1
         result = await finder(place.memory.database, model)

@@ -451,7 +451,7 @@ async def test_folders_of_an_old_memory_are_counted(back: str) -> None:
         keeper = databases.keeper(laid.database_url(folder, back), folder)
         keeper.migrate(BEFORE_FOLDERS)
         keeper.migrate(sql.latest(back))
-        async with databases.on(back, folder) as database:
+        async with databases.running_database(back, folder) as database:
             for prefix, expected in (("", {"a": 3, "会議": 1}), ("a/", {"b": 2}), ("会議/", {"決定": 1})):
                 opened = await database.read(queries.folder(caller, prefix, 50))
                 assert {row["name"]: row["count"] for row in opened.folders} == expected

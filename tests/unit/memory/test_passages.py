@@ -12,8 +12,8 @@ from sixfold.core.memory.search import snippets
 LONG = "\n\n".join(f"Paragraph {n} is about topic{n}. " + "It goes on for a while. " * 12 for n in range(20))
 
 
-def of(body: str, words: str, chars: int = 200, passage: int = 0) -> str:
-    """The snippet for a query's words."""
+def snippet_of(body: str, words: str, chars: int = 200, passage: int = 0) -> str:
+    """Return the snippet for a query's words."""
     return snippets.of_body(body, passage, tokens.terms(words), chars)
 
 
@@ -44,14 +44,14 @@ def test_passages_cover_the_body_without_a_gap(body: str) -> None:
 
 
 def test_a_snippet_marks_every_form_of_the_words() -> None:
-    assert of("She met them; meetings are long.", "meeting") == "She «met» them; «meetings» are long."
+    assert snippet_of("She met them; meetings are long.", "meeting") == "She «met» them; «meetings» are long."
 
 
 def test_snippet_marks_irregular_forms() -> None:
-    assert of("Went home. A better day, they said; the worst is over.", "go good bad say") == (
+    assert snippet_of("Went home. A better day, they said; the worst is over.", "go good bad say") == (
         "«Went» home. A «better» day, they «said»; the «worst» is over."
     )
-    assert of("Émile's café", "emile cafe") == "«Émile's» «café»"
+    assert snippet_of("Émile's café", "emile cafe") == "«Émile's» «café»"
 
 
 @given(st.from_regex(r"[a-z0-9]{1,14}", fullmatch=True))
@@ -69,11 +69,11 @@ def test_a_word_is_sought_by_how_its_stem_begins(word: str) -> None:
 
 
 def test_a_snippet_marks_words_with_apostrophes() -> None:
-    assert of("It's 'Ann's' o'clock, 'ann'", "oclock ann") == "It's '«Ann's»' «o'clock», '«ann»'"
+    assert snippet_of("It's 'Ann's' o'clock, 'ann'", "oclock ann") == "It's '«Ann's»' «o'clock», '«ann»'"
 
 
 def test_a_snippet_is_cut_where_the_words_are() -> None:
-    result = of(LONG, "topic7", passage=2)
+    result = snippet_of(LONG, "topic7", passage=2)
     assert "topic" in result
     assert result.startswith("…")
     assert result.endswith("…")
@@ -81,27 +81,27 @@ def test_a_snippet_is_cut_where_the_words_are() -> None:
 
 def test_a_snippet_prefers_the_place_that_has_most_of_the_words() -> None:
     body = "green tea. " + "filler words go here. " * 20 + "green tea with honey and lemon. " + "more. " * 50
-    assert "«honey»" in of(body, "green tea honey lemon", 80)
+    assert "«honey»" in snippet_of(body, "green tea honey lemon", 80)
 
 
 def test_a_snippet_keeps_its_length() -> None:
     for chars in (20, 80, 300):
-        result = of(LONG, "topic3 while", chars, 1)
+        result = snippet_of(LONG, "topic3 while", chars, 1)
         assert len(result.replace("«", "").replace("»", "")) <= chars + 2
 
 
 def test_a_snippet_is_no_html_and_its_marks_are_its_own() -> None:
-    assert of("<b>tea</b> «tea»", "tea") == "<b>«tea»</b> ‹«tea»›"
+    assert snippet_of("<b>tea</b> «tea»", "tea") == "<b>«tea»</b> ‹«tea»›"
 
 
 def test_no_characters_are_no_snippet() -> None:
-    assert of("tea", "tea", 0) == ""
+    assert snippet_of("tea", "tea", 0) == ""
 
 
 def test_a_snippet_marks_words_of_scripts_without_spaces() -> None:
-    assert of("私は東京タワーが好きです", "東京タワー") == "私は«東京タワー»が好きです"
+    assert snippet_of("私は東京タワーが好きです", "東京タワー") == "私は«東京タワー»が好きです"
 
 
 @pytest.mark.parametrize("body", ["", "\n\n", "…", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 " * 40])
 def test_a_snippet_without_a_match_is_the_beginning(body: str) -> None:
-    assert of(body, "zebra", 50) == of(body, "", 50)
+    assert snippet_of(body, "zebra", 50) == snippet_of(body, "", 50)

@@ -22,12 +22,12 @@ TABLE = inference.table()
 
 
 def page(body: str, title: str = "Somebody", kind: str = "note", slug: str = "notes/somebody") -> MemoryPage:
-    """A page that is nowhere but here."""
+    """Return a page that is not stored."""
     return MemoryPage("page_1", "acct_1", slug, title, body, kind, (), (), 1, 0, 0, "ada")
 
 
-def said(body: str, **fields: str) -> set[tuple[str, str, str]]:
-    """What a text states, by keys."""
+def stated_relations(body: str, **fields: str) -> set[tuple[str, str, str]]:
+    """Return the relations that a text states, by key."""
     return {(row.subject, row.relation, row.object) for row in extraction.read(page(body, **fields), TABLE)}
 
 
@@ -59,8 +59,8 @@ def test_no_example_survives_doubt_or_a_question_mark(pattern: Pattern) -> None:
     ],
 )
 def test_what_is_said_to_be_unsure_is_no_link(text: str) -> None:
-    assert said(text) == set()
-    assert said("Ada Byron works at Bell Labs, and I think that she is kind.") != set()
+    assert stated_relations(text) == set()
+    assert stated_relations("Ada Byron works at Bell Labs, and I think that she is kind.") != set()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_is_said_to_be_unsure_is_no_link(text: str) -> None:
     ],
 )
 def test_possessive_name_is_not_the_subject(text: str, means: set[str]) -> None:
-    assert {relation for _, relation, _ in said(text)} == means
+    assert {relation for _, relation, _ in stated_relations(text)} == means
 
 
 def test_ids_of_patterns_are_unique_and_begin_with_their_table() -> None:
@@ -180,7 +180,7 @@ def test_dates_agree_where_one_is_a_part_of_the_other() -> None:
 def test_relative_dates_are_counted_from_the_day_of_the_page() -> None:
     result = dates.find("yesterday and last month", "2026-05-03")
     assert [date.moment for date in result] == ["2026-05-02", "2026-04"]
-    assert said("Yesterday Ada Byron met Alan Turing.", slug="diary/2026-05-03")
+    assert stated_relations("Yesterday Ada Byron met Alan Turing.", slug="diary/2026-05-03")
     (row,) = extraction.read(page("Ada Byron met Alan Turing yesterday.", slug="diary/2026-05-03"), TABLE)
     assert row.moment == "2026-05-02"
 
@@ -217,34 +217,34 @@ def test_spellings_of_a_name_share_a_key(spelling: str) -> None:
 
 
 def test_lists_give_each_of_their_names_and_no_neighbour() -> None:
-    assert said("Ada Byron, Alan Turing and Grace Hopper work at Bell Labs and Hooli.") == {
+    assert stated_relations("Ada Byron, Alan Turing and Grace Hopper work at Bell Labs and Hooli.") == {
         (who, "works_at", where)
         for who in ("ada byron", "alan turing", "grace hopper")
         for where in ("bell labs", "hooli")
     }
-    assert said("Ada Byron works at Globex and Alan Turing founded Hooli.") == {
+    assert stated_relations("Ada Byron works at Globex and Alan Turing founded Hooli.") == {
         ("ada byron", "works_at", "globex"),
         ("alan turing", "founded", "hooli"),
     }
 
 
 def test_a_pronoun_means_the_one_it_can_mean_or_nobody() -> None:
-    assert ("alan turing", "works_at", "hooli") in said("Alan Turing came. He works at Hooli.")
-    assert said("Alan Turing met Grace Hopper. She works at Hooli.") == {
+    assert ("alan turing", "works_at", "hooli") in stated_relations("Alan Turing came. He works at Hooli.")
+    assert stated_relations("Alan Turing met Grace Hopper. She works at Hooli.") == {
         ("alan turing", "met", "grace hopper")
     }
-    assert ("/people/ada", "lives_in", "oslo") in said(
+    assert ("/people/ada", "lives_in", "oslo") in stated_relations(
         "She lives in Oslo.", title="Ada", kind="person", slug="people/ada"
     )
-    assert said("She lives in Oslo.") == set()
+    assert stated_relations("She lives in Oslo.") == set()
 
 
 def test_list_item_starting_with_a_verb_is_about_the_page() -> None:
-    assert said("- Uses Kafka\n- Depends on Redis\n", kind="project", slug="projects/x") == {
+    assert stated_relations("- Uses Kafka\n- Depends on Redis\n", kind="project", slug="projects/x") == {
         ("/projects/x", "uses", "kafka"),
         ("/projects/x", "depends_on", "redis"),
     }
-    assert said("- Uses Kafka\n", slug="notes/x") == set()
+    assert stated_relations("- Uses Kafka\n", slug="notes/x") == set()
 
 
 def test_table_lines_use_only_the_pattern_language() -> None:
@@ -254,13 +254,13 @@ def test_table_lines_use_only_the_pattern_language() -> None:
 
 def test_on_the_page_of_a_thing_it_is_that_thing() -> None:
     project = {"title": "Falcon", "kind": "project", "slug": "projects/falcon"}
-    assert said("Ada Byron leads it; Alan Turing reviews.", **project) == {
+    assert stated_relations("Ada Byron leads it; Alan Turing reviews.", **project) == {
         ("ada byron", "leads", "/projects/falcon")
     }
-    assert said("Written in 2025 by Ada Byron.", title="X", kind="document", slug="docs/x") == {
+    assert stated_relations("Written in 2025 by Ada Byron.", title="X", kind="document", slug="docs/x") == {
         ("ada byron", "authored", "/docs/x")
     }
-    assert said("Ada Byron leads it.") == set()
+    assert stated_relations("Ada Byron leads it.") == set()
 
 
 def test_a_row_of_a_table_speaks_of_its_first_cell() -> None:
@@ -268,33 +268,35 @@ def test_a_row_of_a_table_speaks_of_its_first_cell() -> None:
         "| Name | Employer | Shoes | Based in |\n|---|:-:|---|---|\n| Ada Byron | Bell Labs | 38 | Oslo |\n"
         "| [[people/alan]] | TBD | | Paris, London |\n\nno | table\n"
     )
-    assert said(text) == {
+    assert stated_relations(text) == {
         ("ada byron", "works_at", "bell labs"),
         ("ada byron", "lives_in", "oslo"),
         ("/people/alan", "lives_in", "paris"),
         ("/people/alan", "lives_in", "london"),
     }
-    assert said("| Service | Owner |\n|--|--|\n| Billing | Ada Byron |") == {("ada byron", "owns", "billing")}
+    assert stated_relations("| Service | Owner |\n|--|--|\n| Billing | Ada Byron |") == {
+        ("ada byron", "owns", "billing")
+    }
 
 
 def test_pronoun_resolves_to_the_only_possible_subject() -> None:
-    assert said("Julia Chen founded Hooli in 2011, before she moved to London.") == {
+    assert stated_relations("Julia Chen founded Hooli in 2011, before she moved to London.") == {
         ("julia chen", "founded", "hooli"),
         ("julia chen", "lives_in", "london"),
     }
-    assert said("Julia Chen met Ada Byron before she moved to London.") == {
+    assert stated_relations("Julia Chen met Ada Byron before she moved to London.") == {
         ("julia chen", "met", "ada byron")
     }
 
 
 def test_a_value_is_its_name_without_what_is_said_of_it() -> None:
     text = "## Attendees\n- Ada Byron, lead engineer\n- Alan Turing showed the new parts to us\n- lunch\n"
-    assert said(text, kind="meeting", slug="meetings/x") >= {
+    assert stated_relations(text, kind="meeting", slug="meetings/x") >= {
         ("ada byron", "attended", "/meetings/x"),
         ("alan turing", "attended", "/meetings/x"),
     }
-    assert not [row for row in said(text, kind="meeting", slug="meetings/x") if row[0] == "lunch"]
-    assert said("Depends on: billing-service, auth", kind="project", slug="projects/x") == {
+    assert not [row for row in stated_relations(text, kind="meeting", slug="meetings/x") if row[0] == "lunch"]
+    assert stated_relations("Depends on: billing-service, auth", kind="project", slug="projects/x") == {
         ("/projects/x", "depends_on", "billing service"),
         ("/projects/x", "depends_on", "auth"),
     }

@@ -62,7 +62,7 @@ async def test_postgresql_page_queries_never_scan_the_account(
     """Right after an import nothing is known of the tables, and the account's own index looks tempting."""
     import asyncpg  # noqa: PLC0415 - an extra
 
-    async with databases.on("postgres", tmp_path) as database:
+    async with databases.running_database("postgres", tmp_path) as database:
         account = await database.write(accounts.create("ada@example.com"))
         caller = Caller(account.id, "ada")
         opened: Any = await asyncpg.connect(backends.database_url(tmp_path))

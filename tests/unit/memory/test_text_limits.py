@@ -29,12 +29,12 @@ from tests.loop_time import cpu_seconds
 MAX_SECONDS = 2.0  # normalization in quadratic time takes from 5 seconds to minutes of these
 
 
-def marked(chars: int) -> str:
-    """A letter with about so many combining characters, none in its canonical place."""
+def with_combining_marks(chars: int) -> str:
+    """Return a letter with about `count` combining characters, none in canonical order."""
     return "a" + "\u0316\u0301" * (chars // 2)
 
 
-TEXT = marked(400_000)
+TEXT = with_combining_marks(400_000)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ TEXT = marked(400_000)
     [
         lambda: limits.line("title", TEXT, limits.TITLE_CHARS),
         lambda: limits.names("tags", [TEXT]),
-        lambda: limits.names("tags", [marked(390) + str(number) for number in range(50_000)]),
+        lambda: limits.names("tags", [with_combining_marks(390) + str(number) for number in range(50_000)]),
         lambda: limits.link_type(TEXT),
         lambda: slugs.normalize(TEXT),
         lambda: page_edits.texts("tags", [TEXT]),
@@ -92,21 +92,21 @@ def test_a_slug_loses_dashes_and_marks_before_its_first_letter() -> None:
     assert slugs.loosely("\u0301\u0316") is None
 
 
-def tarred(path: Path, name: str) -> None:
+def tar_of(path: Path, name: str) -> None:
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as opened:
         opened.addfile(tarfile.TarInfo(name), io.BytesIO())
 
 
-def zipped(path: Path, name: str) -> None:
+def zip_of(path: Path, name: str) -> None:
     with zipfile.ZipFile(path, "w") as opened:
         opened.writestr(name, "")
 
 
-@pytest.mark.parametrize(("pack", "chars"), [(tarred, 200_000), (zipped, 30_000)])
+@pytest.mark.parametrize(("pack", "chars"), [(tar_of, 200_000), (zip_of, 30_000)])
 def test_long_archive_paths_are_refused_before_normalization(
     pack: Callable[[Path, str], None], chars: int, tmp_path: Path
 ) -> None:
-    pack(tmp_path / "archive", marked(chars) + ".md")
+    pack(tmp_path / "archive", with_combining_marks(chars) + ".md")
 
     def work() -> None:
         naming = import_export_files.FileNaming(archives.outliner(tmp_path / "archive", MemoryLimits()))

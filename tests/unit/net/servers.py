@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReceivedRequest:
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
 
 
-Answering = Callable[[Seen, asyncio.StreamWriter], Awaitable[None]]
+Answering = Callable[[ReceivedRequest, asyncio.StreamWriter], Awaitable[None]]
 
 
 def reply(body: bytes = b"", *, status: str = "200 OK", headers: tuple[str, ...] = ()) -> Answering:
-    """An answer with a proper length."""
+    """Return a response with the correct length."""
     return raw(head(f"Content-Length: {len(body)}", *headers, status=status) + body)
 
 
 def raw(content: bytes) -> Answering:
-    """Exactly these bytes."""
+    """Return a response of exactly these bytes."""
 
-    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def answer(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(content)
         await writer.drain()
 
@@ -45,12 +45,12 @@ def redirect(location: str, *, status: str = "302 Found") -> Answering:
 
 @dataclass
 class Server:
-    """Counts connections, keeps requests, and answers by path."""
+    """Counts connections, records requests, and responds by path."""
 
     host: str = "127.0.0.1"
     port: int = 0
     connections: int = 0
-    requests: list[Seen] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     routes: dict[str, Answering] = field(default_factory=dict)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,12 +94,14 @@ async def _until_gone(answering: asyncio.Future[None], reader: asyncio.StreamRea
         await asyncio.gather(answering, leaving, return_exceptions=True)
 
 
-async def _read(reader: asyncio.StreamReader) -> Seen:
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest:
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = lines[0].split(" ", 2)
     pairs = (line.partition(":") for line in lines[1:] if line)
     headers = {name.lower(): value.strip() for name, _, value in pairs}
-    return Seen(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+    return ReceivedRequest(
+        method, path, headers, await reader.readexactly(int(headers.get("content-length", "0")))
+    )
 
 
 @asynccontextmanager

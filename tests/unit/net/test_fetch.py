@@ -15,7 +15,7 @@ from sixfold.errors import FetchFailed, FetchRefused, TooLarge
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher, FetchLimits, FetchResult
 from tests import loop_time
-from tests.unit.net.servers import Answering, Seen, head, raw, redirect, reply, serving
+from tests.unit.net.servers import Answering, ReceivedRequest, head, raw, redirect, reply, serving
 
 LOOPBACK = AllowList.parse("127.0.0.0/8 ::1")
 QUICK = FetchLimits(grace_seconds=0.1, idle_seconds=5.0)
@@ -35,7 +35,7 @@ async def get(
 def dripping(first: bytes, piece: bytes, pause_seconds: float) -> Answering:
     """Sends `first`, then `piece` again and again until the client leaves."""
 
-    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def answer(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(first)
         while True:
             writer.write(piece)
@@ -45,7 +45,7 @@ def dripping(first: bytes, piece: bytes, pause_seconds: float) -> Answering:
     return answer
 
 
-async def silent(seen: Seen, writer: asyncio.StreamWriter) -> None:
+async def silent(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     """Says nothing until the client leaves."""
     await asyncio.Event().wait()
 
@@ -269,7 +269,7 @@ async def test_the_deadline_covers_all_of_it(answer: Answering, tmp_path: Path) 
 
 
 async def test_the_deadline_is_one_for_all_redirects() -> None:
-    async def slow(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def slow(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.15)
         writer.write(head("Location: /", "Content-Length: 0", status="302 Found"))
 
@@ -284,7 +284,7 @@ async def test_headers_have_a_deadline_of_their_own() -> None:
 
 
 async def test_a_server_that_stops_is_given_up() -> None:
-    async def stop(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def stop(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(head("Content-Length: 900") + b"x" * 100)
         await silent(seen, writer)
 
@@ -375,7 +375,7 @@ async def test_a_method_is_one_of_six() -> None:
 async def test_a_stream_gives_each_piece_as_it_comes() -> None:
     more = asyncio.Event()
 
-    async def events(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def events(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(head("Content-Type: text/event-stream") + b"data: 1\n\n")
         await more.wait()
         writer.write(b"data: 2\n\n")

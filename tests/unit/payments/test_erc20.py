@@ -22,7 +22,7 @@ from sixfold.errors import NotConfigured
 from sixfold.payments.erc20 import DepositWatcher
 from sixfold.settings import InvalidSetting
 from tests.harness import databases
-from tests.mcp.loopback import served
+from tests.mcp.loopback import serve
 
 pytest.importorskip("bip_utils", reason="needs the extra `tokens`, which Python 3.14 has no wheels for")
 
@@ -82,13 +82,13 @@ class Node:
 async def node() -> AsyncIterator[Node]:
     result = Node()
     app = Starlette(routes=[Route("/", result.answer, methods=["POST"])])
-    async with served(app) as result.origin:
+    async with serve(app) as result.origin:
         yield result
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    result = databases.opened(tmp_path)
+    result = databases.open_database(tmp_path)
     yield result
     await result.close()
 

@@ -7,7 +7,7 @@ from sixfold.ui.memory import graph
 from sixfold.ui.memory.graph import GraphBox, GraphDrawing
 
 
-def drawn(walk: GraphWalk) -> tuple[GraphDrawing, GraphDrawing]:
+def drawings(walk: GraphWalk) -> tuple[GraphDrawing, GraphDrawing]:
     """Return the wide and the narrow drawing."""
     found = graph.draw(walk)
     assert found is not None
@@ -32,7 +32,7 @@ WALK = GraphWalk(
 
 
 def test_linking_pages_are_left_and_linked_ones_right() -> None:
-    wide, narrow = drawn(WALK)
+    wide, narrow = drawings(WALK)
     found = boxes(wide)
     assert found["diary"].x < found["ann"].x < found["acme"].x < found["lake"].x
     labels = {curve.label: (curve.starts, curve.ends) for curve in wide.curves if curve.label}
@@ -44,7 +44,7 @@ def test_linking_pages_are_left_and_linked_ones_right() -> None:
 def test_a_graph_is_bounded_and_says_so() -> None:
     nodes = (("hub", "Hub", 0), *((f"n{at}", "和" * 400, 1) for at in range(500)))
     edges = tuple(("hub", f"n{at}", "links_to") for at in range(500))
-    wide, narrow = drawn(GraphWalk(nodes, edges))
+    wide, narrow = drawings(GraphWalk(nodes, edges))
     assert len(wide.boxes) == 10
     assert len(narrow.boxes) == 20
     assert boxes(wide)["n0"].label == "和" * 9 + "…"

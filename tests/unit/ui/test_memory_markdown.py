@@ -19,8 +19,8 @@ HERE = RenderContext(
 )
 
 
-def shown(text: str, context: RenderContext = HERE) -> str:
-    """A text as HTML."""
+def to_html(text: str, context: RenderContext = HERE) -> str:
+    """Return a text as HTML."""
     return render(text, context).html
 
 
@@ -66,16 +66,16 @@ def shown(text: str, context: RenderContext = HERE) -> str:
     ],
 )
 def test_what_is_written_reads_so(text: str, html: str) -> None:
-    assert html in shown(text)
+    assert html in to_html(text)
 
 
 def test_a_writer_is_led_to_what_is_not_yet_written() -> None:
-    page = shown("[[a b/c]]", RenderContext("x", may_write=True))
+    page = to_html("[[a b/c]]", RenderContext("x", may_write=True))
     assert 'href="/memory/~new?slug=a-b%2Fc"' in page
 
 
 def test_tags_and_tasks_of_an_account_are_controls() -> None:
-    page = shown(
+    page = to_html(
         "[#a #b](https://a.example) #team/x\n\n%%one\ntwo%%\n- [ ] do **it**",
         RenderContext("x", account_id="acct_1", has_tasks=True),
     )
@@ -86,7 +86,7 @@ def test_tags_and_tasks_of_an_account_are_controls() -> None:
 
 
 def test_an_address_inside_a_link_is_no_link_of_its_own() -> None:
-    assert shown("[https://a.example](https://b.example)").count("<a ") == 1
+    assert to_html("[https://a.example](https://b.example)").count("<a ") == 1
 
 
 def test_headings_are_below_the_title_with_unique_anchors() -> None:
@@ -98,8 +98,8 @@ def test_headings_are_below_the_title_with_unique_anchors() -> None:
 
 def test_too_long_text_is_shown_unrendered() -> None:
     for text in ("<b>" + "x" * MAX_CHARS, "[" * 20_000 + "<b>"):
-        assert '<pre class="plain"' in shown(text)
-        assert "<b>" not in shown(text)
+        assert '<pre class="plain"' in to_html(text)
+        assert "<b>" not in to_html(text)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ ATTRIBUTES = re.compile(
 
 @given(PARTS)
 def test_no_text_brings_an_element_or_an_attribute_of_its_own(parts: list[str]) -> None:
-    page = shown("".join(parts))
+    page = to_html("".join(parts))
     rest = TAG.sub("", page)
     assert "<" not in rest
     for _, name, inside in TAG.findall(page):

@@ -15,8 +15,8 @@ from sixfold.web.auth import KeylessAccess
 from sixfold.web.trusted_hosts import TrustedHosts
 
 
-def asked(version: str = "1.1", peer: str = "127.0.0.1", **headers: str) -> HTTPConnection:
-    """A request as the server's protocol describes it."""
+def scope_of(version: str = "1.1", peer: str = "127.0.0.1", **headers: str) -> HTTPConnection:
+    """Return the ASGI scope of a request."""
     named = {"host": "127.0.0.1:8600", **headers}
     scope: dict[str, Any] = {
         "type": "http",
@@ -39,28 +39,28 @@ def test_what_was_forwarded_is_counted_and_logged_once_a_minute(
     moment = 100.0
     access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path)), lambda: moment)
     with caplog.at_level(logging.WARNING, "sixfold.server"):
-        access.require(asked())
+        access.require(scope_of())
         assert access.warnings == ()
         for _ in range(3):
-            assert "HTTP/1.0" in refusal(access, asked("1.0"))
-        assert "HTTP/1.0" not in refusal(access, asked("1.0", via="1.0 proxy"))
+            assert "HTTP/1.0" in refusal(access, scope_of("1.0"))
+        assert "HTTP/1.0" not in refusal(access, scope_of("1.0", via="1.0 proxy"))
         assert len(caplog.records) == 1
         moment += 60
-        refusal(access, asked(forwarded="for=203.0.113.9"))
+        refusal(access, scope_of(forwarded="for=203.0.113.9"))
     assert len(caplog.records) == 2
     assert "HTTP/1.0: 4, a forwarding header: 2" in access.warnings[0]
 
 
 def test_a_stranger_is_refused_and_not_counted(tmp_path: Path) -> None:
     access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path)))
-    refusal(access, asked("1.0", peer="203.0.113.9"))
-    refusal(access, asked(host="evil.example"))
+    refusal(access, scope_of("1.0", peer="203.0.113.9"))
+    refusal(access, scope_of(host="evil.example"))
     assert access.warnings == ()
 
 
 def test_a_public_url_shows_that_a_proxy_stands_in_front(tmp_path: Path) -> None:
     access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path, public_url="https://six.example")))
-    refusal(access, asked())
+    refusal(access, scope_of())
     assert "a public URL: 1" in access.warnings[0]
 
 
@@ -68,6 +68,6 @@ def test_every_process_warns_of_forwarded_requests(tmp_path: Path) -> None:
     hosts, record = TrustedHosts(Settings(data_dir=tmp_path)), tmp_path / "forwarded.txt"
     one, other = KeylessAccess(hosts, record=record), KeylessAccess(hosts, record=record)
     assert other.warnings == ()
-    refusal(one, asked(via="1.1 proxy"))
+    refusal(one, scope_of(via="1.1 proxy"))
     assert one.warnings == other.warnings
     assert "a forwarding header: 1" in other.warnings[0]

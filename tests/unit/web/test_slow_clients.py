@@ -46,16 +46,16 @@ GET = b"GET /ok HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n"
 
 
-class Loopback(PeerLimits):
-    """Limits that count this machine's addresses, too."""
+class LoopbackLimits(PeerLimits):
+    """Limits that also count addresses of this machine."""
 
     def peer(self, address: str) -> str | None:
         """The address as it is."""
         return address
 
 
-class Served:
-    """A server of one path of each kind."""
+class ServerFixture:
+    """A server with one path of each kind."""
 
     def __init__(self, limits: PeerLimits) -> None:
         self.limits = limits
@@ -127,17 +127,17 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(limits: PeerLimits | None = None) -> AsyncGenerator[tuple[Served, int]]:
-    """A server and its port; at the end nothing is counted any more."""
-    served = Served(limits or Loopback(1000, 1000, 1000))
+async def serving(limits: PeerLimits | None = None) -> AsyncGenerator[tuple[ServerFixture, int]]:
+    """Run a server and yield its port; afterwards all counts are zero."""
+    served = ServerFixture(limits or LoopbackLimits(1000, 1000, 1000))
     listener = await asyncio.get_running_loop().create_server(served.line, "127.0.0.1", 0)
     try:
         async with asyncio.timeout(200):
             yield served, listener.sockets[0].getsockname()[1]
             for each in tuple(served.state.connections):
                 cast("Any", each).transport.abort()
-            await until(lambda: not served.state.connections)
-            await until(lambda: not served.state.tasks)
+            await poll_until(lambda: not served.state.connections)
+            await poll_until(lambda: not served.state.tasks)
             counted = served.limits
             assert (counted.connections, counted.unfinished, counted.unfinished_total) == ({}, {}, 0)
             assert (served.admission.websockets.open, served.admission.event_streams.open) == (0, 0)
@@ -146,21 +146,21 @@ async def serving(limits: PeerLimits | None = None) -> AsyncGenerator[tuple[Serv
         listener.close()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for bytes on their way, of which there is no event."""
+async def poll_until(condition: Callable[[], bool]) -> None:
+    """Poll until bytes in transit have arrived; there is no event for it."""
     while not condition():  # noqa: ASYNC110 - of bytes on their way there is no event
         await asyncio.sleep(0)
 
 
-async def connected(stack: AsyncExitStack, port: int) -> Pair:
-    """A connection that is closed at the end."""
+async def open_connection(stack: AsyncExitStack, port: int) -> Pair:
+    """Return a connection that is closed at the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     stack.callback(writer.close)
     return reader, writer
 
 
 async def answer(pair: Pair, sent: bytes) -> tuple[int, Any]:
-    """The status and the document of the response to `sent`."""
+    """Return the status and the document of the response to `sent`."""
     pair[1].write(sent)
     head = await pair[0].readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
@@ -180,13 +180,13 @@ async def answer(pair: Pair, sent: bytes) -> tuple[int, Any]:
 )
 async def test_client_that_stops_in_a_request_is_disconnected(sent: bytes, reason: str) -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
-        other = await connected(stack, port)
-        reader, writer = await connected(stack, port)
+        other = await open_connection(stack, port)
+        reader, writer = await open_connection(stack, port)
         writer.write(sent)
         before = refusals.recorder().totals[reason]
-        await until(lambda: len(served.state.connections) == 2)
+        await poll_until(lambda: len(served.state.connections) == 2)
         assert await answer(other, GET) == (200, {"status": "ok"})
-        await until(lambda: served.limits.unfinished_total == 1)
+        await poll_until(lambda: served.limits.unfinished_total == 1)
         for second in range(50):
             SWEEP.run(served.state.connections, served.moment(second if second < 11 else 11))
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
@@ -203,27 +203,27 @@ async def test_client_that_stops_in_a_request_is_disconnected(sent: bytes, reaso
 )
 async def test_client_that_drips_is_disconnected(first: bytes, drop: bytes, reason: str) -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
-        reader, writer = await connected(stack, port)
+        reader, writer = await open_connection(stack, port)
         writer.write(first)
-        await until(lambda: bool(served.state.connections))
+        await poll_until(lambda: bool(served.state.connections))
         (line,) = cast("list[HttpProtocol]", list(served.state.connections))
         before = refusals.recorder().totals[reason]
         for second in range(60):
             writer.write(drop)
             if reason == "slow_body":
-                await until(lambda least=second + 1: line.body_bytes >= least)
+                await poll_until(lambda least=second + 1: line.body_bytes >= least)
             SWEEP.run(served.state.connections, served.moment(second / 5))
             if line.transport.is_closing():
                 break
         with contextlib.suppress(ConnectionResetError):  # by what was not read any more
             assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
-        await until(lambda: not served.state.connections)
+        await poll_until(lambda: not served.state.connections)
         assert refusals.recorder().totals[reason] == before + 1
 
 
 async def test_client_silent_after_its_response_is_disconnected() -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
-        pair = await connected(stack, port)
+        pair = await open_connection(stack, port)
         assert (await answer(pair, GET))[0] == 200
         assert served.limits.unfinished_total == 0
         SWEEP.run(served.state.connections, served.moment(31))
@@ -241,29 +241,29 @@ async def test_client_that_never_reads_is_disconnected(sent: bytes, kind: str) -
         client.connect(("127.0.0.1", port))
         client.sendall(sent)
         held = served.admission.websockets if kind == "socket" else served.admission.event_streams
-        await until(lambda: held.open == 1 and len(served.state.connections) == 1)
+        await poll_until(lambda: held.open == 1 and len(served.state.connections) == 1)
         (line,) = cast("list[Any]", list(served.state.connections))
 
         def is_full() -> bool:
             return line.flow.write_paused if kind == "events" else not line.writable.is_set()
 
-        await until(is_full)
+        await poll_until(is_full)
         before = refusals.recorder().totals["slow_reader"]
         for second in (0, 1, 59):
             SWEEP.run(served.state.connections, served.moment(second))
         assert held.holders == {"ada": 1}
         SWEEP.run(served.state.connections, served.moment(62))
-        await until(lambda: not served.state.connections)
+        await poll_until(lambda: not served.state.connections)
         assert refusals.recorder().totals["slow_reader"] == before + 1
-        await until(lambda: served.ended[kind] == 1 and not served.state.tasks)
+        await poll_until(lambda: served.ended[kind] == 1 and not served.state.tasks)
         assert (held.open, held.holders) == (0, {})
 
 
 async def test_client_that_reads_slowly_is_not_disconnected() -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
-        reader, writer = await connected(stack, port)
+        reader, writer = await open_connection(stack, port)
         writer.write(GET.replace(b"/ok", b"/events"))
-        await until(lambda: bool(served.state.connections))
+        await poll_until(lambda: bool(served.state.connections))
         for second in range(0, 600, 30):
             await reader.readexactly(4 << 20)
             SWEEP.run(served.state.connections, served.moment(second))
@@ -273,70 +273,70 @@ async def test_client_that_reads_slowly_is_not_disconnected() -> None:
 async def test_event_stream_beyond_those_of_an_account_is_refused() -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
         stream = GET.replace(b"/ok", b"/events")
-        reader, writer = await connected(stack, port)
+        reader, writer = await open_connection(stack, port)
         writer.write(stream)
         assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
-        status, document = await answer(await connected(stack, port), stream)
+        status, document = await answer(await open_connection(stack, port), stream)
         assert (status, document["code"]) == (429, "too_many_event_streams")
         writer.close()
-        await until(lambda: served.admission.event_streams.open == 0)
-        reader, writer = await connected(stack, port)
+        await poll_until(lambda: served.admission.event_streams.open == 0)
+        reader, writer = await open_connection(stack, port)
         writer.write(stream)
         assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
 
 
 async def test_address_with_too_many_connections_is_refused_alone() -> None:
-    limits = Loopback(connections=5)
+    limits = LoopbackLimits(connections=5)
     async with AsyncExitStack() as stack, serving(limits) as (served, port):
-        pairs = [await connected(stack, port) for _ in range(5)]
-        await until(lambda: len(served.state.connections) == 5)
+        pairs = [await open_connection(stack, port) for _ in range(5)]
+        await poll_until(lambda: len(served.state.connections) == 5)
         before = refusals.recorder().totals["peer_connections"]
         for _ in range(3):
-            status, document = await answer(await connected(stack, port), GET)
+            status, document = await answer(await open_connection(stack, port), GET)
             assert (status, document["code"]) == (429, "too_many_connections")
-        assert (await answer(await connected(stack, port), GET.replace(b"/ok", b"/livez")))[0] == 200
+        assert (await answer(await open_connection(stack, port), GET.replace(b"/ok", b"/livez")))[0] == 200
         assert refusals.recorder().totals["peer_connections"] == before + 4
         assert limits.connect("192.0.2.1") is None
         limits.disconnect("192.0.2.1")
         pairs[0][1].close()
-        await until(lambda: len(served.state.connections) == 4)
-        assert (await answer(await connected(stack, port), GET))[0] == 200
+        await poll_until(lambda: len(served.state.connections) == 4)
+        assert (await answer(await open_connection(stack, port), GET))[0] == 200
 
 
 async def test_address_with_too_many_incomplete_requests_is_refused() -> None:
-    limits = Loopback(unfinished=4)
+    limits = LoopbackLimits(unfinished=4)
     async with AsyncExitStack() as stack, serving(limits) as (_served, port):
-        stayed = await connected(stack, port)
+        stayed = await open_connection(stack, port)
         assert (await answer(stayed, GET))[0] == 200
         for sent in (b"", b"GET /", POST, POST + b"x"):
-            (await connected(stack, port))[1].write(sent)
-        await until(lambda: limits.unfinished_total == 4)
-        status, document = await answer(await connected(stack, port), GET)
+            (await open_connection(stack, port))[1].write(sent)
+        await poll_until(lambda: limits.unfinished_total == 4)
+        status, document = await answer(await open_connection(stack, port), GET)
         assert (status, document["code"]) == (429, "too_many_unfinished_requests")
         status, document = await answer(stayed, POST)
         assert (status, document["code"]) == (429, "too_many_unfinished_requests")
-        await until(lambda: limits.connections["127.0.0.1"] == 4)
+        await poll_until(lambda: limits.connections["127.0.0.1"] == 4)
 
 
 async def test_incomplete_requests_of_all_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
     result = ConnectionCapacity(1 << 16)
     monkeypatch.setattr(overload, "capacity", lambda: result)
-    async with AsyncExitStack() as stack, serving(Loopback(all_unfinished=4)) as (served, port):
-        silent = [await connected(stack, port) for _ in range(4)]
-        await until(lambda: served.limits.unfinished_total == 4)
-        assert (await answer(await connected(stack, port), GET))[0] == 200
+    async with AsyncExitStack() as stack, serving(LoopbackLimits(all_unfinished=4)) as (served, port):
+        silent = [await open_connection(stack, port) for _ in range(4)]
+        await poll_until(lambda: served.limits.unfinished_total == 4)
+        assert (await answer(await open_connection(stack, port), GET))[0] == 200
         assert await silent[0][0].read() == b""
 
 
 async def test_websocket_over_the_server_limit_is_refused_early() -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
         for _ in range(3):
-            reader, writer = await connected(stack, port)
+            reader, writer = await open_connection(stack, port)
             writer.write(UPGRADE + b"\r\n")
             assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
         before = refusals.recorder().totals["websockets"]
-        status, document = await answer(await connected(stack, port), UPGRADE + b"\r\n")
+        status, document = await answer(await open_connection(stack, port), UPGRADE + b"\r\n")
         assert (status, document["code"]) == (503, "too_many_connections")
         assert refusals.recorder().totals["websockets"] == before + 1
         assert served.admission.websockets.open == 3
@@ -353,9 +353,9 @@ async def test_ten_thousand_connections_leave_nothing_counted() -> None:
                 pairs[3][1].write(UPGRADE + b"\r\n")
             for _, writer in pairs:
                 writer.close()
-        await until(lambda: not served.state.connections and not served.state.tasks)
+        await poll_until(lambda: not served.state.connections and not served.state.tasks)
         assert served.limits.unfinished_total == 0
-        assert (await answer(await connected(stack, port), GET))[0] == 200
+        assert (await answer(await open_connection(stack, port), GET))[0] == 200
 
 
 async def test_stream_ends_when_its_client_disconnects() -> None:
@@ -365,7 +365,7 @@ async def test_stream_ends_when_its_client_disconnects() -> None:
         await reader.readuntil(b"data: 1")
         tasks = len(served.state.tasks)
         writer.close()
-        await until(lambda: not served.state.tasks)
+        await poll_until(lambda: not served.state.tasks)
         assert (tasks, served.ended["stream"]) == (1, 1)
 
 
@@ -375,7 +375,7 @@ async def test_closed_connections_wait_for_no_garbage_collection(without_gc: Non
         assert (await answer((reader, writer), GET))[0] == 200
         (connection,) = (weakref.ref(each) for each in served.state.connections)
         writer.close()
-        await until(lambda: connection() is None)
+        await poll_until(lambda: connection() is None)
 
 
 def test_release_of_a_request_that_held_nothing_does_nothing() -> None:

@@ -25,7 +25,7 @@ LOOP_SECONDS = 0.05
 
 
 def frame(head: int, data: bytes = b"") -> bytes:
-    """A masked frame; the mask is 0."""
+    """Return a masked frame; the mask is 0."""
     assert len(data) < 2**16
     size = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + struct.pack(">H", len(data))
     return bytes([head]) + size + bytes(4) + data
@@ -43,8 +43,10 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def connected() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]]:
-    """A websocket of a real server, and what its application received."""
+async def open_websocket() -> AsyncGenerator[
+    tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]
+]:
+    """Yield a websocket of a real server, and the messages that its application received."""
     loop = asyncio.get_running_loop()
     state = {"texts": list[str](), "ended": loop.create_future()}
     config = uvicorn.Config(
@@ -66,7 +68,7 @@ async def connected() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.Stre
 async def test_small_frames_are_parsed_in_slices_and_in_order() -> None:
     texts = [str(number) for number in range(60_000)]
     sent = b"".join(frame(_TEXT, text.encode()) for text in texts)
-    async with connected() as (reader, writer, state), asyncio.timeout(60), loop_time.watched() as seen:
+    async with open_websocket() as (reader, writer, state), asyncio.timeout(60), loop_time.watched() as seen:
         writer.write(sent + frame(_TEXT, b"end"))
         assert await reader.readexactly(7) == b"\x81\x05ended"
     assert state["texts"] == [*texts, "end"]
@@ -75,14 +77,14 @@ async def test_small_frames_are_parsed_in_slices_and_in_order() -> None:
 
 async def test_large_messages_of_many_frames_arrive_whole() -> None:
     frames = [frame(0x01, b"a" * 60_000), *[frame(_CONTINUATION, b"b" * 60_000)] * 100]
-    async with connected() as (reader, writer, state), asyncio.timeout(60):
+    async with open_websocket() as (reader, writer, state), asyncio.timeout(60):
         writer.write(b"".join(frames) + frame(0x80, b"c") + frame(_TEXT, b"end"))
         assert await reader.readexactly(7) == b"\x81\x05ended"
     assert state["texts"] == ["a" * 60_000 + "b" * 6_000_000 + "c", "end"]
 
 
 async def test_message_of_too_many_frames_ends_the_connection() -> None:
-    async with connected() as (_, writer, state), asyncio.timeout(60), loop_time.watched() as seen:
+    async with open_websocket() as (_, writer, state), asyncio.timeout(60), loop_time.watched() as seen:
         writer.write(frame(0x01, b"a") + frame(_CONTINUATION) * 50_000)
         assert await state["ended"] == 1009
     assert seen.longest < LOOP_SECONDS

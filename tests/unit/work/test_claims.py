@@ -31,7 +31,7 @@ async def claimed(pipeline: PipelineFixture, limit: int = 10, hardware: str | No
     return [each.id for each in await pipeline.database.write(claim)]
 
 
-async def ordered(
+async def submit(
     pipeline: PipelineFixture, count: int, *, charged: bool = False, account: Account | None = None
 ) -> list[Prediction]:
     results: list[Prediction] = []
@@ -45,10 +45,10 @@ async def ordered(
 async def test_free_runs_over_the_share_wait_and_block_none(
     still: PipelineFixture,
 ) -> None:
-    free = await ordered(still, 4)
+    free = await submit(still, 4)
     other = await still.database.write(accounts.create("other@example.com"))
-    priced = await ordered(still, 3, charged=True)
-    others = await ordered(still, 1, account=other)
+    priced = await submit(still, 3, charged=True)
+    others = await submit(still, 1, account=other)
     assert await claimed(still) == [each.id for each in (*free[:2], *priced, *others)]
     assert await claimed(still) == []
     ended = await still.database.read(predictions.get_any(free[0].id))
@@ -58,7 +58,7 @@ async def test_free_runs_over_the_share_wait_and_block_none(
 
 
 async def test_the_share_of_free_runs_is_one_for_all_servers(still: PipelineFixture) -> None:
-    await ordered(still, 6)
+    await submit(still, 6)
     leases = [RunLease(f"boot_{number}", 30_000_000) for number in range(3)]
     result = await asyncio.gather(
         *(still.database.write(claims.claim("echo", lease, 2, warm=True, free_runs=2)) for lease in leases)
@@ -67,13 +67,13 @@ async def test_the_share_of_free_runs_is_one_for_all_servers(still: PipelineFixt
 
 
 async def test_the_share_holds_for_what_wants_one_hardware_too(still: PipelineFixture) -> None:
-    free = await ordered(still, 3)
+    free = await submit(still, 3)
     assert await claimed(still, hardware="gpu") == []
     assert await claimed(still, hardware="") == [each.id for each in free[:2]]
 
 
 async def test_waiting_free_runs_survive_a_restart_in_their_order(still: PipelineFixture) -> None:
-    free = await ordered(still, 4)
+    free = await submit(still, 4)
     assert await claimed(still) == [each.id for each in free[:2]]
     back = await still.database.write(predictions.recover("boot_next", 3))
     assert {each.id for each in back} == {each.id for each in free[:2]}

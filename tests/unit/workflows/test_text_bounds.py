@@ -23,7 +23,7 @@ HERE: Any = None  # nodes on texts ask nothing of their context
 LONG = "a" * 2**19
 
 
-def checked(graph: dict[str, Any]) -> ValidationResult:
+def validate_graph(graph: dict[str, Any]) -> ValidationResult:
     verdict = validate(graph, registry.registry())
     assert verdict.valid, verdict.errors
     return verdict
@@ -54,7 +54,7 @@ def test_a_text_of_the_greatest_length_is_built() -> None:
 
 
 def doubling(count: int, text: str = LONG) -> dict[str, Any]:
-    """A text in so many forms, each of them shown."""
+    """Return a graph that shows `count` forms of a text."""
     graph = {"0": node("PrimitiveString", value=text)}
     for at in range(1, count):
         graph[str(at)] = node("CaseConverter", string=[str(at - 1), 0], mode="UPPERCASE")
@@ -68,7 +68,7 @@ def doubling(count: int, text: str = LONG) -> dict[str, Any]:
 def test_an_estimate_tries_nodes_on_so_much_text_and_no_more(
     monkeypatch: pytest.MonkeyPatch, text: str, least: int, most: int
 ) -> None:
-    verdict = checked(doubling(100, text))
+    verdict = validate_graph(doubling(100, text))
     handled = 0
     call = estimate.node_call.call
 
@@ -92,7 +92,7 @@ async def test_the_event_loop_is_given_back_between_long_texts(tmp_path: Path) -
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
-    await execute(checked(doubling(30)), ExecutionFixture(tmp_path).place, lambda _event: None)
+    await execute(validate_graph(doubling(30)), ExecutionFixture(tmp_path).place, lambda _event: None)
     ticking.cancel()
     assert ticks > 30
 
@@ -100,7 +100,7 @@ async def test_the_event_loop_is_given_back_between_long_texts(tmp_path: Path) -
 async def test_a_run_processes_so_much_text_and_no_more(tmp_path: Path) -> None:
     with pytest.raises(GraphTooLarge, match="more than 4,000,000 characters of text"):
         await execute(
-            checked(doubling(30)),
+            validate_graph(doubling(30)),
             ExecutionFixture(tmp_path).place,
             lambda _event: None,
             GraphRunLimits(text=4_000_000),
@@ -120,7 +120,7 @@ async def test_texts_that_wait_for_another_node_count_as_memory(tmp_path: Path) 
             each["inputs"]["delimiter"] = ""
     with pytest.raises((GraphTooLarge, NodeError)) as failed:
         await execute(
-            checked(graph),
+            validate_graph(graph),
             ExecutionFixture(tmp_path).place,
             lambda _event: None,
             GraphRunLimits(memory_bytes=2**20),

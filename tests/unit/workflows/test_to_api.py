@@ -21,7 +21,7 @@ from tests.unit.workflows import corpus
 from tests.unit.workflows.tiny_graphs import node
 
 
-def drawn(
+def editor_document(
     at: int, kind: str, values: Any = None, inputs: Any = (), outputs: Any = (), **more: Any
 ) -> dict[str, Any]:
     slots = [{"name": name, "type": type_, "link": link} for name, type_, link in inputs]
@@ -48,7 +48,7 @@ def inputs(document: Any) -> dict[str, dict[str, Any]]:
 
 def test_unnamed_values_follow_the_schema_without_editor_fields() -> None:
     values = [42, "randomize", 20, 5.5, "euler", "normal", 1]
-    assert inputs(sheet(drawn(3, "KSampler", values)))["3"] == {
+    assert inputs(sheet(editor_document(3, "KSampler", values)))["3"] == {
         "seed": 42,
         "steps": 20,
         "cfg": 5.5,
@@ -60,13 +60,13 @@ def test_unnamed_values_follow_the_schema_without_editor_fields() -> None:
 
 def test_links_pass_reroutes_and_bypasses_and_end_at_muted() -> None:
     document = sheet(
-        drawn(1, "LoadImage", ["a.png", "image"], outputs=("IMAGE", "MASK")),
-        drawn(2, "Reroute", None, [("", "*", 10)], ("IMAGE",)),
-        drawn(3, "ImageInvert", None, [("image", "IMAGE", 11)], ("IMAGE",), mode=4),
-        drawn(4, "SaveImage", ["x"], [("images", "IMAGE", 12)]),
-        drawn(5, "ImageInvert", None, [("image", "IMAGE", 13)], ("IMAGE",), mode=2),
-        drawn(6, "PreviewImage", None, [("images", "IMAGE", 14)]),
-        drawn(7, "Note", ["words"]),
+        editor_document(1, "LoadImage", ["a.png", "image"], outputs=("IMAGE", "MASK")),
+        editor_document(2, "Reroute", None, [("", "*", 10)], ("IMAGE",)),
+        editor_document(3, "ImageInvert", None, [("image", "IMAGE", 11)], ("IMAGE",), mode=4),
+        editor_document(4, "SaveImage", ["x"], [("images", "IMAGE", 12)]),
+        editor_document(5, "ImageInvert", None, [("image", "IMAGE", 13)], ("IMAGE",), mode=2),
+        editor_document(6, "PreviewImage", None, [("images", "IMAGE", 14)]),
+        editor_document(7, "Note", ["words"]),
         links=[
             (10, 1, 0, 2, 0, "IMAGE"),
             (11, 2, 0, 3, 0, "IMAGE"),
@@ -84,8 +84,8 @@ def test_links_pass_reroutes_and_bypasses_and_end_at_muted() -> None:
 
 def test_a_primitive_gives_its_value() -> None:
     document = sheet(
-        drawn(1, "PrimitiveNode", [77, "fixed"], outputs=("INT",)),
-        drawn(2, "EmptyLatentImage", [512, 512, 1], [("width", "INT", 5)]),
+        editor_document(1, "PrimitiveNode", [77, "fixed"], outputs=("INT",)),
+        editor_document(2, "EmptyLatentImage", [512, 512, 1], [("width", "INT", 5)]),
         links=[(5, 1, 0, 2, 0, "INT")],
     )
     assert inputs(document)["2"] == {"width": 77, "height": 512, "batch_size": 1}
@@ -93,7 +93,8 @@ def test_a_primitive_gives_its_value() -> None:
 
 def test_lists_that_are_values_are_wrapped_and_titles_are_kept() -> None:
     graph = convert(
-        sheet(drawn(1, "PrimitiveString", [["a", "b"]], title="Words")), workflow_nodes_registry.registry()
+        sheet(editor_document(1, "PrimitiveString", [["a", "b"]], title="Words")),
+        workflow_nodes_registry.registry(),
     ).graph
     assert graph["1"] == {
         "class_type": "PrimitiveString",
@@ -108,7 +109,9 @@ def test_a_subgraph_is_opened_with_its_hosts_values_and_links() -> None:
         "inputs": [{"name": "image", "type": "IMAGE"}, {"name": "radius", "type": "INT"}],
         "outputs": [{"name": "IMAGE", "type": "IMAGE"}],
         "nodes": [
-            drawn(9, "ImageBlur", [5, 1.0], [("image", "IMAGE", 1), ("blur_radius", "INT", 2)], ("IMAGE",)),
+            editor_document(
+                9, "ImageBlur", [5, 1.0], [("image", "IMAGE", 1), ("blur_radius", "INT", 2)], ("IMAGE",)
+            ),
         ],
         "links": [
             {"id": 1, "origin_id": -10, "origin_slot": 0, "target_id": 9, "target_slot": 0},
@@ -117,9 +120,9 @@ def test_a_subgraph_is_opened_with_its_hosts_values_and_links() -> None:
         ],
     }
     document = sheet(
-        drawn(1, "LoadImage", ["a.png"], outputs=("IMAGE", "MASK")),
-        drawn(2, "abc", [7], [("image", "IMAGE", 20)], ("IMAGE",)),
-        drawn(3, "SaveImage", ["x"], [("images", "IMAGE", 21)]),
+        editor_document(1, "LoadImage", ["a.png"], outputs=("IMAGE", "MASK")),
+        editor_document(2, "abc", [7], [("image", "IMAGE", 20)], ("IMAGE",)),
+        editor_document(3, "SaveImage", ["x"], [("images", "IMAGE", 21)]),
         links=[(20, 1, 0, 2, 0, "IMAGE"), (21, 2, 0, 3, 0, "IMAGE")],
         definitions={"subgraphs": [definition]},
     )
@@ -147,9 +150,9 @@ def test_a_group_node_is_opened() -> None:
         "external": [],
     }
     document = sheet(
-        drawn(1, "LoadImage", ["a.png"], outputs=("IMAGE", "MASK")),
-        drawn(2, "workflow>Soft", [3, 0.5], [("image", "IMAGE", 20)], ("IMAGE",)),
-        drawn(3, "PreviewImage", None, [("images", "IMAGE", 21)]),
+        editor_document(1, "LoadImage", ["a.png"], outputs=("IMAGE", "MASK")),
+        editor_document(2, "workflow>Soft", [3, 0.5], [("image", "IMAGE", 20)], ("IMAGE",)),
+        editor_document(3, "PreviewImage", None, [("images", "IMAGE", 21)]),
         links=[(20, 1, 0, 2, 0, "IMAGE"), (21, 2, 0, 3, 0, "IMAGE")],
         extra={"groupNodes": {"Soft": group}},
     )
@@ -161,7 +164,7 @@ def test_a_group_node_is_opened() -> None:
 
 def test_unknown_classes_are_reported_and_still_converted() -> None:
     slots = [{"name": "size", "type": "INT", "link": None, "widget": {"name": "size"}}]
-    document = sheet({**drawn(1, "Foreign", [12]), "inputs": slots})
+    document = sheet({**editor_document(1, "Foreign", [12]), "inputs": slots})
     result = convert(document, Registry())
     assert result.unknown == {"Foreign": ("1",)}
     assert result.graph["1"]["inputs"] == {"size": 12}
@@ -248,20 +251,23 @@ def test_every_template_converts_and_tells_what_is_unknown() -> None:
             assert all(link[0] in result.graph for link in links), path.name
 
 
-def defined(name: str, *nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
+def with_definitions(name: str, *nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"id": name, "name": name, "nodes": list(nodes), "links": [], "inputs": [], "outputs": [], **more}
 
 
-def nested(depth: int, each: int = 2) -> dict[str, Any]:
-    """Definitions that hold so many nodes of the next, and the last one a node."""
-    results = [defined(f"s{at}", *(drawn(n, f"s{at + 1}") for n in range(each))) for at in range(depth)]
-    results.append(defined(f"s{depth}", drawn(0, "PrimitiveString", ["x"])))
-    return sheet(drawn(1, "s0"), definitions={"subgraphs": results})
+def nested_subgraphs(depth: int, each: int = 2) -> dict[str, Any]:
+    """Return subgraphs that contain `count` of the next each, and the last one a node."""
+    results = [
+        with_definitions(f"s{at}", *(editor_document(n, f"s{at + 1}") for n in range(each)))
+        for at in range(depth)
+    ]
+    results.append(with_definitions(f"s{depth}", editor_document(0, "PrimitiveString", ["x"])))
+    return sheet(editor_document(1, "s0"), definitions={"subgraphs": results})
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of all nodes that opening a document makes."""
+def expanded_ids(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of all nodes that an opened document expands to."""
     ids: list[str] = []
     make = flattening.EditorNode
 
@@ -275,43 +281,46 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("depth", [14, 31])
-def test_subgraphs_with_too_many_nodes_are_refused_early(made: list[str], depth: int) -> None:
+def test_subgraphs_with_too_many_nodes_are_refused_early(expanded_ids: list[str], depth: int) -> None:
     with pytest.raises(GraphTooLarge, match="at most 5,000 nodes after its subgraphs are expanded"):
-        convert(nested(depth), workflow_nodes_registry.registry())
-    assert len(made) < 3 * 5_000
+        convert(nested_subgraphs(depth), workflow_nodes_registry.registry())
+    assert len(expanded_ids) < 3 * 5_000
 
 
-def test_a_subgraph_that_contains_itself_is_refused_at_once(made: list[str]) -> None:
-    inside = [defined("a", drawn(1, "b"), drawn(2, "b")), defined("b", drawn(1, "a"), drawn(2, "a"))]
-    for kind, definitions in (("a", [defined("a", drawn(1, "a"))]), ("b", inside)):
+def test_a_subgraph_that_contains_itself_is_refused_at_once(expanded_ids: list[str]) -> None:
+    inside = [
+        with_definitions("a", editor_document(1, "b"), editor_document(2, "b")),
+        with_definitions("b", editor_document(1, "a"), editor_document(2, "a")),
+    ]
+    for kind, definitions in (("a", [with_definitions("a", editor_document(1, "a"))]), ("b", inside)):
         with pytest.raises(InvalidSubgraph, match=f"The subgraph '{kind}' contains itself"):
             convert(
-                sheet(drawn(1, kind), definitions={"subgraphs": definitions}),
+                sheet(editor_document(1, kind), definitions={"subgraphs": definitions}),
                 workflow_nodes_registry.registry(),
             )
-    assert len(made) < 20
+    assert len(expanded_ids) < 20
 
 
 def test_subgraphs_nested_deeper_than_32_are_refused() -> None:
-    assert len(convert(nested(31, each=1), workflow_nodes_registry.registry()).graph) == 1
+    assert len(convert(nested_subgraphs(31, each=1), workflow_nodes_registry.registry()).graph) == 1
     with pytest.raises(InvalidSubgraph, match="at most 32 deep"):
-        convert(nested(32, each=1), workflow_nodes_registry.registry())
+        convert(nested_subgraphs(32, each=1), workflow_nodes_registry.registry())
 
 
 @pytest.mark.parametrize(
     "node",
     [
-        drawn(0, "PrimitiveString", ["x" * 10_000]),
-        drawn(0, "PrimitiveString", ["x"], title="t" * 10_000),
-        drawn(0, "PrimitiveString", ["x"], inputs=[("n" * 10_000, "*", None)]),
-        drawn(0, "k" * 10_000, ["x"]),
-        drawn(0, "PrimitiveString", ["x"], properties={"models": [{"url": "u" * 10_000}]}),
+        editor_document(0, "PrimitiveString", ["x" * 10_000]),
+        editor_document(0, "PrimitiveString", ["x"], title="t" * 10_000),
+        editor_document(0, "PrimitiveString", ["x"], inputs=[("n" * 10_000, "*", None)]),
+        editor_document(0, "k" * 10_000, ["x"]),
+        editor_document(0, "PrimitiveString", ["x"], properties={"models": [{"url": "u" * 10_000}]}),
     ],
     ids=["value", "title", "name", "class", "model"],
 )
 def test_text_is_counted_for_each_time_that_a_subgraph_is_opened(node: dict[str, Any]) -> None:
-    definitions = {"subgraphs": [defined("s", node)]}
-    hosts = [drawn(at, "s") for at in range(200)]
+    definitions = {"subgraphs": [with_definitions("s", node)]}
+    hosts = [editor_document(at, "s") for at in range(200)]
     assert convert(sheet(*hosts[:50], definitions=definitions), workflow_nodes_registry.registry()).graph
     with pytest.raises(GraphTooLarge, match="bytes of text"):
         convert(sheet(*hosts, definitions=definitions), workflow_nodes_registry.registry())
@@ -329,18 +338,22 @@ def test_definition_links_are_read_once_for_many_uses(
 
     monkeypatch.setattr(flattening, "_links", counted)
     many = [[at, 1, 0, 2, 0, "STRING"] for at in range(1000)]
-    definition = defined("s", drawn(1, "PrimitiveString", ["x"]), links=many)
-    document = sheet(*(drawn(at, "s") for at in range(500)), definitions={"subgraphs": [definition]})
+    definition = with_definitions("s", editor_document(1, "PrimitiveString", ["x"]), links=many)
+    document = sheet(
+        *(editor_document(at, "s") for at in range(500)), definitions={"subgraphs": [definition]}
+    )
     assert len(convert(document, workflow_nodes_registry.registry()).graph) == 500
     assert len(read) == 2
 
 
 def test_long_reroute_chain_is_followed_once() -> None:
-    chain = [drawn(0, "PrimitiveString", ["x"], outputs=("STRING",))]
-    chain += [drawn(at, "Reroute", inputs=[("", "*", at)], outputs=("*",)) for at in range(1, 1001)]
+    chain = [editor_document(0, "PrimitiveString", ["x"], outputs=("STRING",))]
+    chain += [editor_document(at, "Reroute", inputs=[("", "*", at)], outputs=("*",)) for at in range(1, 1001)]
     links = [[at, at - 1, 0, at, 0, "*"] for at in range(1, 1001)]
     links += [[2000 + at, 1000, 0, 2000 + at, 0, "*"] for at in range(1000)]
-    visible = [drawn(2000 + at, "PreviewAny", inputs=[("source", "*", 2000 + at)]) for at in range(1000)]
+    visible = [
+        editor_document(2000 + at, "PreviewAny", inputs=[("source", "*", 2000 + at)]) for at in range(1000)
+    ]
     document = sheet(*chain, *visible, links=links)
     graph = convert(document, workflow_nodes_registry.registry()).graph
     assert {tuple(graph[str(2000 + at)]["inputs"]["source"]) for at in range(1000)} == {("0", 0)}
@@ -352,9 +365,9 @@ def test_long_reroute_chain_is_followed_once() -> None:
 
 def test_a_circle_of_reroutes_leads_to_nothing() -> None:
     document = sheet(
-        drawn(1, "Reroute", inputs=[("", "*", 2)], outputs=("*",)),
-        drawn(2, "Reroute", inputs=[("", "*", 1)], outputs=("*",)),
-        drawn(3, "PreviewAny", inputs=[("source", "*", 3)]),
+        editor_document(1, "Reroute", inputs=[("", "*", 2)], outputs=("*",)),
+        editor_document(2, "Reroute", inputs=[("", "*", 1)], outputs=("*",)),
+        editor_document(3, "PreviewAny", inputs=[("source", "*", 3)]),
         links=[(1, 1, 0, 2, 0, "*"), (2, 2, 0, 1, 0, "*"), (3, 2, 0, 3, 0, "*")],
     )
     assert inputs(document) == {"3": {}}

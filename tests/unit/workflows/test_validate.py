@@ -19,7 +19,7 @@ def check(graph: Any, **facts: Any) -> ValidationResult:
     return validate(graph, CLASSES, **facts)
 
 
-def shown(graph: dict[str, Any]) -> dict[str, Any]:
+def messages(graph: dict[str, Any]) -> dict[str, Any]:
     return {**graph, "out": node("Show", value=["1", 0])}
 
 
@@ -69,7 +69,7 @@ def test_a_graph_is_made_ready_in_the_order_of_what_it_needs() -> None:
     ],
 )
 def test_each_fault_has_comfyuis_type_and_words(one: dict[str, Any], kind: str, message: str) -> None:
-    verdict = check(shown({"1": one, "t": node("Text", value="x")}))
+    verdict = check(messages({"1": one, "t": node("Text", value="x")}))
     response = verdict.node_errors["1"]
     assert [(each["type"], each["message"]) for each in response["errors"]] == [(kind, message)]
     assert response["dependent_outputs"] == ["out"]
@@ -80,14 +80,14 @@ def test_each_fault_has_comfyuis_type_and_words(one: dict[str, Any], kind: str, 
 
 
 def test_a_choice_that_is_nearly_right_is_told() -> None:
-    result = check(shown({"1": node("Mode", mode="thoro", size=1)})).node_errors["1"]["errors"][0]
+    result = check(messages({"1": node("Mode", mode="thoro", size=1)})).node_errors["1"]["errors"][0]
     assert result["details"] == "mode: 'thoro' not in ['quick', 'thorough', 'careful']"
     assert result["extra_info"]["nearest"] == "thorough"
     assert result["extra_info"]["input_config"] == [["quick", "thorough", "careful"], {}]
 
 
 def test_every_error_comes_at_once() -> None:
-    graph = shown({"1": node("Add", a=["2", 0], b="x"), "2": node("Mode", mode="no", size=9)})
+    graph = messages({"1": node("Add", a=["2", 0], b="x"), "2": node("Mode", mode="no", size=9)})
     assert errors(graph) == [
         ("1", "return_type_mismatch"),
         ("1", "invalid_input_type"),
@@ -97,20 +97,20 @@ def test_every_error_comes_at_once() -> None:
 
 
 def test_only_what_an_output_needs_is_looked_at() -> None:
-    verdict = check({**shown({"1": node("Number", value=1)}), "lost": node("Number", value=-5)})
+    verdict = check({**messages({"1": node("Number", value=1)}), "lost": node("Number", value=-5)})
     assert verdict.valid
     assert set(verdict.nodes) == {"1", "out"}
 
 
 def test_inputs_that_no_schema_has_are_left_out() -> None:
-    verdict = check(shown({"1": node("Number", value=1, upload="image", other=["nobody", 3])}))
+    verdict = check(messages({"1": node("Number", value=1, upload="image", other=["nobody", 3])}))
     assert verdict.valid
     assert verdict.nodes["1"].values == {"value": 1}
     assert verdict.nodes["1"].links == {}
 
 
 def test_a_good_output_runs_beside_a_bad_one() -> None:
-    verdict = check({**shown({"1": node("Number", value=1)}), "bad": node("Show")})
+    verdict = check({**messages({"1": node("Number", value=1)}), "bad": node("Show")})
     assert (verdict.error, verdict.outputs, set(verdict.nodes)) == (None, ("out",), {"1", "out"})
     assert not verdict.valid
     assert set(verdict.node_errors) == {"bad"}
@@ -122,21 +122,23 @@ def test_a_list_that_is_a_value_is_unwrapped() -> None:
 
 
 def test_types_of_several_fit_where_they_have_one_in_common() -> None:
-    assert check(shown({"1": node("Either", value=["2", 0]), "2": node("Number", value=1)})).valid
-    assert errors(shown({"1": node("Either", value=["2", 0]), "2": node("Text", value="")})) == [
+    assert check(messages({"1": node("Either", value=["2", 0]), "2": node("Number", value=1)})).valid
+    assert errors(messages({"1": node("Either", value=["2", 0]), "2": node("Text", value="")})) == [
         ("1", "return_type_mismatch")
     ]
 
 
 def test_a_circle_is_told_with_its_path() -> None:
-    graph = shown({"1": node("Add", a=["2", 0]), "2": node("Add", a=["3", 0]), "3": node("Add", a=["1", 0])})
+    graph = messages(
+        {"1": node("Add", a=["2", 0]), "2": node("Add", a=["3", 0]), "3": node("Add", a=["1", 0])}
+    )
     [result] = check(graph).errors
     assert result["type"] == "dependency_cycle"
     assert result["extra_info"]["cycle"] == ["1", "2", "3", "1"]
 
 
 def test_all_unknown_classes_are_told_together() -> None:
-    graph = shown({"1": node("Numbr", value=1), "2": node("Numbr"), "3": node("Nobody")})
+    graph = messages({"1": node("Numbr", value=1), "2": node("Numbr"), "3": node("Nobody")})
     verdict = check(graph)
     assert verdict.missing_classes == {"Numbr": ("1", "2"), "Nobody": ("3",)}
     assert verdict.error is not None
@@ -162,7 +164,7 @@ def test_what_is_no_graph_is_one_error(graph: Any, kind: str) -> None:
 
 
 def test_missing_model_is_reported_and_refused_on_demand() -> None:
-    graph = shown({"1": node("Loader", name="here.ckpt")})
+    graph = messages({"1": node("Loader", name="here.ckpt")})
     missing = ({"file": "here.ckpt", "folder": "checkpoints", "node_id": "1", "input": "name"},)
     assert check(graph).valid
     assert check(graph).missing_models == missing
@@ -172,7 +174,7 @@ def test_missing_model_is_reported_and_refused_on_demand() -> None:
 
 
 def test_only_the_outputs_that_are_wanted_run() -> None:
-    graph = {**shown({"1": node("Number", value=1)}), "2": node("Show", value=2)}
+    graph = {**messages({"1": node("Number", value=1)}), "2": node("Show", value=2)}
     assert check(graph, targets={"2"}).outputs == ("2",)
 
 
@@ -209,7 +211,7 @@ def test_real_graphs_are_valid_except_for_missing_files() -> None:
 
 
 def fan(count: int, broken: str = "") -> dict[str, Any]:
-    """A chain of additions of which each output needs all; `broken` is the value of one input."""
+    """Return a chain of additions on which each output depends; `broken` is the value of one input."""
     graph = {"0": node("Number", value=1)}
     graph |= {str(at): node("Add", a=[str(at - 1), 0], b=broken or 1) for at in range(1, count)}
     return {**graph, **{f"out{at}": node("Show", value=[str(count - 1), 0]) for at in range(count)}}

@@ -28,7 +28,7 @@ USUAL = {
 }
 
 
-def made(folder: Path, **changes: Any) -> Array:
+def render(folder: Path, **changes: Any) -> Array:
     """Return the decoded audio."""
     result = MusicEngine().run(Task("pred_1", "music-diffusion", {**USUAL, **changes}), Recorder(folder))
     (artifact,) = result.artifacts
@@ -50,7 +50,7 @@ CASES = [
 def test_length_key_and_tempo_are_those_that_were_asked(
     tmp_path: Path, prompt: str, key: str, heard: str, bpm: int
 ) -> None:
-    sound = made(tmp_path, prompt=prompt, key=key, bpm=bpm, duration=12)
+    sound = render(tmp_path, prompt=prompt, key=key, bpm=bpm, duration=12)
     assert sound.shape[1] == 12 * files.RATE
     assert measuring.key(sound) == heard
     assert measuring.tempo(sound, bpm) == pytest.approx(bpm, rel=0.01)
@@ -104,15 +104,15 @@ def test_every_voice_figure_and_drum_of_the_table_exists() -> None:
     assert set(table.leads) <= set(instruments.VOICES)
 
 
-def paper(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any) -> ArrangedSong:
+def arrange(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any) -> ArrangedSong:
     """Arrange a song."""
     wish = SongRequest(genres.band(prompt), theory.key("C Major"), 120, **{"seed": 17, **changes})
     return arrangement.arrange(wish, arrangement.sections(bars(wish, seconds)))
 
 
 def test_a_prompt_may_leave_parts_out_and_name_the_lead() -> None:
-    full = {note.part for note in paper().notes}
-    without = {note.part for note in paper("upbeat pop song, no drums").notes}
+    full = {note.part for note in arrange().notes}
+    without = {note.part for note in arrange("upbeat pop song, no drums").notes}
     assert {"kick", "snare", "bass", "comp", "lead"} <= full
     assert not without & {"kick", "snare", "hat"}
     assert genres.band("lo-fi with flute").lead == "flute"
@@ -121,7 +121,7 @@ def test_a_prompt_may_leave_parts_out_and_name_the_lead() -> None:
 
 
 def test_verses_and_choruses_come_back_and_are_told_apart() -> None:
-    song = paper(seconds=80)
+    song = arrange(seconds=80)
     starts = {name: [s for s in song.sections if s.name == name] for name in ("verse", "chorus")}
 
     def tune(section: arrangement.SongSection) -> list[tuple[float, int]]:
@@ -186,7 +186,7 @@ def test_what_names_no_key_is_refused(text: str) -> None:
 
 @pytest.mark.nightly
 def test_song_bytes_depend_only_on_the_seed(tmp_path: Path) -> None:
-    first, again, other = (made(tmp_path, seed=seed, duration=10) for seed in (1, 1, 2))
+    first, again, other = (render(tmp_path, seed=seed, duration=10) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert measuring.correlation(first, other) < 0.9
 

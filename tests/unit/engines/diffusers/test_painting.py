@@ -15,7 +15,16 @@ from PIL import Image
 
 from sixfold import settings
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, UnusableInput
-from tests.unit.engines.diffusers.conftest import Listener, Weights, far, job, opened, pixels, said, task
+from tests.unit.engines.diffusers.conftest import (
+    Listener,
+    Weights,
+    job,
+    log_of,
+    max_difference,
+    open_engine,
+    pixels,
+    task,
+)
 
 pytestmark = pytest.mark.weights
 
@@ -106,22 +115,22 @@ def test_what_cannot_be_made_is_refused_in_a_sentence(
 
 def test_image_depends_on_the_seed(engine: Any) -> None:
     first = paint(engine, seed=11)
-    assert far(first, paint(engine, seed=11)) == 0
-    assert far(first, paint(engine, seed=12)) > 20
+    assert max_difference(first, paint(engine, seed=11)) == 0
+    assert max_difference(first, paint(engine, seed=12)) > 20
 
 
 def test_the_prompt_and_what_is_left_out_change_the_picture(engine: Any) -> None:
     first = paint(engine)
-    assert far(first, paint(engine, prompt="two owls at night")) > 0
-    assert far(first, paint(engine, negative_prompt="snow")) > 0
+    assert max_difference(first, paint(engine, prompt="two owls at night")) > 0
+    assert max_difference(first, paint(engine, negative_prompt="snow")) > 0
 
 
 def test_several_images_differ_and_first_equals_single(engine: Any) -> None:
     result = engine.run(task(num_images=3), Listener())
     results = [pixels(artifact) for artifact in result.artifacts]
     assert len(set(result.data["seeds"])) == 3
-    assert far(results[0], paint(engine)) <= ALMOST
-    assert all(far(one, other) > 20 for one, other in itertools.combinations(results, 2))
+    assert max_difference(results[0], paint(engine)) <= ALMOST
+    assert all(max_difference(one, other) > 20 for one, other in itertools.combinations(results, 2))
 
 
 OTHER_PROCESS = """
@@ -150,7 +159,7 @@ def test_a_prompt_beyond_the_window_is_read_to_its_end(engine: Any) -> None:
     listener = Listener()
     first = pixels(engine.run(task(prompt=long + "in snow"), listener))
     assert "encoded in 3 chunks" in listener.lines[1]
-    assert far(first, paint(engine, prompt=long + "on sand")) > 0
+    assert max_difference(first, paint(engine, prompt=long + "on sand")) > 0
 
 
 def test_a_word_longer_than_the_window_is_cut_and_read(engine: Any) -> None:
@@ -159,7 +168,7 @@ def test_a_word_longer_than_the_window_is_cut_and_read(engine: Any) -> None:
 
 @pytest.mark.parametrize(("source", "steps"), [("flux", 4), ("z-image", 9)])
 def test_pipeline_that_truncates_prompts_reports_how_much(weights: Weights, source: str, steps: int) -> None:
-    engine = opened(weights, source, steps=None)
+    engine = open_engine(weights, source, steps=None)
     listener = Listener()
     result = engine.run(task(prompt="a long road " * 60), listener)
     assert pixels(result).shape == (64, 64, 3)
@@ -167,13 +176,13 @@ def test_pipeline_that_truncates_prompts_reports_how_much(weights: Weights, sour
     assert "tokens of the prompt are ignored" in listener.lines[1]
     jobs = [job(prompt="a fox", steps=1), job(prompt="two cats on a wall", seed=3, steps=1)]
     for one, together in zip(jobs, engine.run_many(jobs), strict=True):
-        assert far(pixels(together), pixels(engine.run(one.task, Listener()))) <= ALMOST
+        assert max_difference(pixels(together), pixels(engine.run(one.task, Listener()))) <= ALMOST
 
 
 def test_xl_pipeline_encodes_long_prompts_with_both_encoders(weights: Weights) -> None:
-    engine = opened(weights, "sdxl")
+    engine = open_engine(weights, "sdxl")
     long = "a fox, " * 40
-    assert far(paint(engine, prompt=long + "in snow"), paint(engine, prompt=long + "on sand")) > 0
+    assert max_difference(paint(engine, prompt=long + "in snow"), paint(engine, prompt=long + "on sand")) > 0
     assert paint(engine, width=75, height=130).shape == (130, 75, 3)
 
 
@@ -182,18 +191,18 @@ def test_xl_pipeline_encodes_long_prompts_with_both_encoders(weights: Weights) -
 def test_distilled_model_is_detected_and_takes_few_steps(
     weights: Weights, source: str, steps: int, guidance: str
 ) -> None:
-    engine = opened(weights, source, steps=None)
+    engine = open_engine(weights, source, steps=None)
     listener = Listener()
     result = engine.run(task(negative_prompt="snow"), listener)
     assert result.data["steps"] == steps
     assert f"{steps} steps, guidance {guidance}, 64 x 64; the negative prompt" in listener.lines[0]
     together = engine.run_many([job(seed=1), job(seed=2)])  # its noise of every step is each one's own
     for seed, one in zip((1, 2), together, strict=True):
-        assert far(pixels(one), paint(engine, seed=seed)) <= ALMOST
+        assert max_difference(pixels(one), paint(engine, seed=seed)) <= ALMOST
 
 
 def test_safety_checker_withholds_images_unless_disabled(weights: Weights) -> None:
-    engine = opened(weights, "guarded")
+    engine = open_engine(weights, "guarded")
     with pytest.raises(EngineError, match="safety checker rejected this image"):
         engine.run(task(), Listener())
     assert paint(engine, enable_safety_checker=False).shape == (64, 64, 3)
@@ -207,7 +216,7 @@ def test_safety_checker_withholds_images_unless_disabled(weights: Weights) -> No
 @pytest.mark.parametrize("source", ["sd", "sdxl", "flux", "z-image"])
 def test_a_picture_is_repainted_at_its_own_size(weights: Weights, photo: Path, source: str) -> None:
     inputs = task("style-transfer", {"source_image_url": photo}, style_prompt="oil", steps=4)
-    result = opened(weights, source).run(inputs, Listener())
+    result = open_engine(weights, source).run(inputs, Listener())
     assert result.artifacts[0].content_type == "image/webp"
     assert pixels(result).shape == (64, 96, 3)
 
@@ -239,12 +248,12 @@ def test_a_source_that_is_no_picture_is_the_callers_fault(engine: Any, tmp_path:
 
 def test_outlines_lead_a_picture_as_strongly_as_they_are_told_to(weights: Weights, photo: Path) -> None:
     weights.path("canny")
-    engine = opened(weights, "sd", controls={"canny": "canny"})
+    engine = open_engine(weights, "sd", controls={"canny": "canny"})
     free = paint(engine)
     led = paint(engine, files={"control_image": photo})
-    assert far(free, led) > 20
-    assert far(free, paint(engine, files={"control_image": photo}, control_scale=0)) <= ALMOST
-    assert far(led, paint(engine, files={"control_image": photo}, control_end=0.5)) > 0
+    assert max_difference(free, led) > 20
+    assert max_difference(free, paint(engine, files={"control_image": photo}, control_scale=0)) <= ALMOST
+    assert max_difference(led, paint(engine, files={"control_image": photo}, control_end=0.5)) > 0
     both = paint(engine, files={"control_image": photo, "image": photo}, format="png")
     assert both.shape == (64, 96, 3)
 
@@ -253,8 +262,8 @@ def test_added_controlnet_applies_to_fitting_pipelines(weights: Weights, photo: 
     record = weights.path("canny") / "sixfold.json"
     record.write_text('{"role": "controlnet", "control": "canny"}')
     try:
-        engine = opened(weights, "sd", models={"anime": "sdxl"})
-        assert far(paint(engine), paint(engine, files={"control_image": photo})) > 20
+        engine = open_engine(weights, "sd", models={"anime": "sdxl"})
+        assert max_difference(paint(engine), paint(engine, files={"control_image": photo})) > 20
         weights.path("sdxl")
         with pytest.raises(EngineError, match="No ControlNet for canny that fits sdxl"):
             engine.run(task("anime", {"control_image": photo}), Listener())
@@ -271,33 +280,33 @@ def test_a_kind_of_control_that_is_not_there_is_named(engine: Any, photo: Path) 
 
 
 def test_lora_applies_by_weight_and_only_to_its_task(weights: Weights) -> None:
-    engine = opened(weights, "sd")
+    engine = open_engine(weights, "sd")
     for name in ("bold", "wild"):
         weights.path(f"loras/{name}.safetensors")
     plain = paint(engine)
     bold = paint(engine, loras=["bold.safetensors"])
-    assert far(plain, bold) > 2
-    assert far(plain, paint(engine)) == 0
+    assert max_difference(plain, bold) > 2
+    assert max_difference(plain, paint(engine)) == 0
     weak = paint(engine, loras=[{"file": "bold.safetensors", "weight": 0.2}])
     assert np.abs(weak.astype(int) - plain).mean() < np.abs(bold.astype(int) - plain).mean()
-    assert far(bold, paint(engine, loras=["wild.safetensors"])) > 2
-    assert far(bold, paint(engine, loras=["bold.safetensors"])) == 0
+    assert max_difference(bold, paint(engine, loras=["wild.safetensors"])) > 2
+    assert max_difference(bold, paint(engine, loras=["bold.safetensors"])) == 0
 
 
 def test_the_operators_loras_belong_to_their_model_alone(weights: Weights) -> None:
     weights.path("loras/bold.safetensors")
-    engine = opened(weights, "sd", loras={"anime": [{"file": "bold.safetensors", "weight": 0.9}]})
-    assert far(paint(engine, model="anime"), paint(engine, model="ra1")) > 2
+    engine = open_engine(weights, "sd", loras={"anime": [{"file": "bold.safetensors", "weight": 0.9}]})
+    assert max_difference(paint(engine, model="anime"), paint(engine, model="ra1")) > 2
 
 
 def test_a_lora_of_another_model_is_refused_and_leaves_no_trace(weights: Weights) -> None:
     weights.path("sdxl")
     wrong = weights.tiny.lora(weights.folder / "loras" / "wrong.safetensors", weights.folder / "sdxl")
-    engine = opened(weights, "sd")
+    engine = open_engine(weights, "sd")
     before = paint(engine)
     with pytest.raises(EngineError, match="The LoRA wrong does not fit this model"):
         engine.run(task(loras=[wrong.name]), Listener())
-    assert far(before, paint(engine)) == 0
+    assert max_difference(before, paint(engine)) == 0
 
 
 # -- together --------------------------------------------------------------------------------------
@@ -308,8 +317,8 @@ def test_pictures_made_together_are_those_made_alone(engine: Any) -> None:
     jobs = [job(prompt=prompt, seed=seed) for seed, prompt in enumerate(words)]
     assert len({engine.shape(one.task) for one in jobs}) == 1
     for one, result in zip(jobs, engine.run_many(jobs), strict=True):
-        assert far(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
-        assert "batched with 3 more" in said(one)[0]
+        assert max_difference(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
+        assert "batched with 3 more" in log_of(one)[0]
 
 
 def test_tasks_of_other_sizes_models_or_steps_have_other_shapes(engine: Any) -> None:
@@ -324,7 +333,7 @@ def test_tasks_of_other_sizes_models_or_steps_have_other_shapes(engine: Any) -> 
 def test_prompts_of_different_lengths_share_a_batch(engine: Any) -> None:
     jobs = [job(prompt="a fox"), job(prompt="a fox, " * 40)]
     for one, result in zip(jobs, engine.run_many(jobs), strict=True):
-        assert far(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
+        assert max_difference(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
 
 
 def test_one_that_fails_does_not_take_the_others_along(engine: Any) -> None:
@@ -338,7 +347,7 @@ def test_a_canceled_one_leaves_the_others_running(engine: Any) -> None:
     first, second, third = engine.run_many(jobs)
     assert isinstance(second, Canceled)
     for one, result in ((jobs[0], first), (jobs[2], third)):
-        assert far(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
+        assert max_difference(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
 
 
 def test_a_loop_that_nobody_wants_ends_between_two_steps(engine: Any) -> None:
@@ -346,13 +355,13 @@ def test_a_loop_that_nobody_wants_ends_between_two_steps(engine: Any) -> None:
     with pytest.raises(Canceled):
         engine.run(task(steps=50), listener)
     assert max(listener.fractions) < 0.3
-    assert far(paint(engine), paint(engine)) == 0  # and the pipeline is as before
+    assert max_difference(paint(engine), paint(engine)) == 0  # and the pipeline is as before
 
 
 def test_more_pictures_than_a_loop_takes_are_made_in_several(weights: Weights) -> None:
-    engine = opened(weights, "sd", rows=2)
+    engine = open_engine(weights, "sd", rows=2)
     listener = Listener()
     result = engine.run(task(num_images=5), listener)
     assert len(result.artifacts) == 5
     assert listener.fractions == sorted(listener.fractions)
-    assert far(pixels(result), paint(engine)) <= ALMOST
+    assert max_difference(pixels(result), paint(engine)) <= ALMOST

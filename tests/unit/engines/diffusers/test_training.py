@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, UnusableInput
-from tests.unit.engines.diffusers.conftest import Listener, Weights, far, opened, pixels, task
+from tests.unit.engines.diffusers.conftest import Listener, Weights, max_difference, open_engine, pixels, task
 
 pytestmark = pytest.mark.weights
 
@@ -55,13 +55,13 @@ def test_the_loss_falls_and_the_adapter_changes_the_picture(
     assert listener.fractions == sorted(listener.fractions)
     adapter = tmp_path / "adapter"  # the store's names say nothing of what is in a file
     (result.artifacts[0].path or Path()).rename(adapter)
-    painter = opened(weights, name)
+    painter = open_engine(weights, name)
     plain = painter.run(task("custom:glow"), Listener())
     inputs = {"loras": [{"file": "adapter"}], "base": "ra2"}
     dressed = painter.run(task("custom:glow", {"adapter": adapter}, **inputs), Listener())
-    assert far(pixels(plain), pixels(dressed)) > 0
+    assert max_difference(pixels(plain), pixels(dressed)) > 0
     again = painter.run(task("custom:glow"), Listener())
-    assert far(pixels(plain), pixels(again)) == 0
+    assert max_difference(pixels(plain), pixels(again)) == 0
 
 
 @pytest.mark.parametrize(("name", "readers"), [("sd", 1), ("sdxl", 2)])
@@ -79,11 +79,11 @@ def test_text_encoder_training_changes_the_image(
     assert len({key.partition(".")[0] for key in raised}) == readers  # SDXL leaves the last layer of one out
     adapter = tmp_path / "reading"  # that part alone, as a file of its own
     save_file(reading, adapter)
-    painter = opened(weights, name)
+    painter = open_engine(weights, name)
     plain = painter.run(task("custom:glow"), Listener())
     inputs = {"loras": [{"file": "reading"}], "base": "ra2"}
     dressed = painter.run(task("custom:glow", {"reading": adapter}, **inputs), Listener())
-    assert far(pixels(plain), pixels(dressed)) > 0
+    assert max_difference(pixels(plain), pixels(dressed)) > 0
 
 
 def test_the_same_lesson_gives_the_same_adapter(weights: Weights, tmp_path: Path) -> None:

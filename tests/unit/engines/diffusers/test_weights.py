@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import EngineError, Result
-from tests.unit.engines.diffusers.conftest import Listener, Weights, far, job, opened, pixels, said, task
+from tests.unit.engines.diffusers.conftest import (
+    Listener,
+    Weights,
+    job,
+    log_of,
+    max_difference,
+    open_engine,
+    pixels,
+    task,
+)
 
 pytestmark = pytest.mark.weights
 
@@ -20,8 +29,10 @@ pytestmark = pytest.mark.weights
 
 
 def test_a_folder_is_found_by_its_name_and_by_its_path(weights: Weights) -> None:
-    by_name = opened(weights, "sd").run(task(), Listener())
-    by_path = opened(weights, "sd", source=str(weights.folder / "sd"), weights=None).run(task(), Listener())
+    by_name = open_engine(weights, "sd").run(task(), Listener())
+    by_path = open_engine(weights, "sd", source=str(weights.folder / "sd"), weights=None).run(
+        task(), Listener()
+    )
     assert by_name.artifacts[0].data == by_path.artifacts[0].data
 
 
@@ -29,13 +40,13 @@ def test_a_checkpoint_in_one_file_paints_what_its_pipeline_does(weights: Weights
     from tests.unit.engines.diffusers import checkpoint  # noqa: PLC0415 - it needs torch
 
     file = checkpoint.write(weights.path("sd"), tmp_path / "one.safetensors")
-    expected = pixels(opened(weights, "sd").run(task(), Listener()))
-    result = opened(weights, "sd", source=str(file)).run(task(), Listener())
-    assert far(expected, pixels(result)) == 0
+    expected = pixels(open_engine(weights, "sd").run(task(), Listener()))
+    result = open_engine(weights, "sd", source=str(file)).run(task(), Listener())
+    assert max_difference(expected, pixels(result)) == 0
     assert result.data["weights"] == "one"  # and not where it lies
     shutil.rmtree(tmp_path / "one")
     with pytest.raises(EngineError, match=r"one\.safetensors needs the configuration of stable-"):
-        opened(weights, "sd", source=str(file), hub_cache=tmp_path).run(task(), Listener())
+        open_engine(weights, "sd", source=str(file), hub_cache=tmp_path).run(task(), Listener())
 
 
 def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_path: Path) -> None:
@@ -43,10 +54,10 @@ def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_pat
     shutil.copytree(weights.path("sd"), repository / "snapshots" / "abc123")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("abc123")
-    engine = opened(weights, "sd", source="someone/tiny", hub_cache=tmp_path)
+    engine = open_engine(weights, "sd", source="someone/tiny", hub_cache=tmp_path)
     assert pixels(engine.run(task(), Listener())).shape == (64, 64, 3)
     with pytest.raises(EngineError, match=r"someone/other not found in the local Hub cache"):
-        opened(weights, "sd", source="someone/other", hub_cache=tmp_path).run(task(), Listener())
+        open_engine(weights, "sd", source="someone/other", hub_cache=tmp_path).run(task(), Listener())
 
 
 def test_added_weights_serve_their_models_and_first_the_rest(weights: Weights, tmp_path: Path) -> None:
@@ -57,7 +68,7 @@ def test_added_weights_serve_their_models_and_first_the_rest(weights: Weights, t
     ):
         shutil.copytree(weights.path("sd"), tmp_path / name)
         (tmp_path / name / "sixfold.json").write_text(json.dumps(record))
-    engine = opened(weights, "sd", source="", weights=tmp_path, steps=None)
+    engine = open_engine(weights, "sd", source="", weights=tmp_path, steps=None)
     result = engine.run(task("ra1"), Listener())
     assert (result.data["weights"], result.data["steps"]) == ("general", 3)
     assert engine.run(task("anime", steps=2), Listener()).data["weights"] == "drawn"
@@ -65,17 +76,17 @@ def test_added_weights_serve_their_models_and_first_the_rest(weights: Weights, t
 
 def test_a_pickle_is_refused(weights: Weights, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"unet/diffusion_pytorch_model.bin is a pickle.*only safetensors"):
-        opened(weights, "pickled").run(task(), Listener())
+        open_engine(weights, "pickled").run(task(), Listener())
     (tmp_path / "model.ckpt").write_bytes(b"x")
     with pytest.raises(EngineError, match=r"model.ckpt is a pickle"):
-        opened(weights, "sd", source=str(tmp_path / "model.ckpt")).run(task(), Listener())
+        open_engine(weights, "sd", source=str(tmp_path / "model.ckpt")).run(task(), Listener())
 
 
 def test_a_lost_file_is_named(weights: Weights, tmp_path: Path) -> None:
     broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
     (broken / "vae" / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(EngineError, match="broken/vae has no weights"):
-        opened(weights, "sd", source=str(broken)).run(task(), Listener())
+        open_engine(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
 def test_a_file_that_is_cut_off_is_named(weights: Weights, tmp_path: Path) -> None:
@@ -83,12 +94,12 @@ def test_a_file_that_is_cut_off_is_named(weights: Weights, tmp_path: Path) -> No
     file = broken / "unet" / "diffusion_pytorch_model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(EngineError, match=r"diffusion_pytorch_model.safetensors is truncated"):
-        opened(weights, "sd", source=str(broken)).run(task(), Listener())
+        open_engine(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
 def test_missing_weights_are_reported_with_their_command(weights: Weights) -> None:
     with pytest.raises(EngineError, match="Weights nowhere not found on this machine"):
-        opened(weights, "sd", source="", models={"ra1": "nowhere"}).run(task("ra1"), Listener())
+        open_engine(weights, "sd", source="", models={"ra1": "nowhere"}).run(task("ra1"), Listener())
 
 
 def test_a_shard_that_the_index_names_must_be_there(weights: Weights, tmp_path: Path) -> None:
@@ -96,17 +107,17 @@ def test_a_shard_that_the_index_names_must_be_there(weights: Weights, tmp_path: 
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (broken / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(EngineError, match=r"broken/unet is missing model-00001-of-00002.safetensors"):
-        opened(weights, "sd", source=str(broken)).run(task(), Listener())
+        open_engine(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
 def test_replaced_weights_are_reloaded(weights: Weights, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(weights.path("sd"), folder)
-    engine = opened(weights, "sd", source=str(folder))
+    engine = open_engine(weights, "sd", source=str(folder))
     first = pixels(engine.run(task(), Listener()))
     folder.rename(tmp_path / "old")
     shutil.copytree(weights.path("other"), folder)
-    assert far(first, pixels(engine.run(task(), Listener()))) > 20
+    assert max_difference(first, pixels(engine.run(task(), Listener()))) > 20
     shutil.rmtree(folder)
     with pytest.raises(EngineError, match="not found on this machine"):
         engine.run(task(), Listener())
@@ -116,9 +127,9 @@ def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
     from sixfold.engines.image.diffusers.options import InvalidDiffusersOption  # noqa: PLC0415 - beside its use
 
     with pytest.raises(InvalidDiffusersOption, match="no option 'sauce'"):
-        opened(weights, "sd", sauce="x")
+        open_engine(weights, "sd", sauce="x")
     with pytest.raises(InvalidDiffusersOption, match="device must be one of"):
-        opened(weights, "sd", device="tpu")
+        open_engine(weights, "sd", device="tpu")
 
 
 # -- what comes out broken -------------------------------------------------------------------------
@@ -134,15 +145,15 @@ def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
 )
 def test_what_is_no_picture_is_an_error_and_not_a_result(weights: Weights, source: str, fault: str) -> None:
     with pytest.raises(EngineError, match=f"The model returned {fault}"):
-        opened(weights, source).run(task(), Listener())
+        open_engine(weights, source).run(task(), Listener())
 
 
 def test_decoder_overflow_in_half_precision_retries_in_float32(weights: Weights) -> None:
-    engine = opened(weights, "overflowing", dtype="float16")
+    engine = open_engine(weights, "overflowing", dtype="float16")
     listener = Listener()
     result = pixels(engine.run(task(), listener))
     assert "decoding failed for 1 of 1 images; they were decoded again in float32" in listener.lines
-    exact = pixels(opened(weights, "overflowing", dtype="float32").run(task(), Listener()))
+    exact = pixels(open_engine(weights, "overflowing", dtype="float32").run(task(), Listener()))
     assert np.abs(result.astype(int) - exact).mean() < 4
     assert pixels(engine.run(task(), Listener())).tobytes() == result.tobytes()
 
@@ -168,7 +179,7 @@ def test_the_least_recently_used_pipeline_gives_way(weights: Weights) -> None:
     for name in ("sd", "other", "sdxl"):
         weights.path(name)
     budget = _bytes(weights.folder / "sd") + _bytes(weights.folder / "sdxl") + 50_000
-    engine = opened(weights, "sd", models={"anime": "other", "ra2": "sdxl"}, budget_bytes=budget)
+    engine = open_engine(weights, "sd", models={"anime": "other", "ra2": "sdxl"}, budget_bytes=budget)
     first = pixels(engine.run(task("ra1"), Listener()))
     for model, left in (
         ("ra2", ["sd", "sdxl"]),
@@ -178,12 +189,12 @@ def test_the_least_recently_used_pipeline_gives_way(weights: Weights) -> None:
     ):
         engine.run(task(model), Listener())
         assert [Path(key).name for key in engine.loaded] == left
-    assert far(first, pixels(engine.run(task("ra1"), Listener()))) == 0
+    assert max_difference(first, pixels(engine.run(task("ra1"), Listener()))) == 0
 
 
 def test_weights_that_fit_nowhere_are_refused_with_both_figures(weights: Weights) -> None:
     with pytest.raises(EngineError, match=r"need 4\.\d MiB of memory, but only 0\.\d MiB are free"):
-        opened(weights, "sd", budget_bytes=200_000).run(task(), Listener())
+        open_engine(weights, "sd", budget_bytes=200_000).run(task(), Listener())
 
 
 def _bounded(engine: Any, rows: int) -> None:
@@ -199,18 +210,18 @@ def _bounded(engine: Any, rows: int) -> None:
 
 
 def test_a_batch_that_is_too_much_is_halved_until_it_fits(weights: Weights) -> None:
-    engine = opened(weights, "sd")
+    engine = open_engine(weights, "sd")
     alone = [pixels(engine.run(task(seed=seed), Listener())) for seed in range(4)]
     _bounded(engine, 1)
     jobs = [job(seed=seed) for seed in range(4)]
     for result, expected in zip(engine.run_many(jobs), alone, strict=True):
         assert isinstance(result, Result)
-        assert far(pixels(result), expected) <= 2
-    assert "out of memory with 4 images per batch; using 2 from now on" in said(jobs[0])
+        assert max_difference(pixels(result), expected) <= 2
+    assert "out of memory with 4 images per batch; using 2 from now on" in log_of(jobs[0])
 
 
 def test_a_single_picture_that_is_too_much_ends_in_a_sentence(weights: Weights) -> None:
-    engine = opened(weights, "sd")
+    engine = open_engine(weights, "sd")
     _bounded(engine, 0)
     listener = Listener()
     with pytest.raises(EngineError, match="too large for this machine's memory"):

@@ -22,7 +22,7 @@ FPS = 20
 Pose = dict[str, Any]
 
 
-def lived(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
+def session_poses(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
     """Return the poses of a session with ticks under each of several controls."""
     engine, state, poses = MotionEngine(), None, []
     for ticks, controls in parts:
@@ -36,7 +36,7 @@ def lived(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
     return poses
 
 
-def said(prompt: str, steps: int = 80) -> list[Pose]:
+def single_run(prompt: str, steps: int = 80) -> list[Pose]:
     """Return the poses of a single run."""
     task = Task("t", "motion-model", {"prompt": prompt, "steps": steps})
     return MotionEngine().run(task, Recorder(Path())).data["value"]
@@ -59,7 +59,7 @@ def fastest(poses: Sequence[Pose]) -> float:
     return float(np.linalg.norm(np.diff(joints, axis=0), axis=2).max()) * FPS
 
 
-def way(poses: Sequence[Pose]) -> float:
+def distance(poses: Sequence[Pose]) -> float:
     """Return the distance that the body moved in meters."""
     first, last = (np.array(pose["root"]["position"]) for pose in (poses[0], poses[-1]))
     return float(np.linalg.norm((last - first)[[0, 2]]))
@@ -73,14 +73,14 @@ PROMPTS = [
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_standing_foot_slides_less_than_two_centimetres(prompt: str) -> None:
-    poses = said(prompt, 120)
+    poses = single_run(prompt, 120)
     assert max(slides(poses).values()) <= 0.02
     assert all(any(pose["contacts"].values()) for pose in poses) or "run" in prompt
 
 
 @pytest.mark.parametrize("prompt", [*PROMPTS, "jump", "cheer", "clap then think"])
 def test_nothing_jolts_and_the_bones_keep_their_length(prompt: str) -> None:
-    poses = said(prompt)
+    poses = single_run(prompt)
     assert fastest(poses) < 10.5
     for first, second in body.BONES:
         lengths = [math.dist(pose["joints"][first], pose["joints"][second]) for pose in poses]
@@ -92,7 +92,7 @@ def test_new_prompts_are_blended_into() -> None:
     parts = [
         (30, Controls(prompt=prompt)) for prompt in ("walk", "run", "wave", "sit", "dance", "walk", "stop")
     ]
-    poses = lived(*parts)
+    poses = session_poses(*parts)
     assert fastest(poses) < 10.5
     assert max(slides(poses).values()) <= 0.02
     seams = range(30, len(poses), 30)
@@ -103,43 +103,47 @@ def test_new_prompts_are_blended_into() -> None:
 
 
 def test_it_goes_where_it_is_sent() -> None:
-    assert way(said("walk", 60)) == pytest.approx(3.5, abs=0.6)
-    assert way(said("run", 60)) > 6.5
-    assert way(said("stand", 60)) < 0.1
-    assert said("walk backwards", 60)[-1]["root"]["position"][2] < -1.5
-    assert said("turn left", 60)[-1]["root"]["yaw"] == pytest.approx(math.pi / 2, abs=0.15)
-    assert said("turn around", 80)[-1]["root"]["yaw"] == pytest.approx(math.pi, abs=0.2)
-    poses = lived((160, Controls(waypoints=((0.0, 3.0), (2.0, 3.0)))))
+    assert distance(single_run("walk", 60)) == pytest.approx(3.5, abs=0.6)
+    assert distance(single_run("run", 60)) > 6.5
+    assert distance(single_run("stand", 60)) < 0.1
+    assert single_run("walk backwards", 60)[-1]["root"]["position"][2] < -1.5
+    assert single_run("turn left", 60)[-1]["root"]["yaw"] == pytest.approx(math.pi / 2, abs=0.15)
+    assert single_run("turn around", 80)[-1]["root"]["yaw"] == pytest.approx(math.pi, abs=0.2)
+    poses = session_poses((160, Controls(waypoints=((0.0, 3.0), (2.0, 3.0)))))
     x, _, z = poses[-1]["root"]["position"]
     assert math.hypot(x - 2.0, z - 3.0) < 0.5
-    assert way(poses[-20:]) < 0.15  # and there it stays
+    assert distance(poses[-20:]) < 0.15  # and there it stays
     assert max(slides(poses).values()) <= 0.02
 
 
 def test_keys_are_obeyed_before_all_else() -> None:
-    poses = lived((40, Controls(("w",))), (40, Controls()), (40, Controls(("a",))), prompt="stand")
+    poses = session_poses((40, Controls(("w",))), (40, Controls()), (40, Controls(("a",))), prompt="stand")
     assert poses[39]["root"]["position"][2] > 1.6
-    assert way(poses[55:80]) < 0.1
+    assert distance(poses[55:80]) < 0.1
     assert poses[-1]["root"]["yaw"] > 1.5
-    assert lived((40, Controls(("s",))))[-1]["root"]["position"][2] < -0.8
+    assert session_poses((40, Controls(("s",))))[-1]["root"]["position"][2] < -0.8
 
 
 def test_acts_are_seen_in_the_joints() -> None:
-    wave, sit, jump = said("wave"), said("sit down"), said("jump")
+    wave, sit, jump = single_run("wave"), single_run("sit down"), single_run("jump")
     shoulder = wave[40]["joints"]["right_shoulder"][1]
     assert wave[40]["joints"]["right_hand"][1] > shoulder + 0.1
     assert sit[-1]["joints"]["pelvis"][1] < 0.6
     assert max(pose["joints"]["left_toe"][1] for pose in jump) > 0.25
     assert max(pose["joints"]["head"][1] for pose in jump) > 1.9
-    apart = [math.dist(pose["joints"]["left_hand"], pose["joints"]["right_hand"]) for pose in said("clap")]
+    apart = [
+        math.dist(pose["joints"]["left_hand"], pose["joints"]["right_hand"]) for pose in single_run("clap")
+    ]
     assert min(apart[20:]) < 0.22
 
 
 def test_same_controls_give_same_poses_in_one_or_many_steps() -> None:
     engine = MotionEngine()
     whole = engine.step(EngineStep("m", {"prompt": "walk"}, None, Controls(), FPS, ticks=25))
-    assert list(whole.poses) == lived((25, Controls()), prompt="walk")
-    assert list(whole.poses) == [{k: v for k, v in pose.items() if k != "t"} for pose in said("walk", 25)]
+    assert list(whole.poses) == session_poses((25, Controls()), prompt="walk")
+    assert list(whole.poses) == [
+        {k: v for k, v in pose.items() if k != "t"} for pose in single_run("walk", 25)
+    ]
     assert len(msgspec.msgpack.encode(dict(whole.state))) < 2000
 
 

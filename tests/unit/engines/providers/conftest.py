@@ -35,7 +35,7 @@ async def openai() -> AsyncGenerator[openai_fakes.OpenAI]:
 
 @pytest.fixture
 async def outside() -> AsyncGenerator[ServerServices]:
-    async with parts.outside() as ways:
+    async with parts.server_services() as ways:
         yield ways
 
 

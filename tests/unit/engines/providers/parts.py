@@ -56,7 +56,9 @@ class Record:
 
 
 @asynccontextmanager
-async def outside(keys: Mapping[str, str] = KEYS, allow: str = "127.0.0.1") -> AsyncGenerator[ServerServices]:
+async def server_services(
+    keys: Mapping[str, str] = KEYS, allow: str = "127.0.0.1"
+) -> AsyncGenerator[ServerServices]:
     """Yield the services of the server; files may be downloaded from loopback."""
     clients = HttpClients(Fetcher(AllowList.parse(allow)))
     try:
@@ -92,7 +94,7 @@ def masked(folder: Path, content: bytes) -> dict[str, Path]:
     return files
 
 
-def opened(artifact: Artifact) -> Image.Image:
+def decoded_image(artifact: Artifact) -> Image.Image:
     image = Image.open(io.BytesIO(artifact.data))
     image.load()
     return image

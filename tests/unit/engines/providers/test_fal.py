@@ -40,7 +40,7 @@ async def test_image_has_the_requested_size_and_format(
     task = parts.drawing(width=333, height=777, format="webp")
     result = await engine(fal, outside).run(task, record)
     (artifact,) = result.artifacts
-    image = parts.opened(artifact)
+    image = parts.decoded_image(artifact)
     assert (image.format, image.size) == ("WEBP", (333, 777))
     assert artifact.info == {"width": 333, "height": 777}
     assert result.quality == "full"
@@ -91,7 +91,7 @@ async def test_repainted_image_keeps_size_and_loses_metadata(
         image.save(path, exif=exif)
     task = parts.task("style-transfer", {"source_image_url": path}, style_prompt="ukiyo-e", format="jpeg")
     result = await engine(fal, outside, "style").run(task, record)
-    assert parts.opened(result.artifacts[0]).size == (300, 400)
+    assert parts.decoded_image(result.artifacts[0]).size == (300, 400)
     sent = fal.faults.steps("submit")[0].document["image_url"]
     assert sent.startswith("data:image/jpeg;base64,")
     assert b"camera" not in data_uris.parse_data_uri(sent, 1 << 24).body
@@ -119,7 +119,7 @@ async def test_transparency_comes_back_transparent(
 ) -> None:
     task = parts.task("remove-background", {"image": parts.source(tmp_path)}, format="png")
     result = await engine(fal, outside, "remove-background").run(task, record)
-    image = parts.opened(result.artifacts[0])
+    image = parts.decoded_image(result.artifacts[0])
     assert (image.mode, image.size) == ("RGBA", (300, 200))
 
 
@@ -381,13 +381,13 @@ async def test_one_call_that_fails_ends_the_others_at_fal_too(
         await record.running.wait()
         return await fault_server.answer(422, POLICY)(request)
 
-    fal.faults.add("submit", fault_server.well, refused_later)
+    fal.faults.add("submit", fault_server.succeed, refused_later)
     assert "policy" in await fails(engine(fal, outside), parts.drawing(num_images=8), record)
     assert [job.canceled for job in fal.jobs.values()] == [True]
 
 
 async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> None:
-    async with parts.outside({}) as ways:
+    async with parts.server_services({}) as ways:
         result = FalEngine(ways, route="image")
         text = await fails(result, parts.drawing(), record)
     assert "Key for fal not found" in text
@@ -398,7 +398,7 @@ async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> 
 async def test_a_key_that_no_header_can_carry_is_refused_unshown(
     fal: fakes.Fal, record: Record, key: str
 ) -> None:
-    async with parts.outside({"fal_key": key}) as ways:
+    async with parts.server_services({"fal_key": key}) as ways:
         text = await fails(engine(fal, ways), parts.drawing(), record)
     assert "key was refused" in text
     assert key not in text

@@ -75,7 +75,7 @@ async def test_every_parameter_is_sent_and_the_image_is_stripped(
     "file",
     [
         (b"<html>no film</html>", "video/mp4"),
-        (fault_server.film(16)[:600], "video/mp4"),
+        (fault_server.video(16)[:600], "video/mp4"),
         (b"\x1aE\xdf\xa3" + bytes(64), "video/webm"),
         (b"\0\0\0\x18ftypmp42" + bytes(64), "video/mp4"),
         (b"#EXTM3U\nfile:///etc/passwd\n", "video/mp4"),
@@ -176,7 +176,9 @@ async def test_a_film_that_fits_is_the_file_that_came(
     assert artifact.path.read_bytes() in [data for data, _ in fal.files.values()]
 
 
-@pytest.mark.parametrize("file", [fault_server.film(25, 10, (160, 90)), fault_server.film(25, 25, (160, 90))])
+@pytest.mark.parametrize(
+    "file", [fault_server.video(25, 10, (160, 90)), fault_server.video(25, 25, (160, 90))]
+)
 async def test_a_film_that_is_too_short_or_dumb_is_refused(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path, file: bytes
 ) -> None:

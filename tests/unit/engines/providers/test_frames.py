@@ -18,7 +18,7 @@ from tests.fakes import fault_server
 from tests.unit.engines.providers import parts
 
 
-def finished(made: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
+def finish_image(made: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
     return image_io.encode_output(made, size, format_, 90, "fal")
 
 
@@ -32,34 +32,34 @@ def test_valid_png_keeps_pixels_and_loses_metadata() -> None:
     note = PngImagePlugin.PngInfo()
     note.add_text("prompt", "a secret of the provider")
     inputs = Image.open(io.BytesIO(fault_server.picture(320, 200)))
-    artifact = finished(as_png(inputs, pnginfo=note), (320, 200))
+    artifact = finish_image(as_png(inputs, pnginfo=note), (320, 200))
     assert b"secret" not in artifact.data
-    assert np.array_equal(np.asarray(parts.opened(artifact)), np.asarray(inputs))
+    assert np.array_equal(np.asarray(parts.decoded_image(artifact)), np.asarray(inputs))
 
 
 def test_a_png_whose_pixels_are_all_there_is_written_whole_again() -> None:
     whole = fault_server.picture(320, 200)
-    assert finished(whole[:-12], (320, 200)).data.endswith(whole[-12:])
+    assert finish_image(whole[:-12], (320, 200)).data.endswith(whole[-12:])
 
 
 @pytest.mark.parametrize("cut", [40, 200, 800])
 def test_a_png_that_lacks_pixels_is_refused(cut: int) -> None:
     with pytest.raises(EngineError, match="fal returned an image that cannot be read"):
-        finished(fault_server.picture(320, 200)[:-cut], (320, 200))
+        finish_image(fault_server.picture(320, 200)[:-cut], (320, 200))
 
 
 def test_a_picture_in_other_colours_is_brought_to_srgb() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB"))
     plain = Image.new("RGB", (64, 64), (200, 30, 30))
     other = as_png(plain, icc_profile=profile.tobytes())
-    assert "icc_profile" not in parts.opened(finished(other, (64, 64))).info
+    assert "icc_profile" not in parts.decoded_image(finish_image(other, (64, 64))).info
 
 
 @pytest.mark.parametrize("size", [(100, 100), (300, 20), (20, 300), (640, 480), (1, 1)])
 @pytest.mark.parametrize("format_", ["png", "webp", "jpeg", "avif"])
 def test_every_size_and_format_comes_out_exact(size: tuple[int, int], format_: str) -> None:
-    artifact = finished(fault_server.picture(320, 200, alpha=format_ != "jpeg"), size, format_)
-    image = parts.opened(artifact)
+    artifact = finish_image(fault_server.picture(320, 200, alpha=format_ != "jpeg"), size, format_)
+    image = parts.decoded_image(artifact)
     assert image.size == size
     assert artifact.content_type == f"image/{format_}"
     assert artifact.info == {"width": size[0], "height": size[1]}
@@ -68,8 +68,8 @@ def test_every_size_and_format_comes_out_exact(size: tuple[int, int], format_: s
 def test_the_middle_is_what_stays_when_the_shape_differs() -> None:
     bands = np.zeros((100, 300, 3), np.uint8)
     bands[:, 100:200] = 255
-    artifact = finished(as_png(Image.fromarray(bands)), (100, 100))
-    assert np.asarray(parts.opened(artifact))[10:-10, 10:-10].min() > 250
+    artifact = finish_image(as_png(Image.fromarray(bands)), (100, 100))
+    assert np.asarray(parts.decoded_image(artifact))[10:-10, 10:-10].min() > 250
 
 
 def test_a_source_leaves_small_upright_and_bare(tmp_path: Path) -> None:
@@ -95,13 +95,13 @@ def test_a_source_with_holes_keeps_them(tmp_path: Path) -> None:
 def test_concurrent_threads_do_not_disturb_each_other() -> None:
     results = [fault_server.picture(64 + index, 64) for index in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        sizes = list(pool.map(lambda one: parts.opened(finished(one, None, "webp")).size, results))
+        sizes = list(pool.map(lambda one: parts.decoded_image(finish_image(one, None, "webp")).size, results))
     assert sizes == [(64 + index, 64) for index in range(24)]
 
 
 def test_a_server_without_opencv_passes_work_on_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    assert parts.opened(finished(fault_server.picture(100, 80), (64, 64))).size == (64, 64)
+    assert parts.decoded_image(finish_image(fault_server.picture(100, 80), (64, 64))).size == (64, 64)
 
 
 @pytest.mark.parametrize("module", ["fal", "replicate", "openai", "caption", "speech_to_speech"])

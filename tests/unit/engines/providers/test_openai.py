@@ -38,7 +38,7 @@ async def test_every_size_maps_to_an_openai_size_and_returns_exact(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, size: tuple[int, int]
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(width=size[0], height=size[1]), record)
-    assert parts.opened(result.artifacts[0]).size == size
+    assert parts.decoded_image(result.artifacts[0]).size == size
 
 
 async def test_the_tokens_are_what_it_costs(
@@ -70,7 +70,7 @@ async def test_a_picture_is_repainted_at_its_own_size(
         "style-transfer", {"source_image_url": parts.source(tmp_path)}, style_prompt="ukiyo-e", format="webp"
     )
     result = await engine(openai, outside, "style").run(task, record)
-    image = parts.opened(result.artifacts[0])
+    image = parts.decoded_image(result.artifacts[0])
     assert (image.format, image.size) == ("WEBP", (300, 200))
     ((_, sent),) = openai.uploads
     with Image.open(io.BytesIO(sent)) as uploaded:
@@ -80,19 +80,23 @@ async def test_a_picture_is_repainted_at_its_own_size(
     assert result.upstream_cost_micros is not None
 
 
-def refused(message: str, *, code: str | None = None, param: str | None = None) -> Any:
+def error_document(message: str, *, code: str | None = None, param: str | None = None) -> Any:
     return {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
 
 
 @pytest.mark.parametrize(
     ("status", "document", "sentence"),
     [
-        (401, refused("Incorrect API key provided: sk-proj-x", code="invalid_api_key"), "key was refused"),
-        (429, refused("You exceeded your quota", code="insufficient_quota"), "has no credit left"),
-        (400, refused("Hard limit reached", code="billing_hard_limit_reached"), "has no credit left"),
-        (400, refused("Rejected by the safety system", code="moderation_blocked"), "content policy"),
-        (404, refused("No such model", code="model_not_found"), "OpenAI has no such model"),
-        (400, refused("Too long.", param="prompt"), "OpenAI refused the input prompt: Too long."),
+        (
+            401,
+            error_document("Incorrect API key provided: sk-proj-x", code="invalid_api_key"),
+            "key was refused",
+        ),
+        (429, error_document("You exceeded your quota", code="insufficient_quota"), "has no credit left"),
+        (400, error_document("Hard limit reached", code="billing_hard_limit_reached"), "has no credit left"),
+        (400, error_document("Rejected by the safety system", code="moderation_blocked"), "content policy"),
+        (404, error_document("No such model", code="model_not_found"), "OpenAI has no such model"),
+        (400, error_document("Too long.", param="prompt"), "OpenAI refused the input prompt: Too long."),
         (302, {}, "OpenAI failed with status 302"),
     ],
 )
@@ -112,7 +116,7 @@ async def test_a_refusal_is_one_sentence_and_is_not_tried_again(
 async def test_moderation_is_the_callers_fault(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
-    openai.faults.add("generate", fault_server.answer(400, refused("no", code="moderation_blocked")))
+    openai.faults.add("generate", fault_server.answer(400, error_document("no", code="moderation_blocked")))
     with pytest.raises(UnusableInput):
         await engine(openai, outside).run(parts.drawing(), record)
 
@@ -121,7 +125,7 @@ async def test_a_server_that_fails_or_limits_is_asked_again(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     limited = fault_server.answer(
-        429, refused("slow down", code="rate_limit_exceeded"), {"Retry-After": "0.02"}
+        429, error_document("slow down", code="rate_limit_exceeded"), {"Retry-After": "0.02"}
     )
     openai.faults.add("generate", fault_server.answer(500, {}), limited)
     result = await engine(openai, outside).run(parts.drawing(), record)
@@ -169,10 +173,10 @@ async def test_a_compatible_server_may_need_no_key_and_name_an_address(
     openai: fakes.OpenAI, record: Record
 ) -> None:
     openai.by_address = True
-    async with parts.outside({"openai_api_key": fakes.KEY}) as ways:
+    async with parts.server_services({"openai_api_key": fakes.KEY}) as ways:
         result = await engine(openai, ways, model="gpt-image-1-mini").run(parts.drawing(), record)
-    assert parts.opened(result.artifacts[0]).size == (640, 512)
-    async with parts.outside({}) as keyless:
+    assert parts.decoded_image(result.artifacts[0]).size == (640, 512)
+    async with parts.server_services({}) as keyless:
         text = await fails(engine(openai, keyless), parts.drawing(), record)
     assert "refused" in text  # it was asked, without a key, and this one wants one
     assert "authorization" not in openai.faults.steps("generate")[-1].headers
@@ -194,7 +198,7 @@ async def test_the_key_is_in_no_log_and_in_no_error(
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced
     openai.faults.add(
-        "generate", fault_server.answer(400, refused(f"Bad key {fakes.KEY} here", param="prompt"))
+        "generate", fault_server.answer(400, error_document(f"Bad key {fakes.KEY} here", param="prompt"))
     )
     text = await fails(engine(openai, outside), parts.drawing(), record)
     await engine(openai, outside).run(parts.drawing(), record)

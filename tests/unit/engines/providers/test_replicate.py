@@ -38,7 +38,7 @@ async def test_a_picture_is_drawn_at_exactly_the_size_asked_for(
 ) -> None:
     replicate.quick = quick
     result = await engine(replicate, outside).run(parts.drawing(width=800, height=333), record)
-    image = parts.opened(result.artifacts[0])
+    image = parts.decoded_image(result.artifacts[0])
     assert (image.format, image.size) == ("PNG", (800, 333))
     (request,) = replicate.faults.steps("create")
     assert request.path == "/v1/models/black-forest-labs/flux-dev/predictions"
@@ -55,7 +55,7 @@ async def test_upscale_by_version_is_billed_per_second(
 ) -> None:
     task = parts.task("upscale", {"image": parts.source(tmp_path)}, scale=3, face_enhance=True)
     result = await engine(replicate, outside, "upscale").run(task, record)
-    assert parts.opened(result.artifacts[0]).size == (900, 600)
+    assert parts.decoded_image(result.artifacts[0]).size == (900, 600)
     (request,) = replicate.faults.steps("create")
     assert (request.path, request.document["version"]) == ("/v1/predictions", fakes.ESRGAN)
     assert (request.document["input"]["scale"], request.document["input"]["face_enhance"]) == (3.0, True)
@@ -72,7 +72,7 @@ async def test_small_source_is_inline_and_large_one_a_temporary_file(
     noisy.write_bytes(parts.noise(1200, 900))
     large = parts.task("style-transfer", {"source_image_url": noisy}, style_prompt="noir", format="webp")
     result = await engine(replicate, outside, "style").run(large, record)
-    assert parts.opened(result.artifacts[0]).size == (1200, 900)
+    assert parts.decoded_image(result.artifacts[0]).size == (1200, 900)
     sent = replicate.faults.steps("create")[1].document["input"]["input_image"]
     assert sent.startswith(f"{replicate.url}/files/")
     assert len(replicate.faults.steps("store")) == 1

@@ -137,7 +137,7 @@ async def test_a_run_that_ends_early_is_canceled_there(
 
 
 @pytest.mark.parametrize(
-    "film", [b"<html>no film</html>", fault_server.film(16, 12), fault_server.film(16, 81)[:900]]
+    "film", [b"<html>no film</html>", fault_server.video(16, 12), fault_server.video(16, 81)[:900]]
 )
 async def test_what_is_no_film_or_far_too_short_is_refused(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path, film: bytes

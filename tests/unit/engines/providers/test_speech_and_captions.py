@@ -28,7 +28,7 @@ KEYS = {"openai_api_key": fakes.KEY, "anthropic_api_key": "sk-ant-canary"}
 
 @pytest.fixture
 async def outside() -> AsyncGenerator[ServerServices]:
-    async with parts.outside(KEYS) as ways:
+    async with parts.server_services(KEYS) as ways:
         yield ways
 
 
@@ -47,7 +47,7 @@ def seconds(path: Path) -> float:
         return sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
 
 
-def heard(folder: Path) -> dict[str, Path]:
+def transcribe(folder: Path) -> dict[str, Path]:
     path = folder / "said.wav"
     path.write_bytes(fault_server.tone(1.0))
     return {"audio_url": path}
@@ -139,7 +139,7 @@ def test_each_of_our_voices_has_one_there() -> None:
 async def test_what_is_heard_has_its_segments_words_and_times(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
-    task = parts.task("stt", heard(tmp_path), language="en-GB", timestamps=True)
+    task = parts.task("stt", transcribe(tmp_path), language="en-GB", timestamps=True)
     result = await listener(openai, outside).run(task, record)
     assert result.data["text"] == "good morning dear friends"
     assert (result.data["language"], result.data["duration"]) == ("en", 1.0)
@@ -168,7 +168,7 @@ async def test_a_server_that_tells_no_times_gives_one_segment(
 ) -> None:
     openai.faults.add("listen", fault_server.answer(200, {"text": " Hello there. "}))
     output = listener(openai, outside, inputs={"response_format": "json"})
-    result = await output.run(parts.task("stt", heard(tmp_path)), record)
+    result = await output.run(parts.task("stt", transcribe(tmp_path)), record)
     assert result.data["text"] == "Hello there."
     assert [(each["start"], each["end"]) for each in result.data["segments"]] == [(0.0, 1.0)]
     assert result.data["confidence"] == 0

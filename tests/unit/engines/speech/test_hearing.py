@@ -29,7 +29,7 @@ RATE = 16_000
 
 
 @pytest.fixture(scope="module")
-def ears() -> SphinxEngine:
+def recognizer() -> SphinxEngine:
     """The recognizer, loaded once."""
     return SphinxEngine()
 
@@ -42,9 +42,9 @@ def recording(folder: Path, text: str, format_: str = "wav", **inputs: Any) -> P
     return result.artifacts[0].path
 
 
-def heard(ears: SphinxEngine, path: Path, **inputs: Any) -> dict[str, Any]:
+def transcribe(recognizer: SphinxEngine, path: Path, **inputs: Any) -> dict[str, Any]:
     """Return the transcript."""
-    result = ears.run(Task("t", "stt", inputs, {"audio_url": path}), Note(path.parent / "notes"))
+    result = recognizer.run(Task("t", "stt", inputs, {"audio_url": path}), Note(path.parent / "notes"))
     assert result.quality == "preview"
     assert result.billed == pytest.approx(result.data["duration"] / 60, abs=1e-4)
     return dict(result.data)
@@ -56,9 +56,11 @@ def sound(path: Path, *parts: NDArray[np.float32]) -> Path:
     return path
 
 
-def test_words_are_found_with_their_times_and_how_sure_they_are(tmp_path: Path, ears: SphinxEngine) -> None:
+def test_words_are_found_with_their_times_and_how_sure_they_are(
+    tmp_path: Path, recognizer: SphinxEngine
+) -> None:
     path = recording(tmp_path, "Please open the door and come into the house.", voice="ella", speed=0.9)
-    response = heard(ears, path)
+    response = transcribe(recognizer, path)
     right = {"please", "open", "the", "door", "and", "come", "into", "house"}
     assert len(right & set(response["text"].split())) >= 4, response["text"]
     words = [word for segment in response["segments"] for word in segment["words"]]
@@ -66,12 +68,12 @@ def test_words_are_found_with_their_times_and_how_sure_they_are(tmp_path: Path, 
     assert all(a["end"] <= b["start"] + 0.02 for a, b in itertools.pairwise(words))
     assert 0.05 < response["confidence"] < 1
     assert response["language"] == "en"
-    assert heard(ears, path) == response
+    assert transcribe(recognizer, path) == response
 
 
-def test_our_own_voices_are_understood(tmp_path: Path, ears: SphinxEngine) -> None:
+def test_our_own_voices_are_understood(tmp_path: Path, recognizer: SphinxEngine) -> None:
     text = "Good morning, would you mind speaking a little more slowly?"
-    response = heard(ears, recording(tmp_path, text, voice="henry"), timestamps=False)
+    response = transcribe(recognizer, recording(tmp_path, text, voice="henry"), timestamps=False)
     right = re.sub(r"[^a-z ]", "", text.lower()).split()
     alike = difflib.SequenceMatcher(None, right, response["text"].split(), autojunk=False)
     assert sum(block.size for block in alike.get_matching_blocks()) >= 0.8 * len(right), response["text"]
@@ -85,10 +87,10 @@ def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
     assert np.abs(voices.steps(model, moved)).max() > 0
 
 
-def test_a_pause_parts_segments(tmp_path: Path, ears: SphinxEngine) -> None:
+def test_a_pause_parts_segments(tmp_path: Path, recognizer: SphinxEngine) -> None:
     one = files.read(recording(tmp_path, "Open the door."), RATE)
     path = sound(tmp_path / "two.wav", one, np.zeros(RATE, np.float32), one)
-    response = heard(ears, path, timestamps=False)
+    response = transcribe(recognizer, path, timestamps=False)
     assert len(response["segments"]) == 2
     first, second = response["segments"]
     assert "words" not in first
@@ -97,17 +99,19 @@ def test_a_pause_parts_segments(tmp_path: Path, ears: SphinxEngine) -> None:
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-5])
-def test_nothing_is_made_of_silence(tmp_path: Path, ears: SphinxEngine, level: float) -> None:
+def test_nothing_is_made_of_silence(tmp_path: Path, recognizer: SphinxEngine, level: float) -> None:
     quiet = (level * np.random.default_rng(1).standard_normal(2 * RATE)).astype(np.float32)
-    response = heard(ears, sound(tmp_path / "quiet.wav", quiet))
+    response = transcribe(recognizer, sound(tmp_path / "quiet.wav", quiet))
     assert (response["text"], response["segments"], response["confidence"]) == ("", [], 0.0)
     assert response["duration"] == pytest.approx(2, abs=0.05)
 
 
 @pytest.mark.parametrize("format_", ["mp3", "opus"])
-def test_compressed_recordings_are_as_long(tmp_path: Path, ears: SphinxEngine, format_: str) -> None:
+def test_compressed_recordings_are_as_long(tmp_path: Path, recognizer: SphinxEngine, format_: str) -> None:
     plain, packed = (recording(tmp_path, "Open the door.", kind) for kind in ("wav", format_))
-    assert heard(ears, packed)["duration"] == pytest.approx(heard(ears, plain)["duration"], abs=0.08)
+    assert transcribe(recognizer, packed)["duration"] == pytest.approx(
+        transcribe(recognizer, plain)["duration"], abs=0.08
+    )
 
 
 def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:

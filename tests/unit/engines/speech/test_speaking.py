@@ -22,16 +22,16 @@ RATE = 48_000
 FOX = "The quick brown fox jumps over the lazy dog."
 
 
-def spoken(folder: Path, text: str = FOX, **inputs: Any) -> tuple[Artifact, Note]:
+def synthesize(folder: Path, text: str = FOX, **inputs: Any) -> tuple[Artifact, Note]:
     """Return the artifact of a text, and the recorded progress."""
     note = Note(folder)
     result: Result = SpeechEngine().run(Task("t", "tts", {"text": text, **inputs}), note)
     return result.artifacts[0], note
 
 
-def heard(folder: Path, text: str = FOX, **inputs: Any) -> NDArray[np.float32]:
+def decoded_audio(folder: Path, text: str = FOX, **inputs: Any) -> NDArray[np.float32]:
     """Return the decoded audio."""
-    artifact, _ = spoken(folder, text, **inputs)
+    artifact, _ = synthesize(folder, text, **inputs)
     assert artifact.path is not None
     return files.read(artifact.path, RATE)
 
@@ -47,7 +47,7 @@ def test_there_are_26_voices_and_the_catalogue_names_them_all() -> None:
 def test_every_voice_has_a_pitch_or_a_colour_of_its_own(tmp_path: Path) -> None:
     measured: dict[str, tuple[float, float]] = {}
     for name in voices.table():
-        wave = heard(tmp_path, voice=name, language="en", format="wav")
+        wave = decoded_audio(tmp_path, voice=name, language="en", format="wav")
         power = np.abs(np.fft.rfft(wave)) ** 2
         centre = float((power * np.fft.rfftfreq(wave.size, 1 / RATE)).sum() / power.sum())
         measured[name] = (pitch(wave, RATE), centre)
@@ -59,13 +59,15 @@ def test_every_voice_has_a_pitch_or_a_colour_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("speed", [0.25, 0.5, 2, 4])
 def test_the_length_goes_with_the_speed(tmp_path: Path, speed: float) -> None:
-    usual, changed = (spoken(tmp_path, speed=at)[0].info["duration"] for at in (1, speed))
+    usual, changed = (synthesize(tmp_path, speed=at)[0].info["duration"] for at in (1, speed))
     assert changed == pytest.approx(usual / speed, rel=0.08)
 
 
 @pytest.mark.parametrize("speed", [0.3, 3.5])
 def test_the_pitch_stays_when_the_speed_changes(tmp_path: Path, speed: float) -> None:
-    usual, changed = (pitch(heard(tmp_path, voice="ben", speed=at, format="wav"), RATE) for at in (1, speed))
+    usual, changed = (
+        pitch(decoded_audio(tmp_path, voice="ben", speed=at, format="wav"), RATE) for at in (1, speed)
+    )
     assert changed == pytest.approx(usual, rel=0.12)
 
 
@@ -73,7 +75,7 @@ def test_the_pitch_stays_when_the_speed_changes(tmp_path: Path, speed: float) ->
     ("name", "kind"), [("mp3", "audio/mpeg"), ("opus", "audio/ogg"), ("wav", "audio/wav")]
 )
 def test_the_same_words_are_the_same_bytes_in_every_format(tmp_path: Path, name: str, kind: str) -> None:
-    results = [spoken(tmp_path / str(number), format=name)[0] for number in range(2)]
+    results = [synthesize(tmp_path / str(number), format=name)[0] for number in range(2)]
     assert results[0].content_type == kind
     assert results[0].path is not None
     assert results[1].path is not None
@@ -85,7 +87,7 @@ def test_the_same_words_are_the_same_bytes_in_every_format(tmp_path: Path, name:
 
 def test_every_voice_is_as_loud_and_none_clips(tmp_path: Path) -> None:
     for name in ("ava", "dan", "ines"):
-        wave = heard(tmp_path, voice=name, format="wav")
+        wave = decoded_audio(tmp_path, voice=name, format="wav")
         assert loudness.integrated(wave[None]) == pytest.approx(-18, abs=1.5)
         assert np.abs(wave).max() < 0.95
         assert np.abs(wave[:200]).max() < 0.02
@@ -97,7 +99,9 @@ def test_a_language_changes_how_the_same_letters_are_said(tmp_path: Path) -> Non
         for code in ("en", "fr", "de")
     }
     assert len(set(text.values())) == 3
-    lengths = {code: heard(tmp_path, "nation station", language=code).size for code in ("en", "fr", "de")}
+    lengths = {
+        code: decoded_audio(tmp_path, "nation station", language=code).size for code in ("en", "fr", "de")
+    }
     assert len(set(lengths.values())) == 3
 
 
@@ -108,7 +112,7 @@ def test_every_language_that_can_be_named_can_be_spoken() -> None:
 
 def test_a_long_text_goes_sentence_by_sentence(tmp_path: Path) -> None:
     text = "One. Two! Three? " * 4
-    artifact, note = spoken(tmp_path, text)
+    artifact, note = synthesize(tmp_path, text)
     assert len(note.shares) > 10
     assert note.shares == sorted(note.shares)
     assert artifact.info["duration"] > 6
@@ -150,7 +154,7 @@ def test_what_cannot_be_said_is_told(tmp_path: Path, inputs: dict[str, Any], say
 
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     text = 'One <audio src="file:///etc/hosts"/> [[ h@ ]] \0 \ud800 & two ' + "ab" * 600
-    assert spoken(tmp_path, text)[0].info["duration"] > 1
+    assert synthesize(tmp_path, text)[0].info["duration"] > 1
 
 
 def test_a_tone_keeps_its_pitch_when_it_is_stretched() -> None:

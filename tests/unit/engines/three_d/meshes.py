@@ -16,7 +16,7 @@ _SIZES = {5121: ("u1", 1), 5123: ("<u2", 2), 5125: ("<u4", 4), 5126: ("<f4", 4)}
 _PARTS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4}
 
 
-def checked(data: bytes) -> dict[str, Any]:
+def read_glb(data: bytes) -> dict[str, Any]:
     """Return the JSON of a GLB after checking the structure."""
     magic, version, total = struct.unpack("<4sII", data[:12])
     assert (magic, version, total) == (b"glTF", 2, len(data))
@@ -45,14 +45,14 @@ def checked(data: bytes) -> dict[str, Any]:
 
 def values(data: bytes, name: str) -> Any:
     """Return an attribute of all primitives, concatenated."""
-    scene = checked(data)
+    scene = read_glb(data)
     results = [one["attributes"][name] for one in scene["meshes"][0]["primitives"]]
     return np.concatenate([_values(scene, data, at) for at in results])
 
 
 def picture(data: bytes, number: int) -> Any:
     """Return a decoded texture."""
-    scene = checked(data)
+    scene = read_glb(data)
     view = scene["bufferViews"][scene["images"][number]["bufferView"]]
     start = 28 + struct.unpack("<I", data[12:16])[0] + view["byteOffset"]
     result = cv2.imdecode(np.frombuffer(data, np.uint8, view["byteLength"], start), cv2.IMREAD_COLOR)

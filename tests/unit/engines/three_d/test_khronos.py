@@ -51,7 +51,7 @@ def test_the_official_validator_finds_no_fault(
     ):
         path = tmp_path / f"{name}.glb"
         path.write_bytes(data)
-        done = processes.ran([*validator, path])
+        done = processes.run([*validator, path])
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)["issues"]
         assert (result["numErrors"], result["numWarnings"]) == (0, 0), result["messages"]

@@ -30,12 +30,12 @@ def figure(side: int = 200) -> Any:
     return rgba
 
 
-def made(folder: Path, engine: Any, picture: Any = None, **inputs: Any) -> bytes:
-    """A GLB."""
+def build_model(folder: Path, engine: Any, picture: Any = None, **inputs: Any) -> bytes:
+    """Return a GLB."""
     path = orders.saved(folder / "in.png", figure() if picture is None else picture)
     artifact, _, _ = orders.run(engine, folder, inputs, image=path)
     assert artifact.content_type == "model/gltf-binary"
-    meshes.checked(artifact.data)
+    meshes.read_glb(artifact.data)
     return artifact.data
 
 
@@ -57,7 +57,7 @@ def expected(ratio: float, side: int = 128) -> Any:
 @pytest.mark.parametrize(("style", "least"), [("voxel32", 0.8), ("voxel64", 0.88), ("mesh", 0.93)])
 def test_from_the_front_it_has_the_pictures_outline(tmp_path: Path, style: str, least: float) -> None:
     for ratio in (0.6, 0.85):
-        glb = made(tmp_path, VoxelEngine(), style=style, foreground_ratio=ratio, mc_resolution=128)
+        glb = build_model(tmp_path, VoxelEngine(), style=style, foreground_ratio=ratio, mc_resolution=128)
         assert overlap(meshes.outline(meshes.surface(glb)), expected(ratio)) > least
     box = np.ptp(meshes.values(glb, "POSITION"), axis=0)
     assert max(box) == pytest.approx(0.85, abs=0.06)
@@ -65,7 +65,7 @@ def test_from_the_front_it_has_the_pictures_outline(tmp_path: Path, style: str, 
 
 def test_voxel_count_follows_the_style_in_image_colours(tmp_path: Path) -> None:
     for count in (32, 48, 64):
-        glb = made(tmp_path, VoxelEngine(), style=f"voxel{count}")
+        glb = build_model(tmp_path, VoxelEngine(), style=f"voxel{count}")
         places = (meshes.values(glb, "POSITION") + 0.5) * count
         assert np.abs(places - np.rint(places)).max() < 1e-3
         colours = meshes.values(glb, "COLOR_0")[:, :3].astype(int)
@@ -90,13 +90,15 @@ def test_faces_in_one_plane_and_colour_are_one_and_look_outside() -> None:
 def test_a_smooth_body_is_closed_and_finer_by_mc_resolution(tmp_path: Path) -> None:
     counts = []
     for cells in (128, 256):
-        mesh = meshes.surface(made(tmp_path, VoxelEngine(), style="mesh", mc_resolution=cells))
+        mesh = meshes.surface(build_model(tmp_path, VoxelEngine(), style="mesh", mc_resolution=cells))
         assert mesh.is_watertight
         assert mesh.volume > 0
         assert mesh.euler_number == 0  # one hole goes through it
         counts.append(len(mesh.faces))
     assert counts[1] > 3 * counts[0]
-    one, other = (made(tmp_path, VoxelEngine(), style="voxel48", mc_resolution=cells) for cells in (128, 256))
+    one, other = (
+        build_model(tmp_path, VoxelEngine(), style="voxel48", mc_resolution=cells) for cells in (128, 256)
+    )
     assert one != other
 
 
@@ -104,7 +106,7 @@ def test_a_smooth_body_is_closed_and_finer_by_mc_resolution(tmp_path: Path) -> N
 def test_a_relief_is_closed_and_has_at_most_the_asked_triangles(tmp_path: Path, remesh: bool) -> None:
     for most in (10_000, 30_000):
         wish = {**SMALL, "decimation_target": most, "remesh": remesh, "seed": 1}
-        mesh = meshes.surface(made(tmp_path, ReliefEngine(), **wish))
+        mesh = meshes.surface(build_model(tmp_path, ReliefEngine(), **wish))
         assert mesh.is_watertight
         assert mesh.volume > 0
         assert 0.8 * most < len(mesh.faces) <= most
@@ -123,8 +125,8 @@ def test_remeshing_draws_the_mesh_to_the_outline() -> None:
 
 def test_texture_relief_and_shine_are_baked_at_the_asked_size(tmp_path: Path) -> None:
     for size in (256, 512):
-        glb = made(tmp_path, ReliefEngine(), **{**SMALL, "texture_size": size}, seed=3)
-        scene = meshes.checked(glb)
+        glb = build_model(tmp_path, ReliefEngine(), **{**SMALL, "texture_size": size}, seed=3)
+        scene = meshes.read_glb(glb)
         surface = scene["materials"][0]["pbrMetallicRoughness"]
         assert {"baseColorTexture", "metallicRoughnessTexture"} <= set(surface)
         assert "normalTexture" in scene["materials"][0]
@@ -142,7 +144,9 @@ def test_texture_relief_and_shine_are_baked_at_the_asked_size(tmp_path: Path) ->
 
 def test_seed_changes_only_the_back_and_angle_the_taper(tmp_path: Path) -> None:
     def places(**more: Any) -> Any:
-        return meshes.values(made(tmp_path, ReliefEngine(), **{**SMALL, "seed": 1, **more}), "POSITION")
+        return meshes.values(
+            build_model(tmp_path, ReliefEngine(), **{**SMALL, "seed": 1, **more}), "POSITION"
+        )
 
     one, other = places(), places(seed=2)
     front = one[:, 2] > 0.005
@@ -159,7 +163,9 @@ def test_resolution_is_how_finely_the_picture_is_seen(tmp_path: Path) -> None:
     fine = np.dstack([orders.scenery((900, 900)), np.full((900, 900), 255, np.uint8)])
     fine[:40, :, 3] = 0
     sharp = [
-        cv2.Laplacian(meshes.picture(made(tmp_path, ReliefEngine(), fine, **wish), 0), cv2.CV_32F).std()
+        cv2.Laplacian(
+            meshes.picture(build_model(tmp_path, ReliefEngine(), fine, **wish), 0), cv2.CV_32F
+        ).std()
         for wish in ({**SMALL, "texture_size": 1024, "resolution": side} for side in (128, 1024))
     ]
     assert sharp[1] > 1.3 * sharp[0]
@@ -172,17 +178,17 @@ def test_subject_is_found_without_alpha_or_whole_image_is_used(
     ground = np.full((200, 200, 3), 235, np.uint8)
     rgb = np.where(rgba[..., 3:] > 0, rgba[..., :3], ground)
     result = meshes.outline(
-        meshes.surface(made(tmp_path, VoxelEngine(), rgb, style="mesh", mc_resolution=128))
+        meshes.surface(build_model(tmp_path, VoxelEngine(), rgb, style="mesh", mc_resolution=128))
     )
     assert overlap(result, expected(0.85)) > 0.85
-    plain = made(tmp_path, VoxelEngine(), np.full((60, 90, 3), 120, np.uint8), style="voxel32")
+    plain = build_model(tmp_path, VoxelEngine(), np.full((60, 90, 3), 120, np.uint8), style="voxel32")
     assert np.ptp(meshes.values(plain, "POSITION")[:, 0]) > 0.7
     with pytest.raises(EngineError, match="transparent"):
-        made(tmp_path, VoxelEngine(), np.zeros((20, 20, 4), np.uint8))
+        build_model(tmp_path, VoxelEngine(), np.zeros((20, 20, 4), np.uint8))
 
 
 def test_a_glb_carries_a_manifest_and_stays_whole(tmp_path: Path) -> None:
-    glb = made(tmp_path, VoxelEngine(), style="voxel32")
+    glb = build_model(tmp_path, VoxelEngine(), style="voxel32")
     marked = embed.embed(glb, "model/gltf-binary", '{"model":"x"}')
     assert embed.extract(marked) == '{"model":"x"}'
     assert np.array_equal(meshes.values(marked, "POSITION"), meshes.values(glb, "POSITION"))

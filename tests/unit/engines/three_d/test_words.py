@@ -23,7 +23,7 @@ def built(folder: Path, prompt: str, seed: int = 1) -> tuple[bytes, list[str]]:
 
 def paints(data: bytes) -> set[tuple[float, ...]]:
     """Return the base colors of a GLB."""
-    rows = meshes.checked(data)["materials"]
+    rows = meshes.read_glb(data)["materials"]
     return {tuple(row["pbrMetallicRoughness"]["baseColorFactor"][:3]) for row in rows}
 
 

@@ -38,7 +38,7 @@ class Recorder:
 
 
 @dataclass(frozen=True)
-class Seen:
+class DecodedVideo:
     """The decoded properties of a video."""
 
     frames: list[Array]
@@ -63,7 +63,7 @@ def picture(path: Path, size: tuple[int, int] = (900, 600)) -> Path:
     return path
 
 
-def made(folder: Path, source: Path | None = None, **inputs: Any) -> tuple[Artifact, dict[str, Any]]:
+def render(folder: Path, source: Path | None = None, **inputs: Any) -> tuple[Artifact, dict[str, Any]]:
     """Render a video, small by default."""
     folder.mkdir(exist_ok=True)
     usual = {"prompt": "", "seed": 7, "num_frames": 9, "frames_per_second": 16, "resolution": "480p"}
@@ -72,7 +72,7 @@ def made(folder: Path, source: Path | None = None, **inputs: Any) -> tuple[Artif
     return result.artifacts[0], dict(result.data)
 
 
-def watched(path: Path) -> Seen:
+def decode(path: Path) -> DecodedVideo:
     """Decode a whole video."""
     with av.open(str(path)) as container:
         video = container.streams.video[0]
@@ -90,7 +90,7 @@ def watched(path: Path) -> Seen:
             samples = sum(frame.samples for frame in container.decode(voice))
             sound = (voice.rate, voice.channels, samples / voice.rate)
     rate = Fraction(facts[0] or 0)
-    return Seen(frames, rate, facts[1], str(facts[2]), float(len(frames) / rate), sound, facts[3])
+    return DecodedVideo(frames, rate, facts[1], str(facts[2]), float(len(frames) / rate), sound, facts[3])
 
 
 def flow(first: Array, last: Array) -> tuple[float, float]:

@@ -47,9 +47,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_frames_rate_and_length_are_exact(
     tmp_path: Path, source: Path, wanted: dict[str, Any], frames: int, rate: int
 ) -> None:
-    artifact, _ = films.made(tmp_path, source, prompt="zoom in", **wanted)
+    artifact, _ = films.render(tmp_path, source, prompt="zoom in", **wanted)
     assert artifact.path is not None
-    film = films.watched(artifact.path)
+    film = films.decode(artifact.path)
     assert (len(film.frames), film.rate) == (frames, rate)
     assert film.pixels == "yuv420p"
     assert film.size == (artifact.info["width"], artifact.info["height"]) == (720, 480)
@@ -60,7 +60,7 @@ def test_frames_rate_and_length_are_exact(
 
 
 def test_the_index_stands_in_front_so_that_a_browser_can_begin(tmp_path: Path, source: Path) -> None:
-    artifact, _ = films.made(tmp_path, source)
+    artifact, _ = films.render(tmp_path, source)
     assert artifact.path is not None
     data = artifact.path.read_bytes()
     assert data[4:8] == b"ftyp"
@@ -74,9 +74,9 @@ def test_the_index_stands_in_front_so_that_a_browser_can_begin(tmp_path: Path, s
 def test_a_picture_of_another_shape_keeps_its_middle(
     tmp_path: Path, source: Path, aspect: str, size: tuple[int, int]
 ) -> None:
-    artifact, _ = films.made(tmp_path, source, aspect_ratio=aspect, num_frames=2, prompt="static camera")
+    artifact, _ = films.render(tmp_path, source, aspect_ratio=aspect, num_frames=2, prompt="static camera")
     assert artifact.path is not None
-    first = films.watched(artifact.path).frames[0]
+    first = films.decode(artifact.path).frames[0]
     assert first.shape[:2] == size[::-1]
     whole = np.asarray(Image.open(source).convert("RGB"))
     scale = max(size[0] / whole.shape[1], size[1] / whole.shape[0])
@@ -102,10 +102,10 @@ WAYS = [
 def test_the_picture_goes_the_other_way_than_the_camera(
     tmp_path: Path, source: Path, prompt: str, right: int, down: int
 ) -> None:
-    artifact, data = films.made(tmp_path, source, prompt=f"camera {prompt}", frames_per_second=4)
+    artifact, data = films.render(tmp_path, source, prompt=f"camera {prompt}", frames_per_second=4)
     assert data["camera"] != []
     assert artifact.path is not None
-    frames = films.watched(artifact.path).frames
+    frames = films.decode(artifact.path).frames
     x, y = films.flow(frames[2], frames[6])
     along, across = (x * right, y) if right else (y * down, x)
     assert along > 0.008
@@ -116,9 +116,9 @@ def test_the_picture_goes_the_other_way_than_the_camera(
     ("prompt", "sign"), [("zoom in", 1), ("zoom out", -1), ("dolly in", 1), ("pull back", -1)]
 )
 def test_closer_grows_and_farther_shrinks(tmp_path: Path, source: Path, prompt: str, sign: int) -> None:
-    artifact, _ = films.made(tmp_path, source, prompt=prompt, frames_per_second=4)
+    artifact, _ = films.render(tmp_path, source, prompt=prompt, frames_per_second=4)
     assert artifact.path is not None
-    frames = films.watched(artifact.path).frames
+    frames = films.decode(artifact.path).frames
     assert films.growth(frames[2], frames[6]) * sign > 0.4
 
 
@@ -152,9 +152,9 @@ def test_near_things_go_farther_than_far_ones() -> None:
     ],
 )
 def test_no_border_and_no_black_is_ever_seen(tmp_path: Path, source: Path, prompt: str) -> None:
-    artifact, _ = films.made(tmp_path, source, prompt=prompt, frames_per_second=4)
+    artifact, _ = films.render(tmp_path, source, prompt=prompt, frames_per_second=4)
     assert artifact.path is not None
-    for frame in films.watched(artifact.path).frames:
+    for frame in films.decode(artifact.path).frames:
         assert frame.min() > 40
         edges = (frame[:, :3], frame[:, -3:], frame[:3], frame[-3:])
         assert all(edge.std() > 4 for edge in edges)
@@ -174,7 +174,7 @@ def test_what_a_near_thing_hid_is_filled_from_around_it() -> None:
 
 def test_same_inputs_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
     def film(name: str, seed: int) -> bytes:
-        artifact, _ = films.made(
+        artifact, _ = films.render(
             tmp_path / name, prompt="snow falls on a village at dusk", seed=seed, num_frames=4, sound=True
         )
         assert artifact.path is not None
@@ -225,29 +225,29 @@ def test_what_lay_in_memory_before_decides_no_byte_of_a_film(tmp_path: Path) -> 
 def test_what_a_prompt_speaks_of_moves_though_the_camera_stands(
     tmp_path: Path, prompt: str, moving: str
 ) -> None:
-    artifact, data = films.made(
+    artifact, data = films.render(
         tmp_path, prompt=f"{prompt}, static camera", num_frames=5, frames_per_second=4
     )
     assert moving in data["moving"]
     assert artifact.path is not None
-    frames = films.watched(artifact.path).frames
+    frames = films.decode(artifact.path).frames
     assert np.abs(frames[0].astype(int) - frames[-1]).mean() > 0.15
 
 
 def test_a_still_that_was_asked_to_stand_stands(tmp_path: Path, source: Path) -> None:
-    artifact, data = films.made(tmp_path, source, prompt="static camera", num_frames=5)
+    artifact, data = films.render(tmp_path, source, prompt="static camera", num_frames=5)
     assert (data["camera"], data["moving"]) == ([[]], [])
     assert artifact.path is not None
-    frames = films.watched(artifact.path).frames
+    frames = films.decode(artifact.path).frames
     assert np.abs(frames[1].astype(int) - frames[-1]).max() < 20
 
 
 def test_a_film_with_sound_has_a_stereo_track_as_long_as_it_is(tmp_path: Path) -> None:
-    artifact, data = films.made(
+    artifact, data = films.render(
         tmp_path, prompt="waves on a beach", num_frames=None, duration=1.5, frames_per_second=24, sound=True
     )
     assert artifact.path is not None
-    film = films.watched(artifact.path)
+    film = films.decode(artifact.path)
     assert film.sound is not None
     assert film.sound[:2] == (encode.AUDIO_RATE, 2)
     assert film.sound[2] == pytest.approx(1.5, abs=0.05)
@@ -269,21 +269,21 @@ def test_a_file_that_is_no_picture_is_the_senders_fault(tmp_path: Path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
     with pytest.raises(UnusableInput):
-        films.made(tmp_path, bad)
+        films.render(tmp_path, bad)
 
 
 @pytest.mark.parametrize("size", [(40, 30), (1, 1), (3000, 60), (33, 900)])
 def test_any_picture_can_be_filmed(tmp_path: Path, size: tuple[int, int]) -> None:
     odd = films.picture(tmp_path / "odd.png", size)
-    artifact, _ = films.made(tmp_path, odd, prompt="orbit left", num_frames=3)
+    artifact, _ = films.render(tmp_path, odd, prompt="orbit left", num_frames=3)
     assert artifact.path is not None
-    assert len(films.watched(artifact.path).frames) == 3
+    assert len(films.decode(artifact.path).frames) == 3
 
 
 def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
     def peak(frames: int) -> int:
         tracemalloc.start()
-        films.made(tmp_path, source, prompt="zoom in", num_frames=frames)
+        films.render(tmp_path, source, prompt="zoom in", num_frames=frames)
         result = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return result

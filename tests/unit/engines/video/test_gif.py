@@ -51,7 +51,7 @@ def with_square(ground: Array, colour: tuple[int, int, int], number: int) -> Arr
     return frame
 
 
-def recorded(path: Path, ground: Array, colour: tuple[int, int, int]) -> Path:
+def moving_square(path: Path, ground: Array, colour: tuple[int, int, int]) -> Path:
     """Return the frames of a small square that moves over a background."""
     with VideoEncoder(path, (WIDTH, HEIGHT), RATE, None) as film:
         for number in range(FRAMES):
@@ -59,7 +59,7 @@ def recorded(path: Path, ground: Array, colour: tuple[int, int, int]) -> Path:
     return path
 
 
-def rendered(folder: Path, video: Path) -> Path:
+def render(folder: Path, video: Path) -> Path:
     clip = {"url": "v", "width": WIDTH, "height": HEIGHT, "duration": float(FRAMES / RATE)}
     tracks = [{"type": "video", "clips": [clip]}]
     project = timeline.check({"width": WIDTH, "height": HEIGHT, "fps": float(RATE), "tracks": tracks})
@@ -71,14 +71,14 @@ def rendered(folder: Path, video: Path) -> Path:
     return result.path
 
 
-def encoded(folder: Path, video: Path) -> Path:
+def encode(folder: Path, video: Path) -> Path:
     task = Task("t", "media-encode", {"operation": "gif", "width": WIDTH}, {"media": video})
     (result,) = EncodeEngine().run(task, Recorder(folder)).artifacts
     assert result.path is not None
     return result.path
 
 
-def decoded(path: Path) -> list[Array]:
+def decode(path: Path) -> list[Array]:
     with av.open(str(path)) as container:
         return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
 
@@ -95,11 +95,11 @@ SCENES = {
 
 
 @pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("make", [rendered, encoded])
+@pytest.mark.parametrize("make", [render, encode])
 def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: Factory, scene: str) -> None:
     ground, colour, limit = SCENES[scene]
-    video = recorded(tmp_path / "video.mp4", ground(), colour)
-    visible, true = decoded(make(tmp_path, video)), decoded(video)
+    video = moving_square(tmp_path / "video.mp4", ground(), colour)
+    visible, true = decode(make(tmp_path, video)), decode(video)
     assert len(visible) == len(true) == FRAMES
     for number, (frame, original) in enumerate(zip(visible, true, strict=True)):
         left = 8 + number * (WIDTH - SIDE - 16) // FRAMES // 2 * 2
@@ -108,17 +108,17 @@ def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: F
         assert error(frame[90:], original[90:]) < limit
 
 
-@pytest.mark.parametrize("make", [rendered, encoded])
+@pytest.mark.parametrize("make", [render, encode])
 def test_the_background_of_a_gif_does_not_flicker(tmp_path: Path, make: Factory) -> None:
-    video = recorded(tmp_path / "video.mp4", landscape(), (255, 20, 230))
-    visible = np.stack(decoded(make(tmp_path, video)))[:, 100:]
+    video = moving_square(tmp_path / "video.mp4", landscape(), (255, 20, 230))
+    visible = np.stack(decode(make(tmp_path, video)))[:, 100:]
     moved = np.abs(np.diff(visible.astype(int), axis=0)).max(axis=3) > 0
     assert moved.mean() < 0.002
 
 
-@pytest.mark.parametrize("make", [rendered, encoded])
+@pytest.mark.parametrize("make", [render, encode])
 def test_the_same_video_gives_the_same_gif(tmp_path: Path, make: Factory) -> None:
-    video = recorded(tmp_path / "video.mp4", texture(), (255, 20, 20))
+    video = moving_square(tmp_path / "video.mp4", texture(), (255, 20, 20))
     first = make(tmp_path, video).read_bytes()
     assert make(tmp_path, video).read_bytes() == first
 
@@ -133,7 +133,7 @@ def test_an_object_seen_in_the_last_frames_only_keeps_its_colour(tmp_path: Path)
     ground = landscape()
     spot = ground.copy()
     spot[200:206, 300:306] = (250, 240, 0)
-    visible = decoded(written(tmp_path, [ground] * 30 + [spot] * 2))
+    visible = decode(written(tmp_path, [ground] * 30 + [spot] * 2))
     assert error(visible[31][200:206, 300:306], spot[200:206, 300:306]) < 4
     assert (visible[0][:190] == visible[31][:190]).all()
 
@@ -142,7 +142,7 @@ def test_a_still_region_of_exact_colours_is_exact_in_every_frame(tmp_path: Path)
     ground = np.full((HEIGHT, WIDTH, 3), (17, 99, 201), np.uint8)
     ground[:, WIDTH // 2 :] = (240, 238, 230)
     frames = [with_square(ground, (255, 0, 0), number) for number in range(FRAMES)]
-    visible = decoded(written(tmp_path, frames))
+    visible = decode(written(tmp_path, frames))
     assert all((frame == true).all() for frame, true in zip(visible, frames, strict=True))
 
 
@@ -151,7 +151,7 @@ def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
     turns = [ground, 255 - ground, ground[..., ::-1] // 2, ground[..., [1, 2, 0]] // 2 + 120]
     frames = [turn for turn in turns for _ in range(8)]
     path = written(tmp_path, frames)
-    assert max(error(*pair) for pair in zip(decoded(path), frames, strict=True)) < 2.5
+    assert max(error(*pair) for pair in zip(decode(path), frames, strict=True)) < 2.5
     with Image.open(path) as image:
         for frame, true in zip(ImageSequence.Iterator(image), frames, strict=True):
             assert error(np.asarray(frame.convert("RGB")), true) < 2.5
@@ -160,7 +160,7 @@ def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
 def test_a_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
     ground = landscape()
     frames = [ground, 255 - ground] * 10
-    visible = decoded(written(tmp_path, frames, rate=50))
+    visible = decode(written(tmp_path, frames, rate=50))
     assert max(error(*pair) for pair in zip(visible, frames, strict=True)) < 4
     assert len(np.unique(np.concatenate([frame.reshape(-1, 3) for frame in visible]), axis=0)) <= MAX_COLORS
 
@@ -168,7 +168,7 @@ def test_a_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
 def test_noise_of_a_still_background_is_not_shown(tmp_path: Path) -> None:
     ground, rng = landscape().astype(int), np.random.default_rng(5)
     frames = [(ground + rng.integers(-1, 2, ground.shape)).astype(np.uint8) for _ in range(12)]
-    visible = decoded(written(tmp_path, frames))
+    visible = decode(written(tmp_path, frames))
     assert all((frame == visible[0]).all() for frame in visible)
 
 

@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.video import encode, headers
 from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
-from tests.api.media_samples import film, wav, wave
+from tests.api.media_samples import wav, wave, write_video
 from tests.corpora import tricks
 
 
@@ -39,7 +39,7 @@ def test_a_reel_shows_the_frame_of_a_second(tmp_path: Path, kind: str, begin: fl
 
 
 def test_a_film_that_was_filmed_upright_is_shown_upright(tmp_path: Path) -> None:
-    path = film(tmp_path / "film.mp4", size=(64, 48))
+    path = write_video(tmp_path / "film.mp4", size=(64, 48))
     turned = bytearray(path)
     at = turned.index(b"tkhd") + 4 + 40  # the matrix of a film's track
     turned[at : at + 36] = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, 48 << 16, 0, 1 << 30)
@@ -84,7 +84,7 @@ def test_voice_starts_at_its_time_and_is_followed_by_silence(tmp_path: Path, spe
 
 def test_lengths_are_read_from_headers_without_a_decoder(tmp_path: Path) -> None:
     files = {
-        "a.mp4": film(tmp_path / "m", frames=25, rate=10),
+        "a.mp4": write_video(tmp_path / "m", frames=25, rate=10),
         "b.webm": counting(tmp_path / "w", "webm").read_bytes(),
         "c.wav": wav(1.5, 440, rate=8_000, channels=1),
     }
@@ -103,7 +103,7 @@ def test_lengths_are_read_from_headers_without_a_decoder(tmp_path: Path) -> None
 
 def test_a_header_that_is_cut_anywhere_breaks_nothing(tmp_path: Path) -> None:
     path = tmp_path / "cut"
-    for data in (film(tmp_path / "m"), counting(tmp_path / "w", "webm").read_bytes(), wav(1.0, 440)):
+    for data in (write_video(tmp_path / "m"), counting(tmp_path / "w", "webm").read_bytes(), wav(1.0, 440)):
         for end in range(16, 600, 13):
             path.write_bytes(data[:end])
             response = headers.seconds(path, "audio")
@@ -121,7 +121,7 @@ def test_what_is_no_film_is_refused_before_a_demuxer_sees_it(tmp_path: Path) -> 
 
 
 def test_a_film_without_sound_has_no_voice(tmp_path: Path) -> None:
-    film(tmp_path / "mute.mp4")
+    write_video(tmp_path / "mute.mp4")
     with pytest.raises(NoAudioTrack):
         AudioTrack(tmp_path / "mute.mp4")
     (tmp_path / "sound.wav").write_bytes(wav(0.2, 440))

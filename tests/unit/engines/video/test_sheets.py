@@ -29,7 +29,7 @@ def textured(seed: int, size: tuple[int, int] = SIZE) -> np.ndarray[Any, Any]:
     return np.stack(parts, axis=-1).astype(np.uint8)
 
 
-def seen(canvas: Planes) -> np.ndarray[Any, Any]:
+def to_rgb(canvas: Planes) -> np.ndarray[Any, Any]:
     """Convert a canvas to RGB."""
     if len(canvas) == 1:
         return canvas[0].astype(int)
@@ -79,7 +79,7 @@ def test_a_sprite_anywhere_looks_the_same_on_both_papers(left: int, top: int, op
             paper = FORMATS[kind]
             canvas = paper.fill(SIZE, (40, 80, 160))
             compositing.draw(paper, canvas, paper.layer(sprite), opacity)
-            visible.append(seen(canvas))
+            visible.append(to_rgb(canvas))
         apart = np.abs(visible[0] - visible[1])
         assert apart.mean() < 2.5
         assert np.median(apart) <= 2

@@ -20,7 +20,7 @@ from sixfold.engines.video.timeline import sprites
 from sixfold.engines.video.timeline import text as timeline_text
 from sixfold.engines.video.timeline.engine import TimelineEngine
 from sixfold.engines.video.timeline.mixing import CEILING, Limiter
-from tests.api.media_samples import Seen, film, near, wav, wave
+from tests.api.media_samples import DecodedVideo, near, wav, wave, write_video
 from tests.unit.engines.video.films import Recorder
 
 RED, BLUE, GREEN = (200, 40, 40), (40, 60, 200), (0, 160, 0)
@@ -32,8 +32,8 @@ PLAIN = {"width": 96, "height": 64, "fps": 10, "background": "#00a000"}
 def media_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """Write the files that clips use."""
     folder = tmp_path_factory.mktemp("shelf")
-    film(folder / "red.mp4", RED, tone=440)
-    film(folder / "blue.mp4", BLUE, size=(48, 64), rate=25, frames=25)
+    write_video(folder / "red.mp4", RED, tone=440)
+    write_video(folder / "blue.mp4", BLUE, size=(48, 64), rate=25, frames=25)
     for name, tone in (("low.wav", 330), ("high.wav", 880)):
         (folder / name).write_bytes(wav(2.0, tone))
     (folder / "phone.wav").write_bytes(wav(1.0, 440, rate=8_000, channels=1))
@@ -43,7 +43,7 @@ def media_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
-def made(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: Any) -> Path:
+def run_project(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: Any) -> Path:
     """Render a project whose clips name those files."""
     text = {**PLAIN, **more, "tracks": [{"type": kind, "clips": clips} for kind, clips in tracks]}
     project = timeline.check(text)
@@ -56,9 +56,9 @@ def made(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: 
     return artifact.path
 
 
-def rendered(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: Any) -> Seen:
+def render(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: Any) -> DecodedVideo:
     """Render a project and decode the result."""
-    return Seen(made(folder, media_files, *tracks, **more).read_bytes())
+    return DecodedVideo(run_project(folder, media_files, *tracks, **more).read_bytes())
 
 
 FITS = {"contain": (GREEN, GREEN), "cover": (BLUE, GREEN), "fill": (BLUE, GREEN)}
@@ -69,9 +69,7 @@ def test_a_picture_fits_its_box_as_it_is_told(
     tmp_path: Path, media_files: Mapping[str, Path], fit: str
 ) -> None:
     box = {"x": 8, "y": 4, "width": 80, "height": 56}
-    seen = rendered(
-        tmp_path, media_files, ("image", [{"url": "wide.png", "duration": 0.2, "fit": fit, **box}])
-    )
+    seen = render(tmp_path, media_files, ("image", [{"url": "wide.png", "duration": 0.2, "fit": fit, **box}]))
     within, outside = FITS[fit]
     assert near(seen.colour(0, 48, 32), BLUE)
     assert near(seen.colour(0, 12, 8), within)
@@ -83,7 +81,7 @@ def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Map
         {"url": "wide.png", "duration": 0.2, "x": 0, "y": 0, "width": 40, "height": 20, "opacity": 0.5},
         {"url": "half.png", "duration": 0.2, "x": 60, "y": 20, "width": 20, "height": 20},
     ]
-    seen = rendered(tmp_path, media_files, ("image", clips))
+    seen = render(tmp_path, media_files, ("image", clips))
     assert near(seen.colour(0, 20, 10), (20, 110, 100))
     assert near(seen.colour(0, 70, 30), (100, 100, 20))
 
@@ -94,7 +92,7 @@ def test_a_turn_is_clockwise_about_the_middle_of_the_box(
     box = {"x": 28, "y": 22, "width": 40, "height": 20}
     for degrees, at in ((90, (48, 15)), (45, (60, 44)), (-45, (60, 20))):
         clip = {"url": "wide.png", "duration": 0.1, "rotation": degrees, **box}
-        seen = rendered(tmp_path, media_files, ("image", [clip]))
+        seen = render(tmp_path, media_files, ("image", [clip]))
         assert near(seen.colour(0, *at), BLUE, 25), degrees
         assert near(seen.colour(0, 30, 32), GREEN), degrees
 
@@ -108,7 +106,7 @@ def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
         for number in range(20):
             result.add(np.full((32, 32, 3), 12 * number, np.uint8))
     clip = {"url": "counting", "trim_start": 0.5, "speed": 2, "duration": 1.5}
-    seen = rendered(tmp_path, {"counting": counting}, ("video", [clip]), width=32, height=32)
+    seen = render(tmp_path, {"counting": counting}, ("video", [clip]), width=32, height=32)
     shades = [seen.colour(second / 10, 16, 16)[0] / 12 for second in range(15)]
     expected = [min(19, 5 + 2 * step) for step in range(15)]
     assert np.abs(np.array(shades) - expected).max() < 0.6
@@ -116,7 +114,7 @@ def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
 
 def test_fades_take_the_picture_to_nothing(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clip = {"url": "wide.png", "duration": 2, "fit": "fill", "fade_in": 1, "fade_out": 0.5}
-    seen = rendered(tmp_path, media_files, ("image", [clip]))
+    seen = render(tmp_path, media_files, ("image", [clip]))
     assert near(seen.colour(0, 48, 32), GREEN)
     assert near(seen.colour(0.5, 48, 32), (20, 110, 100))
     assert near(seen.colour(1.2, 48, 32), BLUE)
@@ -144,7 +142,7 @@ def test_a_transition_blends_into_the_clip_that_carries_it(
             "transition": {"type": kind, "duration": 0.8},
         },
     ]
-    seen = rendered(tmp_path, media_files, ("video", clips))
+    seen = render(tmp_path, media_files, ("video", clips))
     left, right = TRANSITIONS[kind]
     assert near(seen.colour(0.9, 48, 32), RED)
     assert near(seen.colour(1.4, 8, 32), left, 20)
@@ -158,14 +156,14 @@ def test_transition_without_a_previous_clip_starts_from_below(
 ) -> None:
     clip = {"url": "wide.png", "start": 0.5, "duration": 1, "fit": "fill"}
     change = {"transition": {"type": "crossfade", "duration": 0.4}}
-    seen = rendered(tmp_path, media_files, ("image", [{**clip, **change}]))
+    seen = render(tmp_path, media_files, ("image", [{**clip, **change}]))
     assert near(seen.colour(0.7, 48, 32), (20, 110, 100), 20)
 
 
 def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     low = [{"url": "low.wav", "duration": 1.5, "volume": 0.5, "fade_in": 0.5}]
     high = [{"url": "high.wav", "start": 1, "duration": 1, "volume": 0.4}]
-    seen = rendered(tmp_path, media_files, ("audio", low), ("audio", high))
+    seen = render(tmp_path, media_files, ("audio", low), ("audio", high))
     assert seen.loudness(0, 0.05) < 0.02
     assert seen.loudness(0.6, 0.9) == pytest.approx(0.25 / 2**0.5, rel=0.05)
     assert seen.loudness(1.1, 1.4) == pytest.approx((0.25**2 / 2 + 0.2**2 / 2) ** 0.5, rel=0.05)
@@ -176,9 +174,9 @@ def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, media_files: Map
 def test_video_sound_keeps_its_pitch_at_another_speed(
     tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
-    plain = rendered(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1}]))
-    slow = rendered(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 2, "speed": 0.5}]))
-    still = rendered(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1, "volume": 0}]))
+    plain = render(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1}]))
+    slow = render(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 2, "speed": 0.5}]))
+    still = render(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1, "volume": 0}]))
     assert [abs(seen.pitch(0.2, 0.8) - 440) < 5 for seen in (plain, slow)] == [True, True]
     assert slow.loudness(1.2, 1.8) == pytest.approx(plain.loudness(0.2, 0.8), rel=0.15)
     assert still.codecs == {"video": "h264"}
@@ -187,7 +185,7 @@ def test_video_sound_keeps_its_pitch_at_another_speed(
 def test_a_sound_of_another_rate_and_one_channel_is_as_good(
     tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
-    seen = rendered(tmp_path, media_files, ("audio", [{"url": "phone.wav", "duration": 1}]))
+    seen = render(tmp_path, media_files, ("audio", [{"url": "phone.wav", "duration": 1}]))
     assert abs(seen.pitch(0.2, 0.8) - 440) < 5
     assert np.allclose(seen.sound[0], seen.sound[1], atol=0.02)
     assert seen.loudness(0.2, 0.8) == pytest.approx(0.5 / 2**0.5, rel=0.05)
@@ -195,7 +193,7 @@ def test_a_sound_of_another_rate_and_one_channel_is_as_good(
 
 def test_many_loud_sounds_do_not_clip(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clips = [("audio", [{"url": "loud.wav", "duration": 1, "volume": 3}])] * 3
-    seen = rendered(tmp_path, media_files, *clips)
+    seen = render(tmp_path, media_files, *clips)
     assert np.abs(seen.sound).max() < 1.0
     assert seen.loudness(0.3, 0.9) > 0.5
     assert abs(seen.pitch(0.3, 0.9) - 440) < 3
@@ -221,7 +219,7 @@ def _limited(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 # -- texts -------------------------------------------------------------------------------------------
 
 
-def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> sprites.Sprite:
+def render_text(text: str, project: dict[str, Any] | None = None, **clip: Any) -> sprites.Sprite:
     """Render a text on a frame of 320 x 180."""
     message = {
         "width": 320,
@@ -233,7 +231,7 @@ def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> s
     return timeline_text.of(whole.tracks[0].clips[0], whole)
 
 
-def inked(found: sprites.Sprite) -> tuple[int, int, int, int]:
+def ink_bounds(found: sprites.Sprite) -> tuple[int, int, int, int]:
     """Return left, top, right and bottom of the light letters."""
     rows, columns = np.nonzero(found.pixels.max(2) > 40)
     return (
@@ -245,39 +243,41 @@ def inked(found: sprites.Sprite) -> tuple[int, int, int, int]:
 
 
 def test_a_text_without_a_place_stands_in_the_middle() -> None:
-    left, top, right, bottom = inked(lettered("Hello there"))
+    left, top, right, bottom = ink_bounds(render_text("Hello there"))
     assert abs((left + right) / 2 - 160) < 4
     assert abs((top + bottom) / 2 - 90) < 8
 
 
 def test_what_is_no_letter_is_not_drawn() -> None:
-    assert inked(lettered("Good\u0007 \u202ebye\u200d")) == inked(lettered("Good bye"))
+    assert ink_bounds(render_text("Good\u0007 \u202ebye\u200d")) == ink_bounds(render_text("Good bye"))
 
 
 def test_a_text_with_a_place_begins_there() -> None:
-    left, top, _, _ = inked(lettered("Hello", x=40, y=50, style={"font_size": 30}))
+    left, top, _, _ = ink_bounds(render_text("Hello", x=40, y=50, style={"font_size": 30}))
     assert 40 <= left < 46
     assert 50 <= top < 66
 
 
 @pytest.mark.parametrize(("align", "share"), [("left", 0.0), ("center", 0.5), ("right", 1.0)])
 def test_lines_are_aligned_in_their_box(align: str, share: float) -> None:
-    left, _, right, _ = inked(lettered("Hi", x=20, width=200, style={"align": align, "font_size": 30}))
+    left, _, right, _ = ink_bounds(
+        render_text("Hi", x=20, width=200, style={"align": align, "font_size": 30})
+    )
     assert abs(left + share * (right - left) - (20 + share * 200)) < 6
 
 
 def test_long_text_wraps_by_word_and_long_word_by_letter() -> None:
-    words = lettered("several words that need more than a line", x=10, width=120, style={"font_size": 20})
-    letters = lettered("x" * 60, x=10, width=120, style={"font_size": 20})
+    words = render_text("several words that need more than a line", x=10, width=120, style={"font_size": 20})
+    letters = render_text("x" * 60, x=10, width=120, style={"font_size": 20})
     for result in (words, letters):
-        left, top, right, bottom = inked(result)
+        left, top, right, bottom = ink_bounds(result)
         assert left >= 10
         assert right <= 131
         assert bottom - top > 40
 
 
 def test_a_texts_ground_is_drawn_behind_it_in_its_colour() -> None:
-    result = lettered("Hi", style={"font_size": 40, "color": "#ff0000", "background": "rgba(0,0,255,0.5)"})
+    result = render_text("Hi", style={"font_size": 40, "color": "#ff0000", "background": "rgba(0,0,255,0.5)"})
     assert result.cover is not None
     middle = result.pixels.shape[0] // 2
     assert result.pixels[middle, 3].tolist() == [0, 0, 128]
@@ -290,21 +290,21 @@ LONG = "What somebody wrote for the foot of a film, and never thought about wher
 
 @pytest.mark.parametrize("place", [{}, {"y": 120}, {"x": 30}, {"x": 30, "y": 100}])
 def test_text_without_a_width_keeps_a_margin_to_the_frame(place: dict[str, int]) -> None:
-    left, _, right, bottom = inked(lettered(LONG, None, **place))
+    left, _, right, bottom = ink_bounds(render_text(LONG, None, **place))
     assert left >= max(16, place.get("x", 0))
     assert 240 < right <= 304
     assert bottom < 180
 
 
 def test_text_shrinks_to_fit_unless_its_size_is_set() -> None:
-    _, top, _, bottom = inked(lettered(LONG * 4, {"height": 320}))
+    _, top, _, bottom = ink_bounds(render_text(LONG * 4, {"height": 320}))
     assert top >= 16
     assert bottom <= 304
-    text = inked(lettered(LONG * 4, {"height": 320}, style={"font_size": 22}))
+    text = ink_bounds(render_text(LONG * 4, {"height": 320}, style={"font_size": 22}))
     assert text[3] - text[1] > 400
 
 
-def on(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, Any]:
+def text_pixels(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, Any]:
     """Return the pixels of a text on a background."""
     assert found.cover is not None
     clear = 1 - found.cover.astype(np.float32) / 255
@@ -315,8 +315,8 @@ def on(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, A
 @pytest.mark.parametrize("colour", ["white", "black", "#808080", "#ffd400", "#0033aa"])
 def test_text_is_legible_on_any_background_in_its_colour(colour: str, ground: int) -> None:
     request = np.array((css_colors.rgba(colour) or (0, 0, 0, 0))[:3])
-    seen = on(
-        (ground, ground, ground), lettered("WORD", {"width": 640, "height": 360}, style={"color": colour})
+    seen = text_pixels(
+        (ground, ground, ground), render_text("WORD", {"width": 640, "height": 360}, style={"color": colour})
     )
     letters = (np.abs(seen - request).max(2) < 1).astype(np.uint8)
     rim = (cv2.dilate(letters, np.ones((9, 9), np.uint8)) > 0) & (letters == 0)
@@ -327,15 +327,15 @@ def test_text_is_legible_on_any_background_in_its_colour(colour: str, ground: in
 
 def test_no_rim_shines_through_letters_that_are_clear() -> None:
     style = {"color": "rgba(255,255,255,0.5)", "font_size": 90}
-    plain = on((128, 128, 128), lettered("I", style={**style, "background": "transparent"}))
-    rimmed = on((128, 128, 128), lettered("I", style=style))
+    plain = text_pixels((128, 128, 128), render_text("I", style={**style, "background": "transparent"}))
+    rimmed = text_pixels((128, 128, 128), render_text("I", style=style))
     assert rimmed.max() == plain.max()
     assert 190 < plain.max() < 193
     assert rimmed.min() < 110
 
 
 def test_a_ground_that_is_said_takes_the_rims_place() -> None:
-    result = lettered("Hi", style={"background": "transparent", "font_size": 40})
+    result = render_text("Hi", style={"background": "transparent", "font_size": 40})
     assert result.cover is not None
     assert (result.pixels == result.cover).all()
 
@@ -362,7 +362,7 @@ def test_a_file_that_cannot_be_read_is_named_by_its_clip(
     ]
     for kind, url in cases:
         with pytest.raises(EngineError, match=r"^tracks\[1\]\.clips\[0\]: "):
-            rendered(
+            render(
                 tmp_path, files, ("image", [good]), (kind, [{"url": url, "duration": 0.2, "fit": "cover"}])
             )
 
@@ -380,7 +380,7 @@ def test_clip_starting_after_an_unstated_end_is_reported(
             UnusableInput,
             match=r"^tracks\[1\]\.clips\[0\]: trim_start must be before the end of the file \(got 2\.5\)$",
         ):
-            rendered(tmp_path, files, ("image", [still]), (kind, [clip]))
+            render(tmp_path, files, ("image", [still]), (kind, [clip]))
 
 
 def test_a_canceled_render_stops(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
@@ -398,7 +398,7 @@ def test_memory_does_not_grow_with_the_length(tmp_path: Path, media_files: Mappi
         clips = [{"url": "low.wav", "start": at, "duration": 2} for at in range(0, seconds, 2)]
         fade = [{"url": "wide.png", "duration": seconds, "fade_in": seconds}]
         tracemalloc.start()
-        made(tmp_path, media_files, ("image", fade), ("audio", clips))
+        run_project(tmp_path, media_files, ("image", fade), ("audio", clips))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most

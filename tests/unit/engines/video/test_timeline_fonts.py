@@ -29,7 +29,7 @@ def require(text: str) -> None:
         pytest.skip(f"no installed font has all of {text!r}: install fonts-wqy-microhei or fonts-noto-cjk")
 
 
-def drawn(text: str, size: float = 40) -> Array:
+def render_text(text: str, size: float = 40) -> Array:
     """Return a text as it is drawn."""
     font = fonts.for_text(text, size)
     image = Image.new("L", (round(font.getlength(text)) + 10, 80), 0)
@@ -37,7 +37,7 @@ def drawn(text: str, size: float = 40) -> Array:
     return np.asarray(image)
 
 
-def alone(letter: str, path: str | None, size: float = 40) -> Array:
+def character_ink(letter: str, path: str | None, size: float = 40) -> Array:
     """Return the ink of a character drawn with one font."""
     font: Any = ImageFont.truetype(path, size) if path else ImageFont.load_default(size)
     image = Image.new("L", (80, 80), 0)
@@ -52,14 +52,14 @@ def shows(image: Array, glyph: Array) -> float:
 
 def test_ascii_is_drawn_with_the_font_that_is_always_there() -> None:
     assert fonts.missing_characters("Hello, you! (50%) ~ {x}") == ()
-    assert shows(drawn("Hello"), alone("H", None)) > 0.95
+    assert shows(render_text("Hello"), character_ink("H", None)) > 0.95
 
 
 def test_latin_letters_need_no_installed_font(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fonts, "installed", tuple)
     assert fonts.missing_characters("Été à Łódź, Ærø, İzmir, 5 €") == ()
     assert fonts.missing_characters("Жук 世") == tuple("Жук世")
-    assert drawn("Łé").max() > 200
+    assert render_text("Łé").max() > 200
 
 
 def test_characters_without_a_glyph_are_named_once_in_order() -> None:
@@ -72,9 +72,9 @@ def test_a_mixed_text_is_drawn_with_one_font_that_has_all() -> None:
     (font,) = [font for font in fonts.installed() if font.count("Helo世界") == 6][:1] or (None,)
     if font is None:
         pytest.skip("no installed font has both Latin and Chinese characters")
-    image = drawn(text)
+    image = render_text(text)
     for letter in "H世界":
-        assert shows(image, alone(letter, font.path)) > 0.95
+        assert shows(image, character_ink(letter, font.path)) > 0.95
 
 
 def test_each_run_is_drawn_with_a_font_that_has_it() -> None:
@@ -83,10 +83,10 @@ def test_each_run_is_drawn_with_a_font_that_has_it() -> None:
     smiling = next(font for font in fonts.installed() if font.has("😀"))
     if chinese.has("😀"):
         pytest.skip("one installed font has both Chinese characters and emoji")
-    image = drawn(text)
-    assert shows(image, alone("世", chinese.path)) > 0.95
-    assert shows(image, alone("😀", smiling.path)) > 0.95
-    assert shows(image, alone("世", smiling.path)) < 0.8
+    image = render_text(text)
+    assert shows(image, character_ink("世", chinese.path)) > 0.95
+    assert shows(image, character_ink("😀", smiling.path)) > 0.95
+    assert shows(image, character_ink("世", smiling.path)) < 0.8
 
 
 def test_worker_without_the_fonts_of_the_server_fails(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def put(graph_fixture: GraphFixture, name: str = "example.png", size: tuple[int,
     Image.fromarray(ramp).save(graph_fixture.folder / "input" / name)
 
 
-def opened(graph_fixture: GraphFixture, at: int = -1) -> Any:
+def decoded_image(graph_fixture: GraphFixture, at: int = -1) -> Any:
     return np.asarray(Image.open(io.BytesIO(graph_fixture.outputs.made[at][2])).convert("RGB"))
 
 
@@ -81,14 +81,14 @@ async def test_words_become_a_picture_of_the_asked_size_by_one_order(graph_fixtu
         "guidance": 5.0,
         "seed": 42,
     }
-    assert opened(graph_fixture).shape == (64, 96, 3)
-    assert opened(graph_fixture).std() > 10
+    assert decoded_image(graph_fixture).shape == (64, 96, 3)
+    assert decoded_image(graph_fixture).std() > 10
     assert ended.outputs["7"]["images"][0]["filename"].startswith("made")
     await graph_fixture.run(PAINT)
     assert len(graph_fixture.children.asked) == 1
     await graph_fixture.run(with_(PAINT, _7=node("SaveImage", images=["6", 0], filename_prefix="other")))
     assert len(graph_fixture.children.asked) == 1
-    assert np.array_equal(opened(graph_fixture, 0), opened(graph_fixture, 1))
+    assert np.array_equal(decoded_image(graph_fixture, 0), decoded_image(graph_fixture, 1))
 
 
 async def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ async def test_loras_controls_and_advanced_samplers_are_read(graph_fixture: Grap
     await graph_fixture.run(PAINT)
     await graph_fixture.run(graph)
     assert graph_fixture.children.asked[0][1] == graph_fixture.children.asked[1][1]
-    plain, led = opened(graph_fixture, 0).astype(int), opened(graph_fixture, 1).astype(int)
+    plain, led = decoded_image(graph_fixture, 0).astype(int), decoded_image(graph_fixture, 1).astype(int)
     assert np.abs(plain - led).max() > 20
 
 
@@ -156,7 +156,7 @@ async def test_a_picture_is_repainted_as_much_as_the_sampler_says(graph_fixture:
         0.55,
         "a lighthouse at sunset",
     )
-    assert opened(graph_fixture).shape == (60, 80, 3)
+    assert decoded_image(graph_fixture).shape == (60, 80, 3)
     graph["5"]["inputs"]["denoise"] = 1.0
     await graph_fixture.run(graph)
     assert graph_fixture.children.asked[1][0] == "graph-image"
@@ -176,7 +176,7 @@ async def test_what_a_mask_keeps_is_kept(graph_fixture: GraphFixture) -> None:
     )
     await graph_fixture.run(graph)
     source = np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
-    assert np.abs(opened(graph_fixture).astype(int) - source).max() <= 1
+    assert np.abs(decoded_image(graph_fixture).astype(int) - source).max() <= 1
 
 
 async def test_an_encoded_picture_that_nobody_sampled_is_itself(graph_fixture: GraphFixture) -> None:
@@ -192,7 +192,7 @@ async def test_an_encoded_picture_that_nobody_sampled_is_itself(graph_fixture: G
     assert graph_fixture.children.asked == []
     assert graph_fixture.outputs.made[0][1].temporary
     assert np.array_equal(
-        opened(graph_fixture), np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
+        decoded_image(graph_fixture), np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
     )
 
 
@@ -352,7 +352,7 @@ async def test_a_template_runs_inside_a_graph(graph_fixture: GraphFixture) -> No
     ended = await graph_fixture.run(graph)
     assert ended.outputs["4"] == {"text": ('{"strength": 0.7}',)}
     assert np.array_equal(
-        opened(graph_fixture), np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
+        decoded_image(graph_fixture), np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
     )
 
 
@@ -373,7 +373,7 @@ async def test_an_upscale_is_the_platforms(graph_fixture: GraphFixture) -> None:
         "4": node("SaveImage", images=["3", 0], filename_prefix="x"),
     }
     await graph_fixture.run(graph)
-    assert opened(graph_fixture).shape == (240, 320, 3)
+    assert decoded_image(graph_fixture).shape == (240, 320, 3)
 
 
 async def test_speech_goes_in_and_out(graph_fixture: GraphFixture, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ URL = "https://example.com/a.png"
 DATA = "data:image/png;base64,aGk="
 
 
-class Store:
-    """Everything that is asked for says hi."""
+class FakeStore:
+    """Store whose every object has the content `hi`."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -26,7 +26,7 @@ class Store:
         return "image/png", b"hi"
 
 
-async def shown(store: Store, body: Any) -> Any:
+async def image_message(store: FakeStore, body: Any) -> Any:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return json.loads(await MediaInliner(store.fetch).inline(Tenant("acct_1"), raw))
 
@@ -48,7 +48,7 @@ def turn(*parts: Any) -> Any:
     ],
 )
 async def test_bytes_take_the_place_of_an_address(part: Any, became: Any) -> None:
-    response = await shown(Store(), turn(part))
+    response = await image_message(FakeStore(), turn(part))
     assert (
         next(value for name, value in response["messages"][0]["content"][0].items() if name != "type")
         == became
@@ -56,12 +56,12 @@ async def test_bytes_take_the_place_of_an_address(part: Any, became: Any) -> Non
 
 
 async def test_parts_within_results_and_escaped_names_are_found_too() -> None:
-    store = Store()
+    store = FakeStore()
     picture = {"type": "input_image", "image_url": URL}
     result = {"type": "tool_result", "content": [{"type": "image", "source": {"type": "url", "url": URL}}]}
-    await shown(store, {"input": [{"type": "function_call_output", "output": [picture]}]})
-    await shown(store, turn(result))
-    await shown(
+    await image_message(store, {"input": [{"type": "function_call_output", "output": [picture]}]})
+    await image_message(store, turn(result))
+    await image_message(
         store, json.dumps(turn({"video_url": {"url": URL}})).replace("video_url", "video\\u005furl").encode()
     )
     assert store.asked == [f"image {URL}", f"image {URL}", f"video {URL}"]
@@ -71,18 +71,18 @@ async def test_parts_within_results_and_escaped_names_are_found_too() -> None:
     "address", ["file:///etc/passwd", "/etc/passwd", " FTP://example.com/a.png", "a.png"]
 )
 async def test_file_like_urls_go_through_the_same_fetcher(address: str) -> None:
-    store = Store()
-    await shown(store, turn({"type": "image_url", "image_url": {"url": address}}))
+    store = FakeStore()
+    await image_message(store, turn({"type": "image_url", "image_url": {"url": address}}))
     assert store.asked == [f"image {address.strip()}"]
 
 
 async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
-    store = Store()
+    store = FakeStore()
     call = {"role": "assistant", "content": [{"type": "tool_use", "input": {"image_url": URL}}]}
     result = {"type": "search_result", "source": URL}
     parts = turn({"image_url": {"url": DATA}}, {"image_url": 5}, result, "x")["messages"]
     body = {"messages": [call, *parts, 5]}
-    assert await shown(store, body) == body
+    assert await image_message(store, body) == body
     plain = b'{"messages": [{"content":  "https://example.com"}]}'
     assert await MediaInliner(store.fetch).inline(Tenant("acct_1"), plain) == plain
     assert store.asked == []
@@ -90,6 +90,6 @@ async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
 
 async def test_too_many_addresses_and_what_is_no_json_are_refused() -> None:
     with pytest.raises(errors.InvalidInput, match=f"{MAX_URLS} media URLs"):
-        await shown(Store(), turn(*[{"image_url": URL}] * (MAX_URLS + 1)))
+        await image_message(FakeStore(), turn(*[{"image_url": URL}] * (MAX_URLS + 1)))
     with pytest.raises(errors.BadRequest):
-        await shown(Store(), b'{"image_url": ')
+        await image_message(FakeStore(), b'{"image_url": ')

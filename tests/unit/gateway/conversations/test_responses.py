@@ -57,7 +57,9 @@ class Place:
 @asynccontextmanager
 async def place(back: str, folder: Path) -> AsyncIterator[Place]:
     result: Place | None = None
-    async with databases.on(back, folder, lambda: result.moment if result else BEGAN) as database:
+    async with databases.running_database(
+        back, folder, lambda: result.moment if result else BEGAN
+    ) as database:
         result = Place(database, (await database.write(accounts.create("a@example.com"))).id)
         yield result
 

@@ -16,8 +16,8 @@ from sixfold.core.workflows.validate import validate
 from tests.unit.workflows.tiny_graphs import CLASSES, ExecutionFixture, node
 
 
-class Gate:
-    """Uses of a shared thing, begun and let go one by one."""
+class ControlledUses:
+    """Uses of a shared resource, started and ended one by one."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -37,19 +37,19 @@ class Gate:
     async def end(self, name: str) -> None:
         self.ends[name].set()
         await self.tasks[name]
-        await settled()
+        await let_tasks_run()
 
 
-async def settled() -> None:
+async def let_tasks_run() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 async def test_nodes_at_work_wait_in_turn_for_memory() -> None:
-    memory, gate = GraphMemory(100), Gate()
+    memory, gate = GraphMemory(100), ControlledUses()
     for name, count in (("a", 60), ("b", 60), ("c", 10)):
         gate.use(name, memory.working(count))
-    await settled()
+    await let_tasks_run()
     assert (gate.begun, memory.used) == (["a"], 60)
     await gate.end("a")
     assert (gate.begun, memory.used) == (["a", "b", "c"], 70)
@@ -59,11 +59,11 @@ async def test_nodes_at_work_wait_in_turn_for_memory() -> None:
 
 
 async def test_a_node_too_large_for_the_memory_works_alone() -> None:
-    memory, gate = GraphMemory(100), Gate()
+    memory, gate = GraphMemory(100), ControlledUses()
     gate.use("small", memory.working(10))
-    await settled()
+    await let_tasks_run()
     gate.use("large", memory.working(1000))
-    await settled()
+    await let_tasks_run()
     assert gate.begun == ["small"]
     await gate.end("small")
     assert gate.begun == ["small", "large"]
@@ -72,12 +72,12 @@ async def test_a_node_too_large_for_the_memory_works_alone() -> None:
 
 
 async def test_a_node_canceled_while_it_waits_frees_its_place() -> None:
-    memory, gate = GraphMemory(100), Gate()
+    memory, gate = GraphMemory(100), ControlledUses()
     for name, count in (("a", 90), ("b", 90), ("c", 10)):
         gate.use(name, memory.working(count))
-    await settled()
+    await let_tasks_run()
     gate.tasks["b"].cancel()
-    await settled()
+    await let_tasks_run()
     gate.use("d", memory.working(95))
     await gate.end("a")
     assert gate.begun == ["a", "c"]
@@ -107,7 +107,7 @@ async def test_a_run_waits_until_another_one_frees_its_values() -> None:
     first.hold(60)
     second.hold(50)
     waiting = asyncio.create_task(second.wait_for_capacity())
-    await settled()
+    await let_tasks_run()
     assert waits(waiting)
     first.hold(40)
     await first.wait_for_capacity()
@@ -125,11 +125,11 @@ async def test_a_run_without_values_lets_those_that_wait_go_first() -> None:
     first.hold(90)
     second.hold(50)
     turns = [asyncio.create_task(second.wait_for_capacity())]
-    await settled()
+    await let_tasks_run()
     third.hold(5)
     assert third.pending == 5
     turns.append(asyncio.create_task(third.wait_for_capacity()))
-    await settled()
+    await let_tasks_run()
     assert all(map(waits, turns))
     first.close()
     await asyncio.gather(*turns)
@@ -168,7 +168,7 @@ async def test_a_run_canceled_while_it_waits_leaves_its_turn_to_others() -> None
     assert (second.pending, third.pending) == (90, 0)
     third.hold(20)
     turns = [asyncio.create_task(share.wait_for_capacity()) for share in (second, third)]
-    await settled()
+    await let_tasks_run()
     turns[0].cancel()
     with pytest.raises(asyncio.CancelledError):
         await turns[0]
@@ -202,7 +202,7 @@ async def test_graph_waits_for_values_of_another_and_frees_its_own(tmp_path: Pat
 
     running = asyncio.create_task(execute(validate(graph, CLASSES), place, hear))
     await finished.wait()
-    await settled()
+    await let_tasks_run()
     assert memory.used == 1_200_000
     assert not running.done()
     other.close()
