@@ -207,8 +207,10 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         workflows=graphs,
         tool_servers=app_tool_servers.build(settings, clients, gateway.gateway),
         web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
-        resources=(known := _resources(settings, models, availability, gateway, web_search)),
-        operator=operator.build(settings, source, database, models, gateway, known).connect(address, clients),
+        resources=(resources := _resources(settings, models, availability, gateway, web_search)),
+        operator=operator.build(settings, source, database, models, gateway, resources).connect(
+            address, clients
+        ),
         gpu=drivers.gpu,
     )
 
@@ -236,12 +238,12 @@ def _gateway(
 def _resources(
     settings: Settings,
     models: Catalog,
-    known: EngineAvailability,
+    availability: EngineAvailability,
     gateway: GatewayRuntime,
     web_search: WebSearch,
 ) -> InstalledResources:
-    probes = (known.refresh, gateway.refresh)
-    return app_catalog.resources(settings, models, known, gateway.statuses, probes, web_search.engine)
+    probes = (availability.refresh, gateway.refresh)
+    return app_catalog.resources(settings, models, availability, gateway.statuses, probes, web_search.engine)
 
 
 def _batch_limits(settings: Settings) -> BatchLimits:

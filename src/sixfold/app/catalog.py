@@ -158,7 +158,7 @@ class _FoundModels:
         if signature == self._signature:
             return
         documents = checkpoints.document(servers), folder_models.document(folders, loras)
-        rows = {name: row for each in documents for name, row in each["models"].items()}
+        rows = {name: row for document in documents for name, row in document["models"].items()}
         self._models.find({"models": rows})
         self._signature = signature
 

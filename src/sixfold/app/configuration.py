@@ -199,9 +199,9 @@ class OperatorConfiguration:
         views = [
             AliasView(
                 name,
-                tuple((each.target, router.has(each.target)) for each in targets),
+                tuple((target.target, router.has(target.target)) for target in targets),
                 self._source(ALIASES, name),
-                tuple(each.weight for each in targets if each.weight is not None),
+                tuple(target.weight for target in targets if target.weight is not None),
             )
             for name, targets in policy.aliases.items()
         ]

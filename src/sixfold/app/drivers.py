@@ -75,7 +75,7 @@ def build(
     """Return the drivers of these settings; workers for remote engines are coroutines of the server."""
     images = _container_driver(settings, failpoints)
     local = local_driver(settings, failpoints, templates)
-    others: list[Driver] = [
+    other_drivers: list[Driver] = [
         images,
         SandboxDriver(failpoints=failpoints.engines),
         SpaceDriver(images, failpoints=failpoints.engines),
@@ -83,11 +83,11 @@ def build(
     if settings.driver != "inline":
         nodes = _node_workers(settings, local)
         services.open_nodes = nodes.open
-        others.insert(0, nodes)
+        other_drivers.insert(0, nodes)
     gpu = GpuSharing(settings, services.client, services.comfyui)
     if isinstance(local, ProcessDriver):
         local = GpuWorkerDriver(local, gpu.weights, gpu.weights_access)
-    kinds = DriverSet(local, RemoteDriver(services, failpoints=failpoints.engines), *others)
+    kinds = DriverSet(local, RemoteDriver(services, failpoints=failpoints.engines), *other_drivers)
     return WorkerDrivers(images, kinds, policy(settings, templates), gpu)
 
 

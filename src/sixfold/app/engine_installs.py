@@ -87,21 +87,21 @@ class EngineInstalls:
         await self._changed()
 
     def _views(self) -> Iterator[InstallView]:
-        installed = {(one.family, one.name): one for one in self._store.installed()}
+        installed = {(model.family, model.name): model for model in self._store.installed()}
         for family, models in self._rows.items():
             for name, row in models.items():
                 yield self._view(family, name, row, installed.pop((family, name), None))
-        for one in installed.values():
-            yield self._view(one.family, one.name, one.record, one)
+        for weights in installed.values():
+            yield self._view(weights.family, weights.name, weights.record, weights)
 
     def _view(
-        self, family: str, name: str, row: Mapping[str, Any], one: InstalledWeights | None
+        self, family: str, name: str, row: Mapping[str, Any], installed: InstalledWeights | None
     ) -> InstallView:
         title, percent, log = str(row.get("title", name)), None, ()
-        state: InstallState = "absent" if one is None else "installed"
+        state: InstallState = "absent" if installed is None else "installed"
         if self._is_running(family, name):
             state = "running"
-        if (one is None or state == "running") and self._file(family, name, "log").exists():
+        if (installed is None or state == "running") and self._file(family, name, "log").exists():
             percent, log = _read_log(self._file(family, name, "log"))
             state = state if state == "running" else "failed"
         return InstallView(
@@ -116,7 +116,7 @@ class EngineInstalls:
             is_downloadable=_is_downloadable(row),
             percent=percent,
             log=log,
-            size_bytes=int(one.record.get("bytes", 0)) if one else 0,
+            size_bytes=int(installed.record.get("bytes", 0)) if installed else 0,
         )
 
     def _file(self, family: str, name: str, ending: str) -> Path:

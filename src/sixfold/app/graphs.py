@@ -80,10 +80,10 @@ async def probe_comfyui(client: httpx.AsyncClient, url: str) -> ServerProbe:
     server = ComfyServer(client, url, _PROBE_LIMITS)
     try:
         await server.stats()  # fails for another program
-        known = await asyncio.to_thread(object_info.read, await server.object_info())
+        registry = await asyncio.to_thread(object_info.read, await server.object_info())
     except ComfyError as error:
         return ServerProbe(problem=str(error))
-    return ServerProbe(tuple(sorted(spec.class_type for spec in known)))
+    return ServerProbe(tuple(sorted(spec.class_type for spec in registry)))
 
 
 def build(

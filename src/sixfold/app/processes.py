@@ -178,8 +178,8 @@ class MetricsFolder:
 
     def _sum(self, is_alive: Callable[[str], bool]) -> list[bytes]:
         total = self._folder / self._SUM
-        others = (file for file in self._folder.iterdir() if file.name not in (self._SUM, self._GUARD))
-        stale = [file for file in others if not file.name.startswith(".") and not is_alive(file.name)]
+        other_files = (file for file in self._folder.iterdir() if file.name not in (self._SUM, self._GUARD))
+        stale = [file for file in other_files if not file.name.startswith(".") and not is_alive(file.name)]
         parts = [file.read_bytes() for file in (total, *stale) if file.exists()]
         if not stale:
             return parts

@@ -44,9 +44,9 @@ def _shared_clock(settings: Settings) -> Clock:
     """Return the clock of all processes of this server; process 0 starts first and sets it."""
     path = settings.data_dir / "processes" / "clock"
     if settings.process == 0:
-        written = path.with_suffix(".new")
-        written.write_text(str(clock_anchor()))
-        written.replace(path)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(str(clock_anchor()))
+        temporary.replace(path)
     return steady_clock(int(path.read_text()))
 
 

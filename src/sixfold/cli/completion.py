@@ -138,8 +138,8 @@ end
 
 
 def _fish_word(word: str, help_text: str) -> str:
-    what = f"-l {word[2:]}" if word.startswith("--") else f"-a {_quoted(word)}"
-    return f"{what} -d {_quoted(help_text)}" if help_text else what
+    option = f"-l {word[2:]}" if word.startswith("--") else f"-a {_quoted(word)}"
+    return f"{option} -d {_quoted(help_text)}" if help_text else option
 
 
 def _described(words: Mapping[str, str]) -> str:

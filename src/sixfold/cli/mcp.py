@@ -154,20 +154,20 @@ class StdioProxy:
     def _exchange(self, body: bytes, headers: dict[str, str]) -> Iterator[Any]:
         """Send one POST and yield its response, or every message of its event stream."""
         connection = self._connection()
-        sent = False
+        is_sent = False
         try:
             if connection.sock is None:
                 connection.connect()
-            sent = True
+            is_sent = True
             connection.request("POST", urlsplit(self._client.origin).path + "/mcp", body, headers)
             yield from self._read_response(connection.getresponse())
             self._local.used = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._forget()
             reason = f"No server responds at {self._client.origin}: start it and call again"
-            if sent:
+            if is_sent:
                 reason = f"{self._client.origin} closed the connection: check the effect before repeating it"
-            raise _ServerUnavailable(reason, sent=sent) from error
+            raise _ServerUnavailable(reason, sent=is_sent) from error
 
     def _connection(self) -> http.client.HTTPConnection:
         """Return this thread's connection; a new one if the server has closed it or soon will."""

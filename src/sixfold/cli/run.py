@@ -308,6 +308,6 @@ def show(paint: TerminalStyle, prediction: Document, *, output: bool = True) -> 
     data = prediction.get("output")
     if output and data and not any(outputs(data)):
         put_json(data)
-    others: Document = prediction.get("outputs") or {}
-    if values := {name: value for name, value in others.items() if not any(outputs(value))}:
+    named_outputs: Document = prediction.get("outputs") or {}
+    if values := {name: value for name, value in named_outputs.items() if not any(outputs(value))}:
         put_json(values)

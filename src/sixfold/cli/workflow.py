@@ -28,7 +28,8 @@ def list_spaces(arguments: argparse.Namespace) -> int:
         put_json(document)
         return 0
     rows = [
-        (each["slug"], each["kind"], str(each["nodeCount"]), _inputs(each)) for each in document["spaces"]
+        (space["slug"], space["kind"], str(space["nodeCount"]), _inputs(space))
+        for space in document["spaces"]
     ]
     TerminalStyle().table(("workflow", "kind", "nodes", "inputs"), rows)
     return 0
@@ -44,7 +45,9 @@ def show(arguments: argparse.Namespace) -> int:
     paint.line(f"  {paint.bold(space['name'])}  {space['description']}")
     checked = space["verification"]
     facts = [("kind", space["kind"]), ("nodes", str(space["nodeCount"])), ("checked", checked["status"])]
-    paint.rows([*facts, *((each["name"], _describe(each)) for each in space["apiInputs"] or ())])
+    paint.rows(
+        [*facts, *((api_input["name"], _describe(api_input)) for api_input in space["apiInputs"] or ())]
+    )
     return 0
 
 
@@ -53,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     client = ServerClient.of(arguments)
     slug, temporary = _slug(client, arguments.slug)
     space = _space(client, slug)
-    types = {each["name"]: each["type"] for each in space["apiInputs"] or ()}
+    types = {api_input["name"]: api_input["type"] for api_input in space["apiInputs"] or ()}
     inputs = dict(_parse_input(client, types, text) for text in arguments.inputs)
     began = time.monotonic()
     try:
@@ -146,7 +149,7 @@ def _orders(result: Document) -> list[str]:
     orders = (result["estimate"] or {}).get("orders", [])
     if len(orders) == 1 and orders[0]["count"] == 1:
         return []
-    return [f"{each['count']} of {each['model']}: {each['price_usd']} USD" for each in orders]
+    return [f"{order['count']} of {order['model']}: {order['price_usd']} USD" for order in orders]
 
 
 def _verdict(result: Document) -> str:
@@ -225,7 +228,7 @@ def _parse_input(client: ServerClient, types: dict[str, str], text: str) -> tupl
 
 def _inputs(space: Document) -> str:
     rows = space["apiInputs"] or ()
-    return ", ".join(each["name"] + ("*" if each["required"] else "") for each in rows) or "none"
+    return ", ".join(row["name"] + ("*" if row["required"] else "") for row in rows) or "none"
 
 
 def _describe(each: Document) -> str:

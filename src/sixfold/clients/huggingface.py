@@ -79,18 +79,18 @@ class HuggingFaceHub:
         if not _REPOSITORY.fullmatch(repository):
             raise HubError(f"{repository!r} is not a repository name such as owner/name")
         base = f"{self._url}/api/models/{repository}"
-        what = f"{repository} at {revision}"
-        commit = self._json(f"{base}/revision/{quote(revision, safe='')}", what)[0].get("sha")
+        source = f"{repository} at {revision}"
+        commit = self._json(f"{base}/revision/{quote(revision, safe='')}", source)[0].get("sha")
         if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
-            raise HubError(f"The Hub did not return the commit of {what}")
+            raise HubError(f"The Hub did not return the commit of {source}")
         files: list[HubFile] = []
         url: str | None = f"{base}/tree/{commit}?recursive=true"
         for _ in range(_MAX_PAGES):
-            rows, url = self._json(url, what)
+            rows, url = self._json(url, source)
             files += [_file(row) for row in rows if row.get("type") == "file"]
             if url is None:
                 return RepositoryTree(repository, commit, tuple(files))
-        raise HubError(f"{what} has too many files: more than {_MAX_PAGES} pages")
+        raise HubError(f"{source} has too many files: more than {_MAX_PAGES} pages")
 
     def fetch(
         self,
@@ -160,13 +160,13 @@ class HuggingFaceHub:
         if part.stat().st_size < file.size:
             raise _Retry("the response was incomplete")
 
-    def _json(self, url: str, what: str) -> tuple[Any, str | None]:
+    def _json(self, url: str, source: str) -> tuple[Any, str | None]:
         """Return the parsed document and the URL of the next page."""
         tries = 0
         while True:
             try:
                 response = self._client.get(url)
-                self._check(response, what)
+                self._check(response, source)
                 next_link = _NEXT.search(response.headers.get("Link", ""))
                 return response.json(), next_link[1] if next_link else None
             except httpx.TransportError as error:
@@ -174,26 +174,26 @@ class HuggingFaceHub:
             except _Retry as retry_error:
                 retry = retry_error
             except ValueError as error:
-                raise HubError(f"The Hub's response for {what} is not valid JSON") from error
+                raise HubError(f"The Hub's response for {source} is not valid JSON") from error
             tries += 1
-            self._wait_or_raise(retry, tries, f"{what} could not be looked up: {retry}")
+            self._wait_or_raise(retry, tries, f"{source} could not be looked up: {retry}")
 
-    def _check(self, response: httpx.Response, what: str) -> None:
+    def _check(self, response: httpx.Response, source: str) -> None:
         """Raise `HubError` for an error response, `_Retry` for a temporary one."""
         if self._url.startswith("https:") and response.url.scheme != "https":
-            raise HubError(f"The Hub redirects {what} to a URL without TLS: {response.url.host}")
+            raise HubError(f"The Hub redirects {source} to a URL without TLS: {response.url.host}")
         if response.status_code in {200, 206}:
             return
         if response.status_code in _BUSY:
             raise _Retry(f"the Hub returned status {response.status_code}", _wait(response))
         if response.status_code == 404:
-            raise HubError(f"{what} was not found on the Hub")
+            raise HubError(f"{source} was not found on the Hub")
         if response.status_code in {401, 403}:
             raise HubError(
-                f"The Hub requires accepting a license for {what}: accept it, download the files with the "
+                f"The Hub requires accepting a license for {source}: accept it, download the files with the "
                 "Hub's own tool, and add the folder with --from"
             )
-        raise HubError(f"The Hub returned status {response.status_code} for {what}")
+        raise HubError(f"The Hub returned status {response.status_code} for {source}")
 
 
 class _Retry(Exception):

@@ -274,12 +274,12 @@ async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> Non
     loading = asyncio.create_task(server.ready())
     exit_task = asyncio.create_task(box.wait())
     try:
-        done, _ = await asyncio.wait(
+        finished, _ = await asyncio.wait(
             {loading, exit_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
-        if loading in done:
+        if loading in finished:
             loading.result()
-        elif exit_task in done:
+        elif exit_task in finished:
             raise StartFailed(f"the container {exit_task.result()} before the model was loaded")
         else:
             raise StartFailed(f"the model was not loaded within {seconds:g} seconds")

@@ -35,10 +35,10 @@ class GpuSlots:
             free = {card.uuid: self._free_bytes(card) for card in cards}
             fitting = [uuid for uuid in free if free[uuid] >= requested_bytes]
             tightest = min(fitting, key=free.__getitem__) if fitting and requested_bytes else None
-            chosen = tightest or max(free, key=free.__getitem__)
+            gpu = tightest or max(free, key=free.__getitem__)
             number = next(self._numbers)
-            self._promised[number] = chosen, requested_bytes
-            return number, chosen
+            self._promised[number] = gpu, requested_bytes
+            return number, gpu
 
     def release(self, number: int) -> None:
         """Release a reservation. Idempotent."""

@@ -246,8 +246,8 @@ def _perform(engine: Engine, jobs: list[_InlineJob]) -> list[Outcome]:
         replies = [runner.perform(engine, assignments[0])]
     else:
         replies = runner.perform_many(cast("BatchEngine", engine), assignments)
-    for one in assignments:
-        one.context.clear()
+    for assignment in assignments:
+        assignment.context.clear()
     return [_outcome(reply, job.staging) for reply, job in zip(replies, jobs, strict=True)]
 
 

@@ -352,13 +352,13 @@ class ProcessWorker(asyncio.Protocol):
 
     def _printed(self, data: bytes) -> None:
         current = self._alone
-        *lines, rest = ((current.partial if current else b"") + data).split(b"\n")
+        *lines, partial = ((current.partial if current else b"") + data).split(b"\n")
         for line in lines:
             self._log(line[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"), current)
         if current is not None:
-            current.partial = rest[: runner.MAX_LINE_CHARACTERS]
-        elif rest:
-            self._log(rest[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"), None)
+            current.partial = partial[: runner.MAX_LINE_CHARACTERS]
+        elif partial:
+            self._log(partial[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"), None)
 
     def _log_partial(self) -> None:
         current = self._alone

@@ -397,9 +397,9 @@ class RayDriver:
             await self._join()
             names = [name for name in await asyncio.to_thread(_names) if "/" in name]
             boots = {name.partition("/")[0] for name in names}
-            gone = frozenset(boots - set(await living(sorted(boots)))) if boots else frozenset()
-            stray = [name for name in names if name.partition("/")[0] in gone & self._suspects]
-            self._suspects = gone
+            dead_boots = frozenset(boots - set(await living(sorted(boots)))) if boots else frozenset()
+            stray = [name for name in names if name.partition("/")[0] in dead_boots & self._suspects]
+            self._suspects = dead_boots
             await asyncio.to_thread(_kill, stray)
         except (StartFailed, RayError):
             # The cluster does not respond now; the next sweep retries.

@@ -39,8 +39,8 @@ class SessionStepper:
         if not failed:
             return [answer] * len(requests)
         valid = [request for index, request in enumerate(requests) if index not in failed]
-        rest = iter(await self._answers(number, valid, send_some) if valid else ())
-        return [failed[index] if index in failed else next(rest) for index in range(len(requests))]
+        replies = iter(await self._answers(number, valid, send_some) if valid else ())
+        return [failed[index] if index in failed else next(replies) for index in range(len(requests))]
 
     async def _answers(
         self, number: int, requests: Sequence[StepRequest], send_some: Callable[[Sequence[StepRequest]], None]
@@ -57,7 +57,7 @@ class SessionStepper:
         """Resolve the pending request, unless it was canceled."""
         _, answers = self._open.get(message.number, (0, None))
         if answers is not None and not answers.done():
-            answers.set_result([_answer(one) for one in message.answers])
+            answers.set_result([_answer(answer) for answer in message.answers])
 
     def fail_all(self, why: str) -> None:
         """Answer all pending requests with `WorkerLost`."""

@@ -95,7 +95,7 @@ class InstalledResources:
         )
         latest = self._comfyui.latest if self._comfyui is not None else {}
         configured = self._settings.comfyui_servers
-        probe = next((each for each in latest.values() if not each.problem), None)
+        probe = next((probe for probe in latest.values() if not probe.problem), None)
         probe = probe or next(iter(latest.values()), None)
         if probe is None:
             return missing
@@ -107,9 +107,9 @@ class InstalledResources:
             return (
                 replace(missing, how=f"{probe.problem.rstrip('.')} ({probe.url})") if configured else missing
             )
-        ready = [each for each in latest.values() if not each.problem]
-        where = " and ".join(f"{each.version} at {each.url}" for each in ready)
-        models = tuple(dict.fromkeys(model for each in ready for model in each.models))
+        ready = [probe for probe in latest.values() if not probe.problem]
+        where = " and ".join(f"{probe.version} at {probe.url}" for probe in ready)
+        models = tuple(dict.fromkeys(model for probe in ready for model in probe.models))
         tasks = _tasks(probe) or missing.unlocks
         return replace(missing, found=where, state="found", url=probe.url, models=models, unlocks=tasks)
 
@@ -162,13 +162,13 @@ def _search_resource(engine: SearchEngine | None) -> Resource:
 
 def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
     """Yield the kinds of servers that are searched for, then the servers in the configuration."""
-    configured = [each for each in servers if not each.discovered and _is_own_server(each)]
+    configured = [server for server in servers if not server.discovered and _is_own_server(server)]
     for kind in local_servers.CHAT:
         how = f"start {kind.program}" if kind.program else ""
         missing = Resource(kind.title, "chat", None, _CHAT, how, used=True)
-        discovered = [each for each in servers if each.kind == kind.kind and each.discovered]
-        present = [_server_resource(missing, each) for each in discovered if each.state != "absent"]
-        if present or not any(_is_at(each, kind) for each in configured):
+        discovered = [server for server in servers if server.kind == kind.kind and server.discovered]
+        present = [_server_resource(missing, server) for server in discovered if server.state != "absent"]
+        if present or not any(_is_at(server, kind) for server in configured):
             yield from present or [missing]
     for each in configured:
         yield _server_resource(Resource(_title(each), "chat", None, _CHAT, "", used=True), each)

@@ -124,7 +124,7 @@ class _WorkflowRun:
         if verdict.missing_classes or (not verdict.needs_remote and execute.unrunnable(verdict)):
             raise EngineError(workshop.missing_classes_message(verdict))
         if verdict.error is not None:
-            raise UnusableInput("; ".join(str(each["message"]) for each in verdict.errors))
+            raise UnusableInput("; ".join(str(error["message"]) for error in verdict.errors))
         self._publisher.begin(len(verdict.nodes))
         self._order = FileOrder(
             (node_id, verdict.nodes[node_id].spec.class_type) for node_id in verdict.outputs
@@ -258,7 +258,7 @@ class _WorkflowRun:
     async def _result(self, outcome: GraphEnded) -> Result:
         """Return the output files and data; temporary files are included only when there are no others."""
         all_rows = [(node_id, row) for node_id, ui in outcome.outputs.items() for row in _files(ui)]
-        rows = [each for each in all_rows if each[1]["type"] != "temp"] or all_rows
+        rows = [row for row in all_rows if row[1]["type"] != "temp"] or all_rows
         texts = [str(text) for ui in outcome.outputs.values() for text in ui.get("text", ())]
         data: dict[str, Any] = {}
         if self._parent.face == "comfyui":

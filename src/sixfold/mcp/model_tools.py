@@ -163,7 +163,7 @@ class ModelTools:
         built_in = () if arguments["cursor"] else self._services.catalog.models()
         models = [
             self._model(model, full=False)
-            for model in (*built_in, *(each.model for each in custom_models))
+            for model in (*built_in, *(custom_model.model for custom_model in custom_models))
             if call.principal.allows(model.name)
         ]
         return ToolOutcome({"models": models, **({"next_cursor": next_cursor} if next_cursor else {})})

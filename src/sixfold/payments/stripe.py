@@ -187,7 +187,7 @@ class StripeClient:
         signed = times[0].encode() + b"." + body
         expected = hmac.new(self._secret.encode(), signed, hashlib.sha256).hexdigest().encode()
         signatures = [value.encode() for name, value in pairs if name.strip() == "v1"]
-        if not any(hmac.compare_digest(expected, one) for one in signatures):
+        if not any(hmac.compare_digest(expected, signature) for signature in signatures):
             raise errors.BadRequest(
                 "The Stripe-Signature header does not match the body: check SIXFOLD_STRIPE_WEBHOOK_SECRET"
             )

@@ -58,7 +58,9 @@ class WeightStore:
         return weights
 
     def get(self, family: str, name: str) -> InstalledWeights | None:
-        return next((one for one in self.installed() if (one.family, one.name) == (family, name)), None)
+        return next(
+            (model for model in self.installed() if (model.family, model.name) == (family, name)), None
+        )
 
     def names(self, family: str) -> list[str]:
         """Return the names of a family's weights, with those of unfinished installations."""

@@ -193,8 +193,8 @@ class _Worker:
             else:
                 replies = runner.perform_many(cast("BatchEngine", engine), assignments)
         finally:
-            for one in assignments:
-                self._jobs.pop(one.number, None)
+            for assignment in assignments:
+                self._jobs.pop(assignment.number, None)
             _empty(self._temporary)
             _flush()
         for reply in replies:

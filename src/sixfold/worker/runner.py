@@ -214,7 +214,9 @@ def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list
     began = time.perf_counter_ns()
     try:
         reset_generators()
-        outcomes = engine.run_many([BatchJob(one.task, one.context) for one in assignments])
+        outcomes = engine.run_many(
+            [BatchJob(assignment.task, assignment.context) for assignment in assignments]
+        )
         if len(outcomes) != len(assignments):
             raise TypeError(f"the engine must return {len(assignments)} results (got {len(outcomes)})")  # noqa: TRY301 - handled like the exceptions of the engine
     except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of a batch ends its runs

@@ -168,7 +168,9 @@ def insert(body: dict[str, Any], wire: str, text: str) -> None:
         if not isinstance(body.get("messages"), list):
             raise errors.BadRequest("messages must be an array")
         messages = cast("list[Any]", body["messages"])
-        roles = [cast("dict[str, Any]", each).get("role") for each in messages if isinstance(each, dict)]
+        roles = [
+            cast("dict[str, Any]", message).get("role") for message in messages if isinstance(message, dict)
+        ]
         first = next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
         body["messages"] = [*messages[:first], {"role": "system", "content": text}, *messages[first:]]
 

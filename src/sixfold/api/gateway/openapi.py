@@ -291,7 +291,7 @@ def _videos() -> dict[str, OperationSpec]:
     form = _body({"prompt": Text}, {**fields, "input_reference": FILE})
     reference: Node = {"type": "object", "properties": {"image_url": Text, "file_id": Text}}
     body = _body({"prompt": Text}, {**fields, "input_reference": reference})
-    one = openapi.response("The video", videos.VideoJobSchema)
+    video_response = openapi.response("The video", videos.VideoJobSchema)
     page = openapi.response("Videos", videos.VideoJobsSchema)
     content = openapi.response("The file", FILE, "video/mp4", "video/webm", "image/webp", "image/jpeg")
     variant = openapi.query("variant", {"enum": list(videos.VARIANTS)})
@@ -300,14 +300,14 @@ def _videos() -> dict[str, OperationSpec]:
     return {
         "GET /v1/videos": _openai("List videos", page, parameters=_PAGING),
         "POST /v1/videos": _openai(
-            "Create a video", one, parameters=_ONCE, bodies={openapi.JSON: body, _FORM: form}
+            "Create a video", video_response, parameters=_ONCE, bodies={openapi.JSON: body, _FORM: form}
         ),
-        f"GET {path}": _openai("Get a video", one),
+        f"GET {path}": _openai("Get a video", video_response),
         f"DELETE {path}": _openai("Delete a video", openapi.response("Deleted", videos.DeletedVideoSchema)),
         f"GET {path}/content": _openai(
             "Get the file of a video, or a still image of it", content, parameters=(variant,)
         ),
-        **{f"POST {change}": _openai(refused, one) for change in changes},
+        **{f"POST {change}": _openai(refused, video_response) for change in changes},
     }
 
 
@@ -317,17 +317,21 @@ def _conversations() -> dict[str, OperationSpec]:
     metadata: Node = {
         "metadata": {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string"}}
     }
-    one = openapi.response("The conversation", conversations.ConversationSchema)
+    conversation_response = openapi.response("The conversation", conversations.ConversationSchema)
     page = openapi.response("Items", conversations.ConversationItemsSchema)
     deleted = openapi.response("Deleted", conversations.DeletedConversationSchema)
     path = "/v1/conversations/{conversation_id}"
     return {
         "POST /v1/conversations": _openai(
-            "Create a conversation", one, bodies={openapi.JSON: _body({}, {**items, **metadata})}
+            "Create a conversation",
+            conversation_response,
+            bodies={openapi.JSON: _body({}, {**items, **metadata})},
         ),
-        f"GET {path}": _openai("Get a conversation", one),
+        f"GET {path}": _openai("Get a conversation", conversation_response),
         f"POST {path}": _openai(
-            "Replace the metadata of a conversation", one, bodies={openapi.JSON: _body(metadata)}
+            "Replace the metadata of a conversation",
+            conversation_response,
+            bodies={openapi.JSON: _body(metadata)},
         ),
         f"DELETE {path}": _openai("Delete a conversation", deleted),
         f"GET {path}/items": _openai("List the items of a conversation", page, parameters=_PAGING),
@@ -338,7 +342,7 @@ def _conversations() -> dict[str, OperationSpec]:
             "Get an item",
             openapi.response("The item", conversations.ConversationItemSchema),
         ),
-        f"DELETE {path}/items/{{item_id}}": _openai("Delete an item", one),
+        f"DELETE {path}/items/{{item_id}}": _openai("Delete an item", conversation_response),
     }
 
 

@@ -291,7 +291,9 @@ class ObjectRecorder:
             return ()
 
     async def _keep(self, object_ids: Iterable[str], server: str) -> None:
-        new = [each for each in object_ids if each not in self._known][: _MAX_OBJECTS - len(self._known)]
+        new = [object_id for object_id in object_ids if object_id not in self._known][
+            : _MAX_OBJECTS - len(self._known)
+        ]
         if new:
             self._known.update(new)
             await self._store.record(self._tenant, None, OwnedObjects(server, "", tuple(new)))

@@ -203,7 +203,7 @@ def parse(raw: bytes) -> RerankRequest:
     if body.max_tokens_per_doc is not None:
         fields["max_tokens_per_doc"] = body.max_tokens_per_doc
     tokens = [tokens_of(len(text) + len(body.query)) + _PAIR_TOKENS for text in texts]
-    searches = math.ceil(sum(math.ceil(each / _SEARCH_TOKENS) for each in tokens) / _SEARCH_DOCUMENTS)
+    searches = math.ceil(sum(math.ceil(token / _SEARCH_TOKENS) for token in tokens) / _SEARCH_DOCUMENTS)
     with_documents = body.return_documents
     if with_documents is None:
         with_documents = (body.model or "").rpartition("/")[2].startswith(_JINA)

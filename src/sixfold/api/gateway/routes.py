@@ -78,8 +78,8 @@ class ModelRoutes:
 
     async def page(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
-        known = self._gateway.router.listing()
-        rows = [_row(name, owner, known.get(name)) for name, owner in self.visible(principal)]
+        listing = self._gateway.router.listing()
+        rows = [_row(name, owner, listing.get(name)) for name, owner in self.visible(principal)]
         ends = (
             {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
             if rows
@@ -93,8 +93,8 @@ class ModelRoutes:
         model = requests.path_value(request, "model")
         for name, owner in self.visible(principal):
             if name == model:
-                known = self._gateway.router.listing().get(name)
-                return web_responses.json(_row(name, owner, known))
+                listed_model = self._gateway.router.listing().get(name)
+                return web_responses.json(_row(name, owner, listed_model))
         raise UnknownModel(f"The model {model[:100]!r} was not found")
 
     def visible(self, principal: Principal) -> list[tuple[str, str]]:
@@ -199,8 +199,8 @@ class ChatRoutes:
     async def chat(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/chat/completions`."""
         principal = await self._auth.admit(request.headers)
-        sent = await request.body()
-        raw = await self._documents.inline(principal, sent, "chat")
+        body = await request.body()
+        raw = await self._documents.inline(principal, body, "chat")
         raw, added = await self._memory.add(request, principal, raw, "chat")
         call, handler = await bodies.parse(chat.parse_call, raw), self._chat
         searched = await self._web_search.run(principal, request.request_id, raw, "chat")
@@ -210,8 +210,8 @@ class ChatRoutes:
             handler = self._searched_chat
         call = await self._objects.admit(principal, call, raw, "chat")
         if added is None:
-            return await handler.answer(request, principal, call, raw, sent=sent)
-        return added.on(await handler.answer(request, principal, added.call(call), raw, sent=sent))
+            return await handler.answer(request, principal, call, raw, sent=body)
+        return added.on(await handler.answer(request, principal, added.call(call), raw, sent=body))
 
     async def complete(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/completions`."""
@@ -250,15 +250,15 @@ class ChatRoutes:
     async def compact(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/responses/compact`."""
         principal = await self._auth.admit(request.headers)
-        sent = await request.body()
-        raw = await self._documents.inline(principal, sent, "responses")
+        body = await request.body()
+        raw = await self._documents.inline(principal, body, "responses")
         call = await bodies.parse(compaction.parse_call, raw)
         call, raw = await self._storage.with_earlier_items(principal, call, raw, COMPACTION)
         policy = provider_objects.policy(self._gateway.router, principal, call.model, COMPACTION)
         handler = self._compact if policy.servers else self._summary
         close = functools.partial(self._compactions.close, principal.account_id)
         call = compaction.summary_call(call, raw, close)
-        return await handler.answer(request, principal, call, raw, sent=sent)
+        return await handler.answer(request, principal, call, raw, sent=body)
 
     async def count_response(self, request: Request) -> Response:
         """`POST /v1/responses/input_tokens`; free of charge."""
@@ -287,14 +287,14 @@ class ChatRoutes:
     async def messages(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/messages`."""
         principal = await self._auth.admit(request.headers)
-        sent = await request.body()
-        raw = await self._documents.inline(principal, sent, "messages")
+        body = await request.body()
+        raw = await self._documents.inline(principal, body, "messages")
         raw, added = await self._memory.add(request, principal, raw, "messages")
         call = await bodies.parse(messages.parse_call, raw)
         call = await self._objects.admit(principal, call, raw, "messages")
         if added is None:
-            return await self._messages.answer(request, principal, call, raw, sent=sent)
-        return added.on(await self._messages.answer(request, principal, added.call(call), raw, sent=sent))
+            return await self._messages.answer(request, principal, call, raw, sent=body)
+        return added.on(await self._messages.answer(request, principal, added.call(call), raw, sent=body))
 
     async def count(self, request: Request) -> Response:
         """`POST /v1/messages/count_tokens`; free of charge."""

@@ -157,12 +157,12 @@ class ServiceRoutes:
         """Return the name of the unusable input: the file, else a required input."""
         catalog = self._services.catalog
         inputs = catalog[name].inputs if name in catalog else ()
-        required = (each.name for each in inputs if each.required)
+        required = (descriptor.name for descriptor in inputs if descriptor.required)
         return (*prediction.task.files, *required, name)[0]
 
     def _result(self, name: str, prediction: Prediction) -> ServiceResultSchema:
         url = self._services.media_url
-        others = predictions.outputs(prediction, url)
+        named_outputs = predictions.outputs(prediction, url)
         result: ServiceResultSchema = {
             "id": prediction.id,
             "service": name,
@@ -179,8 +179,8 @@ class ServiceRoutes:
             **list_price_field(receipt.would_cost(prediction)),
             "created_at": rfc3339(prediction.created_at),
         }
-        if others:
-            result["outputs"] = others
+        if named_outputs:
+            result["outputs"] = named_outputs
         text = text_of(result["output"])
         if text is not None:
             result["text"] = text

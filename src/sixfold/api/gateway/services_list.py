@@ -82,16 +82,16 @@ class ServiceList:
             document["services"] = [self._row(model, name) for model, name in built_in]
         else:
             principal = await self._services.authenticator.bearer(request)
-            permitted = (each for each in built_in if principal.allows(each[0].name, each[1]))
+            permitted = (service for service in built_in if principal.allows(service[0].name, service[1]))
             document["services"] = [self._row(model, name) for model, name in permitted]
             if principal.has(Rights.RUN):
                 own_models, next_cursor = await requests.own_models(
                     self._services.predictions.custom_models, request, principal.account_id
                 )
                 rows = (
-                    self._row(each.model, _service_name(each.kind, each.name))
-                    for each in own_models
-                    if principal.allows(each.name)
+                    self._row(own_model.model, _service_name(own_model.kind, own_model.name))
+                    for own_model in own_models
+                    if principal.allows(own_model.name)
                 )
                 document["services"] += await responses.encode_each(rows)
                 document["next_cursor"] = next_cursor
@@ -114,7 +114,7 @@ class ServiceList:
         row: ServiceSchema = {
             "service": name,
             "description": model.description,
-            "inputs": [input_schema(each) for each in model.inputs],
+            "inputs": [input_schema(descriptor) for descriptor in model.inputs],
             "output_kind": model.output_kind,
             "price": price,
             "engine": None,

@@ -27,8 +27,8 @@ def of(headers: Mapping[bytes, bytes], metadata: msgspec.Raw = NONE, user: msgsp
     if metadata is NONE and user is NONE:
         return ""
     fields = None if metadata is NONE else _value(metadata)
-    named = cast("dict[str, Any]", fields) if isinstance(fields, dict) else dict[str, Any]()
-    tag = named.get("tag") or (None if user is NONE else _value(user)) or named.get("user_id")
+    members = cast("dict[str, Any]", fields) if isinstance(fields, dict) else dict[str, Any]()
+    tag = members.get("tag") or (None if user is NONE else _value(user)) or members.get("user_id")
     return "" if tag is None else _text(tag)
 
 

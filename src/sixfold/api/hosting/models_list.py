@@ -241,7 +241,7 @@ class HostedModelList:
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._idle_seconds = services.settings.idle_seconds
-        templates = {each["name"]: each for each in self._built_in()}
+        templates = {model["name"]: model for model in self._built_in()}
         kinds = [hardware_entry(kind) for kind in services.templates.hardware.kinds()]
         self._templates = list(templates.values())
         self._each = {name: StaticJson(each) for name, each in templates.items()}
@@ -279,8 +279,8 @@ class HostedModelList:
         models, next_cursor = await requests.own_models(
             self._services.predictions.custom_models, request, principal.account_id
         )
-        permitted = (each for each in models if principal.allows(each.name))
-        encoded = await responses.encode_each(self._own(each) for each in permitted)
+        permitted = (model for model in models if principal.allows(model.name))
+        encoded = await responses.encode_each(self._own(model) for model in permitted)
         built_in = [] if requests.cursor(request) else [*self._templates, *self._found()]
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
         return responses.json({"templates": [*built_in, *encoded], "next_cursor": next_cursor}, 200, headers)

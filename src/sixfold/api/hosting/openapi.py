@@ -85,7 +85,7 @@ def _runs() -> dict[str, OperationSpec]:
 
 
 def _predictions() -> dict[str, OperationSpec]:
-    one = {200: openapi.response("The prediction", PredictionSchema)}
+    prediction_response = {200: openapi.response("The prediction", PredictionSchema)}
     page = openapi.response("Newest first", openapi.page("Predictions", predictions=PredictionSchema))
     stream = openapi.response("Server-sent events", _TEXT, "text/event-stream")
     filters = (
@@ -94,13 +94,13 @@ def _predictions() -> dict[str, OperationSpec]:
         openapi.text("model", 100),
         openapi.query("status", {"enum": [*get_args(predictions.Status)]}),
     )
-    cancel = OperationSpec("Cancel a prediction", one, (404, 503))
+    cancel = OperationSpec("Cancel a prediction", prediction_response, (404, 503))
     path = f"{predictions.PATH}/{{prediction_id}}"
     return {
         f"GET {predictions.PATH}": OperationSpec(
             "List predictions", {200: page}, (400, 404, 503), parameters=filters
         ),
-        f"GET {path}": OperationSpec("One prediction", one, (404, 503)),
+        f"GET {path}": OperationSpec("One prediction", prediction_response, (404, 503)),
         f"DELETE {path}": cancel,
         f"POST {path}/cancel": cancel,
         f"PUT {path}/cancel": cancel,
@@ -111,12 +111,12 @@ def _predictions() -> dict[str, OperationSpec]:
 def _sessions() -> dict[str, OperationSpec]:
     statuses = (400, 402, 404, 409, 429, 503)
     session = openapi.response("The session, which is starting", sessions_schemas.OpenedSessionSchema)
-    one = {200: openapi.response("The session", sessions_schemas.SessionSchema)}
+    session_response = {200: openapi.response("The session", sessions_schemas.SessionSchema)}
     path = f"{sessions_schemas.PATH}/{{session_id}}"
     return {
         "POST /api/containers/{model_id}/sessions": OperationSpec(
             "Create a session", {201: session}, statuses, sessions_schemas.SessionBodySchema, _ONCE
         ),
-        f"GET {path}": OperationSpec("One session", one, statuses),
-        f"DELETE {path}": OperationSpec("Close a session", one, statuses),
+        f"GET {path}": OperationSpec("One session", session_response, statuses),
+        f"DELETE {path}": OperationSpec("Close a session", session_response, statuses),
     }

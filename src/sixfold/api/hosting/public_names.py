@@ -75,8 +75,8 @@ class PublicModel:
         problems: list[Problem] = []
         for problem in error.problems:
             name = names.get(problem.input, problem.input)
-            rest = problem.message.removeprefix(f"{problem.input} ")
-            message = problem.message if rest == problem.message else f"{name} {rest}"
+            text = problem.message.removeprefix(f"{problem.input} ")
+            message = problem.message if text == problem.message else f"{name} {text}"
             problems.append(Problem(name, message, problem.kind))
         return InvalidInput(problems)
 
@@ -88,7 +88,7 @@ class PublicNames:
         text = (resources.files("sixfold.data") / "public_names.toml").read_text("utf-8")
         self._service = service
         self._rows = {name: PublicModel(name, **row) for name, row in tomllib.loads(text)[service].items()}
-        self._versions = {each: row for row in self._rows.values() for each in row.versions}
+        self._versions = {version: row for row in self._rows.values() for version in row.versions}
 
     def __iter__(self) -> Iterator[PublicModel]:
         return iter(self._rows.values())

@@ -50,8 +50,8 @@ def document(catalog: Catalog) -> OpenApiDocument:
 
 def _query(catalog: Catalog, model: str) -> tuple[Node, ...]:
     return tuple(
-        openapi.query(each.name, openapi.schema_of(each), required=each.required)
-        for each in schemas.request_inputs(catalog[model])
+        openapi.query(request_input.name, openapi.schema_of(request_input), required=request_input.required)
+        for request_input in schemas.request_inputs(catalog[model])
     )
 
 

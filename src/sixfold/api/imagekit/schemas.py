@@ -25,9 +25,9 @@ def request_inputs(model: Model) -> list[Descriptor]:
 def image_inputs(request: Request, model: Model) -> dict[str, Any]:
     """Return the inputs of a query string; raise `InvalidImageRequest`."""
     texts: dict[str, Any] = {
-        each.name: request.query_params[each.name]
-        for each in request_inputs(model)
-        if each.name in request.query_params
+        request_input.name: request.query_params[request_input.name]
+        for request_input in request_inputs(model)
+        if request_input.name in request.query_params
     }
     return _checked("query", model, bodies.from_text(model.inputs, texts))
 
@@ -69,7 +69,13 @@ async def style(request: Request, model: Model) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InvalidImageRequest([item("body", Problem("", "The body must be a JSON object", "model_type"))])
     return _checked(
-        "body", model, {each.name: body[each.name] for each in request_inputs(model) if each.name in body}
+        "body",
+        model,
+        {
+            request_input.name: body[request_input.name]
+            for request_input in request_inputs(model)
+            if request_input.name in body
+        },
     )
 
 

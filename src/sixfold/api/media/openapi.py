@@ -20,7 +20,9 @@ _MODE: Node = {
 
 def document(catalog: Catalog) -> OpenApiDocument:
     """Return the document: images, videos, jobs and the gallery."""
-    making = {f"POST {path}": _making(each, catalog, path) for each in ENDPOINTS for path in each.paths}
+    making = {
+        f"POST {path}": _making(endpoint, catalog, path) for endpoint in ENDPOINTS for path in endpoint.paths
+    }
     status = openapi.response("The status of the job", serializers.JobSchema)
     summaries = {
         "get": "Get the status of a job",

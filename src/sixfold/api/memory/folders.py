@@ -65,10 +65,10 @@ class FolderRoutes:
         principal = await self._services.authenticator.bearer(request)
         limited = bool(principal.scope.collections)
         own_folders = () if limited else await self._database.read(folders.of_account(principal))
-        others = await self._database.read(folders.received(principal))
+        received_folders = await self._database.read(folders.received(principal))
         document = {
-            "folders": [each.record for each in own_folders],
-            "received": [each.received_record for each in others],
+            "folders": [own_folder.record for own_folder in own_folders],
+            "received": [other.received_record for other in received_folders],
         }
         return responses.json(document, headers=_NO_STORE)
 

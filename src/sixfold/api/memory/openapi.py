@@ -40,7 +40,9 @@ def _page(text: str) -> Node:
 
 
 def _query(operation: Operation) -> tuple[Node, ...]:
-    return tuple(openapi.query(each.name, each.schema(), required=each.required) for each in operation.fields)
+    return tuple(
+        openapi.query(field.name, field.schema(), required=field.required) for field in operation.fields
+    )
 
 
 def _get(summary: str, shape: Shape, operation: Operation, *statuses: int) -> OperationSpec:
@@ -63,7 +65,7 @@ def document() -> OpenApiDocument:
 
 
 def _pages() -> dict[str, OperationSpec]:
-    one, new = _page("The page"), _page("A new page")
+    page_response, new = _page("The page"), _page("A new page")
     moved = _page("The page has another slug now, in Location")
     deleted = openapi.response("Deleted; its versions remain", _DELETED)
     page = openapi.page("Pages", pages=memory_serializers.PageOfListSchema)
@@ -86,14 +88,16 @@ def _pages() -> dict[str, OperationSpec]:
             "Create a page", {201: new}, _WRITING, schemas.NEW_PAGE.schema(), (key,)
         ),
         "GET /api/pages/{slug}": OperationSpec(
-            "One page", {200: one, 308: moved}, (400, 404), parameters=_query(_AS_OF)
+            "One page", {200: page_response, 308: moved}, (400, 404), parameters=_query(_AS_OF)
         ),
-        "PUT /api/pages/{slug}": _write("Create or replace a page", schemas.PAGE, {200: one, 201: new}),
-        "PATCH /api/pages/{slug}": _write("Change a part of a page", schemas.PATCH, {200: one}),
+        "PUT /api/pages/{slug}": _write(
+            "Create or replace a page", schemas.PAGE, {200: page_response, 201: new}
+        ),
+        "PATCH /api/pages/{slug}": _write("Change a part of a page", schemas.PATCH, {200: page_response}),
         "DELETE /api/pages/{slug}": OperationSpec(
             "Delete a page", {200: deleted}, (400, 404, 412), parameters=(_IF_MATCH,)
         ),
-        "POST /api/versions/{slug}": _write("Restore a version", schemas.RESTORE, {200: one}, key),
+        "POST /api/versions/{slug}": _write("Restore a version", schemas.RESTORE, {200: page_response}, key),
     }
 
 

@@ -91,7 +91,7 @@ class WorkflowImportRoutes:
                 "valid": verdict.valid,
                 "errors": verdict.errors,
                 "missing_classes": sorted(verdict.missing_classes),
-                "missing_models": [dict(each) for each in verdict.missing_models],
+                "missing_models": [dict(missing_model) for missing_model in verdict.missing_models],
                 "estimate": await self._estimate(verdict, account_id),
             }
         )
@@ -160,7 +160,7 @@ class WorkflowImportRoutes:
             content=imported.content,
             inputs=inputs or None,
             content_type=imported.content_type,
-            models=tuple(_file(each) for each in models),
+            models=tuple(_file(model) for model in models),
             source={"label": "imported", "url": "", "license": "", "adapted": False},
             verification=_unverified(verdict),
             custom_nodes=tuple(f"/object_info/{each}" for each in self._custom(graph)),
@@ -199,9 +199,9 @@ class WorkflowImportRoutes:
             if spec is not None and spec.output_node:
                 if "3D" in spec.class_type:
                     return _3D
-                for each in spec.inputs:
-                    if each.type in _OUTPUTS:
-                        return "video" if "Animated" in spec.class_type else _OUTPUTS[each.type]
+                for descriptor in spec.inputs:
+                    if descriptor.type in _OUTPUTS:
+                        return "video" if "Animated" in spec.class_type else _OUTPUTS[descriptor.type]
         return ""
 
     async def free_slug(self, account_id: str, slug: str) -> str:
@@ -209,11 +209,11 @@ class WorkflowImportRoutes:
         names = await self._services.predictions.custom_models.names(account_id, KIND)
         taken_slugs = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
         numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(taken_slugs) + 2))
-        return next(each for each in numbered if each not in taken_slugs)
+        return next(candidate for candidate in numbered if candidate not in taken_slugs)
 
 
 def _unverified(verdict: ValidationResult) -> dict[str, Any]:
-    evidence = "; ".join(str(each["message"]) for each in verdict.errors)[:500]
+    evidence = "; ".join(str(error["message"]) for error in verdict.errors)[:500]
     return {**workflows.unverified(), "evidence": evidence}
 
 
@@ -246,8 +246,8 @@ async def _read_request(request: Request, raw: bytes, limits: GraphLimits) -> Im
         if isinstance(body.get("workflow"), dict):
             document = mapping(body["workflow"])
             content = await asyncio.to_thread(responses.encode, document)
-            chosen = parse_name(body["name"]) if body.get("name") else _name(name)
-            return ImportedDocument(document, content, "application/json", chosen)
+            workflow_name = parse_name(body["name"]) if body.get("name") else _name(name)
+            return ImportedDocument(document, content, "application/json", workflow_name)
     return await _read_file(file, name, limits)
 
 

@@ -142,7 +142,7 @@ def document() -> OpenApiDocument:
 
 
 def _lists() -> dict[str, OperationSpec]:
-    one = openapi.response("The workflow", OneWorkflowSchema)
+    workflow_response = openapi.response("The workflow", OneWorkflowSchema)
     page = openapi.response("Built-in workflows, then the account's own", WorkflowsSchema)
     file: Node = {
         "type": "object",
@@ -163,20 +163,28 @@ def _lists() -> dict[str, OperationSpec]:
         ),
         f"POST {PATH}": OperationSpec(
             "Import a workflow",
-            {201: one},
+            {201: workflow_response},
             (400, 409, 503),
             bodies=bodies,
             parameters=(openapi.text("name", 200), openapi.IDEMPOTENCY),
         ),
-        f"GET {PATH}/{{slug}}": OperationSpec("One workflow", {200: one}, (401, 403, 404)),
+        f"GET {PATH}/{{slug}}": OperationSpec("One workflow", {200: workflow_response}, (401, 403, 404)),
         f"PATCH {PATH}/{{slug}}": OperationSpec(
-            "Rename a workflow", {200: one}, (400, 403, 404, 412), WorkflowNameSchema, (_IF_MATCH,)
+            "Rename a workflow",
+            {200: workflow_response},
+            (400, 403, 404, 412),
+            WorkflowNameSchema,
+            (_IF_MATCH,),
         ),
         f"DELETE {PATH}/{{slug}}": OperationSpec(
             "Delete a workflow", {204: _EMPTY}, (400, 403, 404, 412), parameters=(_IF_MATCH,)
         ),
         f"POST {PATH}/{{slug}}/duplicate": OperationSpec(
-            "Copy a workflow", {201: one}, (400, 404, 409), WorkflowCopySchema, (openapi.IDEMPOTENCY,)
+            "Copy a workflow",
+            {201: workflow_response},
+            (400, 404, 409),
+            WorkflowCopySchema,
+            (openapi.IDEMPOTENCY,),
         ),
         f"GET {PATH}/{{slug}}/download": OperationSpec(
             "Download a workflow", {200: download}, (401, 403, 404)

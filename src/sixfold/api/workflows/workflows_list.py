@@ -37,7 +37,9 @@ class WorkflowList:
         workflows, next_cursor = await self.list_page(
             request, principal.account_id if principal is not None else None
         )
-        permitted = (each for each in workflows if principal is None or principal.allows(each.model))
+        permitted = (
+            workflow for workflow in workflows if principal is None or principal.allows(workflow.model)
+        )
         rows = await responses.encode_each(self.record(space) for space in permitted)
         more = {} if principal is None else {"next_cursor": next_cursor}
         return responses.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
@@ -50,7 +52,7 @@ class WorkflowList:
         own_workflows, following = await requests.own_models(
             self._services.predictions.custom_models, request, account_id, KIND
         )
-        return [*records, *(_space(each) for each in own_workflows)], following
+        return [*records, *(_space(own_workflow) for own_workflow in own_workflows)], following
 
     async def show(self, request: Request) -> Response:
         space = await self._requested(request)
@@ -83,7 +85,7 @@ class WorkflowList:
         """Return a workflow as the API shows it, with absolute URLs."""
         record = space.record
         if record["customNodes"]:
-            record["customNodes"] = [self._absolute_url(each) for each in record["customNodes"]]
+            record["customNodes"] = [self._absolute_url(custom_node) for custom_node in record["customNodes"]]
         record["source"]["url"] = self._absolute_url(record["source"]["url"])
         return record
 

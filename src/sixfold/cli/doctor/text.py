@@ -148,11 +148,11 @@ def _print_models(paint: TerminalStyle, document: dict[str, Any]) -> None:
 
 def _unlocked(models: Sequence[Row]) -> dict[str, list[str]]:
     """Map each way to serve models, or to serve them better, to the names of those models."""
-    named: dict[str, list[str]] = {}
+    names_by_text: dict[str, list[str]] = {}
     for model in models:
         if model["unlock"]:
-            named.setdefault(model["unlock"], []).append(model["model"])
-    return named
+            names_by_text.setdefault(model["unlock"], []).append(model["model"])
+    return names_by_text
 
 
 def _store_in_words(store: dict[str, Any]) -> str:
@@ -173,12 +173,12 @@ def _database_in_words(database: dict[str, Any] | None) -> str:
 def _serves(current: CheckReport) -> dict[str, list[str]]:
     """Map each engine in use to its tasks and models; external engines come first."""
     kinds = {row["engine"]: row["kind"] for row in current.engines}
-    named: dict[str, list[str]] = {}
+    names_by_text: dict[str, list[str]] = {}
     for task, rows in summary.by_task(current.models).items():
         for engine in dict.fromkeys(row["engine"] for row in rows if row["engine"]):
             names = [row["model"] for row in rows if row["engine"] == engine]
-            named.setdefault(engine, []).append(f"{task}: {', '.join(names)}")
-    return dict(sorted(named.items(), key=lambda item: kinds.get(item[0]) in _OWN_KINDS))
+            names_by_text.setdefault(engine, []).append(f"{task}: {', '.join(names)}")
+    return dict(sorted(names_by_text.items(), key=lambda item: kinds.get(item[0]) in _OWN_KINDS))
 
 
 def _print_serving(paint: TerminalStyle, rows: Sequence[Row], serves: dict[str, list[str]]) -> None:

@@ -97,14 +97,14 @@ def remove(arguments: argparse.Namespace) -> None:
 
 def installed_records(configured: Settings) -> list[dict[str, Any]]:
     """Return the records of installed weights for `engines list`."""
-    return [_as_record(one) for one in WeightStore(configured.data_dir / "weights").installed()]
+    return [_as_record(model) for model in WeightStore(configured.data_dir / "weights").installed()]
 
 
-def _as_record(one: InstalledWeights) -> dict[str, Any]:
-    record = one.record
+def _as_record(weights: InstalledWeights) -> dict[str, Any]:
+    record = weights.record
     return {
-        "family": one.family,
-        "name": one.name,
+        "family": weights.family,
+        "name": weights.name,
         "role": record.get("role", "pipeline"),
         "serves": record.get("serves", []),
         "repository": record.get("repository", ""),
@@ -144,7 +144,7 @@ def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
         row = (
             row or next((row for row in models.values() if "package" in row), {}) or _single_file_row(models)
         )
-        packed = next((name for name, known in models.items() if known is row), None)
+        packed = next((name for name, packed_row in models.items() if packed_row is row), None)
         name = arguments.name or requested or packed or _slug(Path(arguments.source).stem)
     elif requested and "/" in requested:
         row = {"repository": requested, "licence": "unknown: see the page of the repository"}
@@ -212,8 +212,8 @@ def _select_hub_files(
         return [file for path, file in sorted(by_path.items()) if path.endswith(_FILES["whisper"])]
     if request.role in _FILES:
         names = request.row.get("files") or [request.row["file"]]
-        chosen = {path for name in names for path in layout.onnx_files(by_path, str(name))}
-        return [by_path[path] for path in sorted(chosen)]
+        file_paths = {path for name in names for path in layout.onnx_files(by_path, str(name))}
+        return [by_path[path] for path in sorted(file_paths)]
     if request.role != "pipeline":
         return [by_path[path] for path in layout.model_files(by_path, variant)]
     index = by_path.get(sources.INDEX)

@@ -47,7 +47,7 @@ def _read(read: Any, file: str) -> ReadExport:
 def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None) -> None:
     chats = [(email or account or "", chat) for email, chat in export.chats]
     created: list[str] = []
-    known = added = 0
+    skipped = added = 0
     if arguments.write:
         configured = database_access.settings_of(arguments)
         policy = policies.parse(configured.tables.get("gateway", {}))
@@ -55,8 +55,8 @@ def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None)
         for start in range(0, len(chats), _BATCH):
             batch = _store(policy, chats[start : start + _BATCH], export)
             new, before = database_access.write(configured, batch)
-            added, known = added + new, known + before
-    counts = {"accounts": len(created), "chats": added, "imported_before": known}
+            added, skipped = added + new, skipped + before
+    counts = {"accounts": len(created), "chats": added, "imported_before": skipped}
     if arguments.json:
         rows = [{"setting": row.setting, "reason": row.reason} for row in export.omitted]
         totals = {"users": export.users, "found": len(chats)}
@@ -67,7 +67,7 @@ def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None)
     new_rows = [
         ("new accounts", f"{len(created):,}"),
         ("new chats", f"{added:,}"),
-        ("imported before", f"{known:,}"),
+        ("imported before", f"{skipped:,}"),
     ]
     paint.rows([*found_rows, *(new_rows if arguments.write else ())])
     if export.omitted:
@@ -96,7 +96,7 @@ def _create_accounts(export: ReadExport) -> Transaction[list[str]]:
 def _store(policy: GatewayPolicy, chats: _Chats, export: ReadExport) -> Transaction[tuple[int, int]]:
     """Store chats; return how many were new and how many were imported before."""
     omitted: list[Omission] = []
-    new = known = 0
+    new = skipped = 0
     for email, chat in chats:
         try:
             account = yield from accounts.by_email(email)
@@ -104,6 +104,6 @@ def _store(policy: GatewayPolicy, chats: _Chats, export: ReadExport) -> Transact
         except (errors.TooLarge, errors.NotFound) as error:
             omitted.append(Omission(chat.title[:100], error.message))
             continue
-        new, known = new + is_new, known + (not is_new)
+        new, skipped = new + is_new, skipped + (not is_new)
     export.omitted += omitted
-    return new, known
+    return new, skipped

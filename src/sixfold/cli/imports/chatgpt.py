@@ -79,9 +79,9 @@ def read(path: Path) -> ReadExport:
                 chat_files.each_chat(name, content, export, add)
     except _ZIP_ERRORS as error:
         raise UnreadableExport(f"{path.name} is not a readable zip archive: {error}") from None
-    if others := len(names) - len(chosen):
+    if skipped := len(names) - len(chosen):
         export.omit(
-            f"{others} other files", "only chats are imported: images, voice and the HTML page are not"
+            f"{skipped} other files", "only chats are imported: images, voice and the HTML page are not"
         )
     return export
 

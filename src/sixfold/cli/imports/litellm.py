@@ -197,13 +197,13 @@ def _deployment(
 
 def _kind(model: str, provider: str, *, has_url: bool) -> tuple[str, str]:
     """Return the kind of server and the model's name on it; an empty kind if none fits."""
-    prefix, slash, rest = model.partition("/")
+    prefix, slash, model_name = model.partition("/")
     if provider:
-        return _KINDS.get(provider, ""), rest if slash and prefix == provider else model
+        return _KINDS.get(provider, ""), model_name if slash and prefix == provider else model
     if slash and prefix in _KINDS:
         kind = _KINDS[prefix]
         # `bedrock/converse/MODEL` and `azure/responses/MODEL` name the API to use, which is chosen here.
-        return kind, rest.removeprefix("converse/").removeprefix("responses/")
+        return kind, model_name.removeprefix("converse/").removeprefix("responses/")
     for family, kind in _FAMILIES:
         if not slash and family.match(model):
             return kind, model
@@ -229,8 +229,8 @@ def _server(kind: str, parameters: Mapping[str, Any], place: str, converted: Con
     if row == {"kind": kind}:
         return kind
     names = {**converted.present, **converted.servers}
-    for name, known in names.items():
-        if {**known, "models": None} == {**row, "models": None}:
+    for name, setting in names.items():
+        if {**setting, "models": None} == {**row, "models": None}:
             return name
     name = _unused(_slug(kind, url), names)
     # Deployments of Azure are not listed by it.
@@ -320,8 +320,8 @@ def _add_aliases(
 ) -> None:
     fallbacks = _fallbacks(config, converted)
     for name, deployments in groups.items():
-        others = [other for group in fallbacks.get(name, ()) for other in groups.get(group, ())]
-        converted.aliases[name] = _targets(deployments, others)
+        fallback_rows = [other for group in fallbacks.get(name, ()) for other in groups.get(group, ())]
+        converted.aliases[name] = _targets(deployments, fallback_rows)
         missing = [group for group in fallbacks.get(name, ()) if group not in groups]
         if missing:
             converted.omit(f"fallbacks of {name}", f"not in model_list: {', '.join(missing)}")
@@ -337,17 +337,19 @@ def _add_aliases(
             converted.omit(f"model_group_alias.{name}", f"{group!r} is not in model_list")
 
 
-def _targets(deployments: Sequence[_Deployment], others: Sequence[_Deployment]) -> list[Any]:
+def _targets(deployments: Sequence[_Deployment], fallbacks: Sequence[_Deployment]) -> list[Any]:
     """Return the targets of an alias: several deployments are drawn by weight, fallbacks follow."""
     targets = list(dict.fromkeys(row.target for row in deployments))
-    rest = [target for target in dict.fromkeys(row.target for row in others) if target not in targets]
+    fallback_targets = [
+        target for target in dict.fromkeys(row.target for row in fallbacks) if target not in targets
+    ]
     if len(targets) == 1:
-        return targets + rest
+        return targets + fallback_targets
     weights = dict.fromkeys(targets, 0.0)
     for row in deployments:
         weights[row.target] += row.weight if row.weight is not None else 1
     rows: list[Any] = [{"target": target, "weight": _plain(weight)} for target, weight in weights.items()]
-    return rows + [{"target": target, "weight": 0} for target in rest]
+    return rows + [{"target": target, "weight": 0} for target in fallback_targets]
 
 
 def _plain(number: float) -> int | float:
@@ -376,9 +378,15 @@ def _add_settings(config: Mapping[str, Any], converted: ConvertedConfig) -> None
                 converted.settings.setdefault(ours, min(max(value, 0), 10) if ours == "retries" else value)
             elif name not in ("fallbacks", "model_group_alias", "default_fallbacks", *_WITHOUT_EFFECT):
                 converted.omit(f"{section}.{name}", _REASONS.get(name, "there is no equivalent"))
-    known = {"model_list", "credential_list", "litellm_settings", "router_settings", "general_settings"}
+    known_sections = {
+        "model_list",
+        "credential_list",
+        "litellm_settings",
+        "router_settings",
+        "general_settings",
+    }
     for name, value in config.items():
-        if name not in known:
+        if name not in known_sections:
             names = ", ".join(value) if isinstance(value, dict) else ""
             converted.omit(name, _REASONS.get(name, "there is no equivalent").format(names=names))
 

@@ -124,11 +124,13 @@ def _add(row: _Row, email: str, export: ReadExport) -> None:
         return
     path = chat_files.path_to({key: each.parent for key, each in history.messages.items()}, history.current)
     branch = [history.messages[key] for key in path]
-    texts = [(each.role, each.content if isinstance(each.content, str) else "") for each in branch]
+    texts = [
+        (message.role, message.content if isinstance(message.content, str) else "") for message in branch
+    ]
     messages = tuple(
         message for role, text in texts if (message := chat_files.message(role, text)) is not None
     )
-    if files := sum(len(each.files or ()) for each in branch):
+    if files := sum(len(message.files or ()) for message in branch):
         export.omit(title, f"{files} attached files of this chat")
     if not messages:
         export.omit(title, "it has no text of a person or a model")

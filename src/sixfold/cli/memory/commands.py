@@ -324,8 +324,8 @@ def sync(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     paint = TerminalStyle(sys.stderr if arguments.json else sys.stdout)
 
-    def report_change(verb: str, what: str) -> None:
-        paint.line(f"  {_VERBS[verb]} {what}")
+    def report_change(verb: str, text: str) -> None:
+        paint.line(f"  {_VERBS[verb]} {text}")
 
     with _locked(folder):
         work = FolderSync(

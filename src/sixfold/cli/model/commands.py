@@ -167,7 +167,7 @@ def of_template(template: Mapping[str, Any], image: str) -> dict[str, Any]:
     return {
         "name": template["name"],
         "description": template["description"],
-        "inputs": {each["name"]: each for each in schema["inputs"]},
+        "inputs": {descriptor["name"]: descriptor for descriptor in schema["inputs"]},
         "output_kind": schema["outputKind"],
         "version": str(template["version"]),
         "image": image,

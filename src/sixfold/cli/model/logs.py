@@ -93,11 +93,11 @@ class _LogFile:
 
     def follow(self, limit: int, output: _LogLines | _LogText) -> Iterator[Document]:
         """Yield each run after its end, forever; its lines are printed while it runs."""
-        seen: set[str] = set()
+        printed_lines: set[str] = set()
         while True:
             for run in self.runs(limit):
-                if run["id"] not in seen:
-                    seen.add(run["id"])
+                if run["id"] not in printed_lines:
+                    printed_lines.add(run["id"])
                     output.began(run)
                     yield self._follow_run(run, output)
             limit = _MAX_RUNS

@@ -43,7 +43,7 @@ def show(arguments: argparse.Namespace) -> None:
     )
     _member_table(paint, record["members"])
     if record["teams"]:
-        rows = [(each["name"], str(each["members"]), _budget_text(each)) for each in record["teams"]]
+        rows = [(team["name"], str(team["members"]), _budget_text(team)) for team in record["teams"]]
         paint.table(("team", "members", "budget"), rows)
 
 
@@ -231,7 +231,11 @@ def _record(organization: str) -> Transaction[dict[str, Any]]:
         (yield from members.of_account(account.id)),
         (yield from teams.of_account(account.id)),
     )
-    ids = [account.id, *(each.id for each in member_rows), *(each.id for each in own_teams)]
+    ids = [
+        account.id,
+        *(member_row.id for member_row in member_rows),
+        *(own_team.id for own_team in own_teams),
+    ]
     spent = yield from limits.spent_now(ids)
     owner = [{"id": account.id, "email": account.email, "role": "owner", "team": None}]
     return {
@@ -242,22 +246,22 @@ def _record(organization: str) -> Transaction[dict[str, Any]]:
         "members": (owner if account.has_sign_in else [])
         + [
             {
-                "id": each.id,
-                "email": each.email,
-                "role": each.role,
-                "team": each.team,
-                **_budget_record(each, spent[each.id]),
+                "id": member_row.id,
+                "email": member_row.email,
+                "role": member_row.role,
+                "team": member_row.team,
+                **_budget_record(member_row, spent[member_row.id]),
             }
-            for each in member_rows
+            for member_row in member_rows
         ],
         "teams": [
             {
-                "id": each.id,
-                "name": each.name,
-                "members": each.members,
-                **_budget_record(each, spent[each.id]),
+                "id": own_team.id,
+                "name": own_team.name,
+                "members": own_team.members,
+                **_budget_record(own_team, spent[own_team.id]),
             }
-            for each in own_teams
+            for own_team in own_teams
         ],
     }
 
@@ -281,5 +285,7 @@ def _budget_text(record: dict[str, Any]) -> str:
 
 
 def _member_table(paint: TerminalStyle, records: list[dict[str, Any]]) -> None:
-    rows = [(each["email"], each["role"], each["team"] or "", _budget_text(each)) for each in records]
+    rows = [
+        (record["email"], record["role"], record["team"] or "", _budget_text(record)) for record in records
+    ]
     paint.table(("member", "role", "team", "budget"), rows)

@@ -117,7 +117,7 @@ def _embedded() -> dict[str, Any]:
     document = app_catalog.models_document()
     engines = {name: row for name, row in document["engines"].items() if row["kind"] in _KINDS}
     models = {
-        name: {**row, "engines": [each for each in row["engines"] if each in engines]}
+        name: {**row, "engines": [engine for engine in row["engines"] if engine in engines]}
         for name, row in document["models"].items()
     }
     return {"engines": engines, "models": models}

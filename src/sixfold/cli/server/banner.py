@@ -49,8 +49,8 @@ def start(
     line = curl(configured, visible, pictures=price is not None)
     if line:
         paint.line()
-        what = "to see the account" if price is None else f"to generate an image ({price})"
-        paint.line(f"  {paint.dim(f'Paste this {what}:')}")
+        purpose = "to see the account" if price is None else f"to generate an image ({price})"
+        paint.line(f"  {paint.dim(f'Paste this {purpose}:')}")
         paint.line()
         # Not indented, so that a triple click selects the whole command.
         paint.line(line)
@@ -119,22 +119,24 @@ def print_found(paint: TerminalStyle, resources: Sequence[Resource], *, containe
     `container` adds a note on how to reach programs on the host, unless one was found there.
     """
     rows = [
-        (each.name, f"{each.found}  {paint.dim(benefit(each.unlocks, used=each.used))}")
-        if each.found
-        else (each.name, each.how)
-        for each in resources
-        if each.state != "absent"
+        (resource.name, f"{resource.found}  {paint.dim(benefit(resource.unlocks, used=resource.used))}")
+        if resource.found
+        else (resource.name, resource.how)
+        for resource in resources
+        if resource.state != "absent"
     ]
-    if not any(each.found for each in resources):
-        lacking = any(each.kind == "embedded" for each in resources)
+    if not any(resource.found for resource in resources):
+        lacking = any(resource.kind == "embedded" for resource in resources)
         instead = ", and no embedded engines" if lacking else "; using embedded engines"
         rows.insert(0, ("found", f"{NOTHING}{instead}"))
     paint.rows(rows)
-    missing = [each for each in resources if each.state == "absent" and each.how and each.used]
+    missing = [
+        resource for resource in resources if resource.state == "absent" and resource.how and resource.used
+    ]
     if missing:
         first, *more = _ways(missing)
         paint.rows([("unlock more", first), *(("", way) for way in more)])
-    if container and not any(on_container_host(each.url) for each in resources):
+    if container and not any(on_container_host(resource.url) for resource in resources):
         paint.paragraph(paint.dim(IN_CONTAINER))
     paint.line(
         paint.dim(
@@ -146,12 +148,14 @@ def print_found(paint: TerminalStyle, resources: Sequence[Resource], *, containe
 
 def _ways(missing: Sequence[Resource]) -> Iterator[str]:
     """Yield one line for each benefit, with all the ways to unlock it, and one for all keys of providers."""
-    keys = {each.how: each.how.removeprefix("set ") for each in missing if each.how in _SET_KEY}
-    local = [each for each in missing if each.how not in keys]
-    for unlocks in dict.fromkeys(each.unlocks for each in local):
-        first, *others = [each.how for each in local if each.unlocks == unlocks]
+    keys = {
+        resource.how: resource.how.removeprefix("set ") for resource in missing if resource.how in _SET_KEY
+    }
+    local = [resource for resource in missing if resource.how not in keys]
+    for unlocks in dict.fromkeys(resource.unlocks for resource in local):
+        first, *more_ways = [resource.how for resource in local if resource.unlocks == unlocks]
         word = first.partition(" ")[0]
-        yield f"{' or '.join([first, *(how.removeprefix(f'{word} ') for how in others)])} for {unlocks}"
+        yield f"{' or '.join([first, *(how.removeprefix(f'{word} ') for how in more_ways)])} for {unlocks}"
     if keys:
         names = ", ".join(list(keys.values())[:_NAMED_KEYS])
         yield f"set a provider's key, such as {names}: `sixfold provider list` shows all"

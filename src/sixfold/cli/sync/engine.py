@@ -74,7 +74,7 @@ class FolderSync:
             self._follow_files(local_files, remote_pages)
             for slug in sorted(local_files.keys() | remote_pages.keys() | self._known.keys()):
                 self._sync_page(slug, local_files.get(slug), remote_pages.get(slug))
-            if not all(known.id for known in self._known.values()):
+            if not all(synced.id for synced in self._known.values()):
                 self._store_ids(self._remote.list_pages())
         finally:
             self._save()
@@ -91,19 +91,19 @@ class FolderSync:
 
         Another page may have this slug and version since.
         """
-        for slug, known in self._known.items():
+        for slug, synced in self._known.items():
             page = there.get(slug)
-            if page is not None and page.version == known.version and not known.id:
-                data = self._remote.version(slug, known.version)
-                if data is None or _digest(data) != known.digest:
-                    known.version = _NO_VERSION
+            if page is not None and page.version == synced.version and not synced.id:
+                data = self._remote.version(slug, synced.version)
+                if data is None or _digest(data) != synced.digest:
+                    synced.version = _NO_VERSION
 
     def _store_ids(self, there: dict[str, RemoteListing]) -> None:
         """Store the IDs of pages that have not changed."""
-        for slug, known in self._known.items():
+        for slug, synced in self._known.items():
             page = there.get(slug)
-            if page is not None and page.version == known.version and not known.id:
-                known.id = page.id
+            if page is not None and page.version == synced.version and not synced.id:
+                synced.id = page.id
 
     # -- one page --------------------------------------------------------------------------------
 
@@ -130,14 +130,16 @@ class FolderSync:
         except OSError as error:
             self._problem(f"{file.path if file is not None else slug}: {error.strerror or error}")
 
-    def _send(self, slug: str, file: LocalSide | None, known: SyncedFile | None) -> None:
+    def _send(self, slug: str, file: LocalSide | None, synced: SyncedFile | None) -> None:
         if file is None:
-            if known is not None:
-                self._remote.remove(slug, known.version)
+            if synced is not None:
+                self._remote.remove(slug, synced.version)
                 self._forget(slug)
                 self._note("removed_there", slug)
             return
-        version = self._remote.store(slug, file.data, known.version if known is not None else None, file.path)
+        version = self._remote.store(
+            slug, file.data, synced.version if synced is not None else None, file.path
+        )
         self._record(slug, file, version)
         self._note("sent", slug)
 
@@ -208,9 +210,9 @@ class FolderSync:
     def _follow_pages(self, here: dict[str, LocalSide], there: dict[str, RemoteListing]) -> None:
         """Move the files of pages that were renamed in the memory, including their local changes."""
         now = {page.id: slug for slug, page in there.items() if page.id}
-        for old, known in sorted(self._known.items()):
-            slug = now.get(known.id, old)
-            at = old if old in here else self._moved_to(known, here, there)
+        for old, synced in sorted(self._known.items()):
+            slug = now.get(synced.id, old)
+            at = old if old in here else self._moved_to(synced, here, there)
             if slug == old or slug in here or slug in self._known or at is None:
                 continue
             try:
@@ -225,21 +227,25 @@ class FolderSync:
                 self._note("renamed", f"{old} → {slug}")
 
     def _moved_to(
-        self, known: SyncedFile, here: dict[str, LocalSide], there: dict[str, RemoteListing]
+        self, synced: SyncedFile, here: dict[str, LocalSide], there: dict[str, RemoteListing]
     ) -> str | None:
         """Return the slug to which an unchanged file was moved, if any."""
         new = (slug for slug in sorted(here) if slug not in self._known and slug not in there)
-        return next((slug for slug in new if here[slug].digest == known.digest), None)
+        return next((slug for slug in new if here[slug].digest == synced.digest), None)
 
     def _follow_files(self, here: dict[str, LocalSide], there: dict[str, RemoteListing]) -> None:
         """Rename the pages whose files were moved without a change of content."""
-        gone = {
+        deleted_slugs = {
             state.digest: slug
             for slug, state in self._known.items()
             if slug not in here and slug in there and state.is_page(there[slug])
         }
         for slug, file in sorted(here.items()):
-            old = gone.pop(file.digest, None) if slug not in self._known and slug not in there else None
+            old = (
+                deleted_slugs.pop(file.digest, None)
+                if slug not in self._known and slug not in there
+                else None
+            )
             if old is None:
                 continue
             page, state = there[old], self._known[old]
@@ -292,18 +298,18 @@ class FolderSync:
                     files[slug] = file
         return files
 
-    def _inspect(self, path: str, known: SyncedFile | None) -> LocalSide | None:
+    def _inspect(self, path: str, synced: SyncedFile | None) -> LocalSide | None:
         """Return a file; its data is read only if its time or size may hide a change."""
         try:
             stat = (self._folder / path).stat()
         except FileNotFoundError:
             return None
-        if known is not None and known.is_unchanged(stat):
-            return LocalSide(path, known.digest, b"", stat.st_mtime_ns, stat.st_size)
+        if synced is not None and synced.is_unchanged(stat):
+            return LocalSide(path, synced.digest, b"", stat.st_mtime_ns, stat.st_size)
         now = time.time_ns()
         file = self._read(path)
-        if file is not None and known is not None and file.digest == known.digest:
-            known.mtime_ns, known.size, known.seen_ns = file.mtime_ns, file.size, now
+        if file is not None and synced is not None and file.digest == synced.digest:
+            synced.mtime_ns, synced.size, synced.seen_ns = file.mtime_ns, file.size, now
         return file
 
     def _read(self, path: str) -> LocalSide | None:
@@ -329,9 +335,9 @@ class FolderSync:
             return
         finally:
             fresh.unlink(missing_ok=True)
-        written = self._read(path)
-        if written is not None and written.data == page.data:
-            self._record(slug, written, page.version)
+        content = self._read(path)
+        if content is not None and content.data == page.data:
+            self._record(slug, content, page.version)
 
     def _target(self, slug: str, path: str) -> Path:
         """Return a file's path and create its folder; raises `SyncRefusal` for an invalid path."""
@@ -345,7 +351,7 @@ class FolderSync:
 
     def _path_for(self, slug: str, origin: str) -> str:
         """Return the file path for a page: its original path if that is free, or one made from its slug."""
-        used_paths = {known.path for known in self._known.values()}
+        used_paths = {synced.path for synced in self._known.values()}
         free = self._fits(origin, slug) and origin not in used_paths
         return origin if free else paths.file(slug, self._outliner)
 
@@ -416,7 +422,7 @@ class FolderSync:
         for old in self._state_path("").glob("old-*"):
             digest = _digest(old.read_bytes())
             target = self._folder / f"recovered{CONFLICT}{digest[:8]}.md"
-            if not any(known.digest == digest for known in self._saved().values()):
+            if not any(synced.digest == digest for synced in self._saved().values()):
                 old.replace(target)
                 self._note("conflicts", target.name)
             else:
@@ -433,8 +439,8 @@ class FolderSync:
 
     def _save(self) -> None:
         pages = {
-            slug: {spec.name: getattr(known, spec.name) for spec in fields(known)}
-            for slug, known in sorted(self._known.items())
+            slug: {spec.name: getattr(synced, spec.name) for spec in fields(synced)}
+            for slug, synced in sorted(self._known.items())
         }
         fresh = self._state_path(f"{STATE}.new")
         fresh.write_text(json.dumps({"server": self._server, "pages": pages}, ensure_ascii=False), "utf-8")
@@ -456,9 +462,9 @@ class FolderSync:
         if self._unsaved >= _SAVE_EVERY:
             self._save()
 
-    def _note(self, verb: str, what: str) -> None:
-        getattr(self.done, verb).append(what)
-        self._report(verb, what)
+    def _note(self, verb: str, text: str) -> None:
+        getattr(self.done, verb).append(text)
+        self._report(verb, text)
 
     def _problem(self, sentence: str) -> None:
         self.done.problems.append(sentence)

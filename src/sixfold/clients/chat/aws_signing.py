@@ -56,10 +56,12 @@ def sign(
     method, url, body = request
     parts = urlsplit(url)
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
-    sent = {**(headers or {}), "X-Amz-Date": stamp}
+    signed_headers = {**(headers or {}), "X-Amz-Date": stamp}
     if keys.session_token:
-        sent["X-Amz-Security-Token"] = keys.session_token
-    signed = {name.lower(): " ".join(value.split()) for name, value in sent.items()} | {"host": parts.netloc}
+        signed_headers["X-Amz-Security-Token"] = keys.session_token
+    signed = {name.lower(): " ".join(value.split()) for name, value in signed_headers.items()} | {
+        "host": parts.netloc
+    }
     names = ";".join(sorted(signed))
     canonical = "\n".join(
         (
@@ -80,7 +82,7 @@ def sign(
     signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
     credential = f"{keys.access_key_id}/{credential}"
     authorization = f"Credential={credential}, SignedHeaders={names}, Signature={signature}"
-    return {**sent, "Authorization": f"{_ALGORITHM} {authorization}"}
+    return {**signed_headers, "Authorization": f"{_ALGORITHM} {authorization}"}
 
 
 def _canonical_query(query: str) -> str:

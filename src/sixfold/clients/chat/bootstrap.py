@@ -127,7 +127,7 @@ class GatewayRuntime:
     async def probe(self, row: UpstreamRow) -> tuple[tuple[str, ...], str]:
         """Return the models that a server lists, or why it does not respond, in one sentence."""
         servers = self._open_servers(replace(GatewayPolicy(), servers=(row,)))
-        server = next(each for each in servers() if each.name == row.name)
+        server = next(server for server in servers() if server.name == row.name)
         assert isinstance(server, ModelServer)  # noqa: S101 - rows of model files are not probed
         return await server.probe(PROBE_SECONDS)
 

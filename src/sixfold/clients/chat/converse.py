@@ -75,15 +75,15 @@ class _ConverseUsage(msgspec.Struct, rename="camel"):
         if totals is None:
             return None
         cached = parse_token_count(self.cache_read_input_tokens) or 0
-        written = parse_token_count(self.cache_write_input_tokens) or 0
+        cache_write = parse_token_count(self.cache_write_input_tokens) or 0
         details = self.cache_details or ()
-        hour = sum(parse_token_count(each.input_tokens) or 0 for each in details if each.ttl == "1h")
+        hour = sum(parse_token_count(detail.input_tokens) or 0 for detail in details if detail.ttl == "1h")
         return TokenUsage(
-            input=totals[0] + cached + written,
+            input=totals[0] + cached + cache_write,
             output=totals[1],
             cached=cached,
-            cache_write=max(0, written - hour),
-            cache_write_long=min(written, hour),
+            cache_write=max(0, cache_write - hour),
+            cache_write_long=min(cache_write, hour),
         )
 
 

@@ -79,8 +79,8 @@ class _GeminiUsage(msgspec.Struct, rename="camel"):
             return None
         thoughts = parse_token_count(self.thoughts_token_count) or 0
         kinds = {
-            each.modality: parse_token_count(each.token_count) or 0
-            for each in self.prompt_tokens_details or ()
+            detail.modality: parse_token_count(detail.token_count) or 0
+            for detail in self.prompt_tokens_details or ()
         }
         return TokenUsage(
             input=totals[0] + (parse_token_count(self.tool_use_prompt_token_count) or 0),
@@ -239,8 +239,8 @@ class GeminiParser:
             self.usage = document.usage or self.usage
             for part in document.parts:
                 self.chars += _chars(part)
-                for each in _parse_part(part):
-                    events += self._events_of(each)
+                for event in _parse_part(part):
+                    events += self._events_of(event)
             if document.stop is not None:
                 self.complete, self._stop = True, document.stop
         return events

@@ -226,7 +226,7 @@ def model_name(value: Any) -> str:
 def strings(value: Any) -> frozenset[str]:
     """Return the strings of a list; empty for any other value."""
     return (
-        frozenset(each for each in value if isinstance(each, str)) if isinstance(value, list) else frozenset()
+        frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
     )
 
 

@@ -118,7 +118,7 @@ class _MessagesDocument(msgspec.Struct):
     def runs_code(self) -> bool:
         """Whether the server has run code in a container."""
         blocks = (*(self.content or ()), self.content_block, self.delta)
-        return self.container is not None or any(each is not None and each.runs_code for each in blocks)
+        return self.container is not None or any(block is not None and block.runs_code for block in blocks)
 
     def read_usage(self) -> TokenUsage | None:
         """Return the usage of a complete message."""

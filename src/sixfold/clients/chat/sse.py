@@ -28,8 +28,8 @@ class EventSplitter:
 
     def flush(self) -> bytes:
         """Return the buffered rest as an event, with the end that the server omitted."""
-        rest, self._buffer = self._buffer, b""
-        return rest and rest + b"\n\n"
+        remainder, self._buffer = self._buffer, b""
+        return remainder and remainder + b"\n\n"
 
 
 def data(events: bytes) -> Iterator[bytes]:

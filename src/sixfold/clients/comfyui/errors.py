@@ -91,10 +91,10 @@ def rejection(body: Any) -> ComfyRefused:
         error = body.get("error")
         reason = str(error.get("message") or "") if isinstance(error, dict) else str(error or "")
         return ComfyRefused(f"ComfyUI refused the graph: {first_line(reason).rstrip('.')}.")
-    others = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
+    suffix = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
     unknown = any(problem.get("type") == "value_not_in_list" for _, problem in problems)
     return ComfyRefused(
-        f"ComfyUI refused the graph: {_problem(*problems[0])}{others}.", unknown_value=unknown
+        f"ComfyUI refused the graph: {_problem(*problems[0])}{suffix}.", unknown_value=unknown
     )
 
 

@@ -87,11 +87,11 @@ class ComfyServer:
     """A ComfyUI server at `url`; it keeps no state between calls."""
 
     def __init__(self, client: httpx.AsyncClient, url: str, limits: ComfyLimits = DEFAULT_LIMITS) -> None:
-        scheme, separator, rest = url.rstrip("/").partition("://")
-        if scheme not in {"http", "https"} or not separator or not rest:
+        scheme, separator, host = url.rstrip("/").partition("://")
+        if scheme not in {"http", "https"} or not separator or not host:
             raise ComfyError("SIXFOLD_COMFYUI_URL must begin with http:// or https://.")
-        self.url = f"{scheme}://{rest}"
-        self._socket_url = f"{'wss' if scheme == 'https' else 'ws'}://{rest}/ws?clientId="
+        self.url = f"{scheme}://{host}"
+        self._socket_url = f"{'wss' if scheme == 'https' else 'ws'}://{host}/ws?clientId="
         self._client = client
         self._limits = limits
         self._timeout = httpx.Timeout(limits.answer_seconds, connect=limits.connect_seconds)

@@ -102,9 +102,9 @@ class _ComponentTable:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._components = {
-            number: each
-            for each in _objects(config.get("components"))
-            if isinstance(number := each.get("id"), int | str)
+            number: component
+            for component in _objects(config.get("components"))
+            if isinstance(number := component.get("id"), int | str)
         }
         self._types: dict[tuple[int, str], _Typed] = {}
         self._budget = InputBudget(arguments=_ARGUMENTS)
@@ -159,7 +159,7 @@ def _function(
     components: _ComponentTable,
 ) -> SpaceFunction | None:
     input_components = components.get_many(dependency.get("inputs"))
-    parameters = iter(_object(each) for each in _list(description.get("parameters")))
+    parameters = iter(_object(parameter) for parameter in _list(description.get("parameters")))
     choices = 0
     inputs: dict[str, dict[str, Any]] = {}
     arguments: list[FunctionArgument] = []
@@ -294,7 +294,7 @@ def _descriptor_default(descriptor: Mapping[str, Any], default: Any, values: Map
 
 def _output(components: list[Mapping[str, Any]]) -> tuple[int, str]:
     """Return the index and kind of the main output: the first media, else JSON, else text."""
-    kinds = [str(each.get("type") or "").lower() for each in components]
+    kinds = [str(component.get("type") or "").lower() for component in components]
     for index, kind in enumerate(kinds):
         if kind in _MEDIA:
             return index, _MEDIA[kind]
@@ -347,4 +347,4 @@ def _list(value: Any) -> list[Any]:
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [_object(each) for each in _list(value)]
+    return [_object(item) for item in _list(value)]

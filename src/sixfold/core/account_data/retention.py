@@ -262,13 +262,13 @@ class Retention:
         remaining = list(record_ids)
         while remaining:
             lines, count = await self._read_lines(records, remaining)
-            chosen, remaining = remaining[:count], remaining[count:]
+            batch, remaining = remaining[:count], remaining[count:]
             until = await self._database.read(now())
-            delete = records.delete_unchanged(chosen, lines)
-            plan = SegmentPlan(kind, lines, chosen[0], chosen[-1], until, delete)
+            delete = records.delete_unchanged(batch, lines)
+            plan = SegmentPlan(kind, lines, batch[0], batch[-1], until, delete)
             if await self.writer.write(plan):
-                removed += len(chosen)
-                self.removed[kind] += len(chosen)
+                removed += len(batch)
+                self.removed[kind] += len(batch)
         return removed
 
     async def _read_lines(

@@ -157,7 +157,7 @@ class Connections:
 def _valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
     valid: set[Credential] = set()
     for kind, query in _QUERIES.items():
-        ids = sorted(each.id for each in credentials if each.kind == kind)
+        ids = sorted(credential.id for credential in credentials if credential.kind == kind)
         if ids:
             rows = yield from many(query, ids=msgspec.json.encode(ids).decode())
             valid |= {Credential(kind, str(row["id"])) for row in rows}

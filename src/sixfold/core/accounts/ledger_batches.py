@@ -95,12 +95,15 @@ def book(
     for each in (*holds, *charges):
         if each.payer is not None:
             spent[each.payer] += each.amount
-    ends, purchases = [_capture_row(each) for each in captures], [_charge_row(each) for each in charges]
+    ends, purchases = (
+        [_capture_row(capture) for capture in captures],
+        [_charge_row(charge) for charge in charges],
+    )
     try:
         return (
             yield from finish(
                 *([records] if records is not None else ()),
-                Query("hold_insert", {}, [_hold_row(each) for each in holds]),
+                Query("hold_insert", {}, [_hold_row(hold) for hold in holds]),
                 Query("hold_end_each", {}, ends, expected=len(ends)),
                 Query("hold_insert_captured", {}, purchases),
                 Query("transfer_of_each", {}, [row for row in (*ends, *purchases) if row["captured"]]),
@@ -132,20 +135,20 @@ _ERRORS: Mapping[str, Callable[[], Exception]] = {
 def _check(
     holds: Iterable[HoldRequest], captures: Iterable[Capture], charges: Iterable[DirectCharge]
 ) -> None:
-    if any(each.amount <= 0 for each in holds):
+    if any(hold.amount <= 0 for hold in holds):
         raise ledger.LedgerError("the amount of a hold must be positive")
-    if any(each.amount > each.held for each in captures):
+    if any(capture.amount > capture.held for capture in captures):
         raise ledger.LedgerError("a hold is less than the amount to capture")
-    if any(not 0 < each.amount <= each.max_amount for each in charges):
+    if any(not 0 < charge.amount <= charge.max_amount for charge in charges):
         raise ledger.LedgerError("the amount of a charge must be positive and at most its maximum")
 
 
 def _unspent(captures: Iterable[Capture]) -> Counter[tuple[str, int]]:
     """Return what budgets get back, by budget and by the time of the hold's day."""
     unspent = Counter[tuple[str, int]]()
-    for each in captures:
-        for budget_id in each.counted.split():
-            unspent[budget_id, each.held_at // DAY_US * DAY_US] += each.held - each.amount
+    for capture in captures:
+        for budget_id in capture.counted.split():
+            unspent[budget_id, capture.held_at // DAY_US * DAY_US] += capture.held - capture.amount
     return unspent
 
 

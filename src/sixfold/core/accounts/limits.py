@@ -148,11 +148,11 @@ def _limit(budget: int | None) -> int:
 
 def unspent(payer: Payer) -> Transaction[int]:
     """Return the rest of a payer's budgets in micro-dollars: of any day or month, whichever is least."""
-    rest = _NO_LIMIT
+    lowest = _NO_LIMIT
     for budget in payer.budgets:
         rows = yield Query("key_spent_now", {"key_id": budget.id})
-        rest = min(rest, unspent_of(budget, rows))
-    return rest
+        lowest = min(lowest, unspent_of(budget, rows))
+    return lowest
 
 
 def unspent_of(budget: Budget, rows: Rows) -> int:

@@ -182,15 +182,15 @@ def _own_row(name: str, bundled: Mapping[str, Any], row: Mapping[str, Any]) -> d
             continue
         if field != "usd" or not isinstance(before, dict):
             raise InvalidPrice(f"{where} {field} must be one amount in USD, not a table")
-        known = cast("dict[str, Any]", before)
+        base_row = cast("dict[str, Any]", before)
         variants = cast("dict[str, Any]", value)
         for variant, amount in variants.items():
-            if variant not in known:
+            if variant not in base_row:
                 raise InvalidPrice(
-                    f"{where} usd has no variant {variant!r}; its variants are {', '.join(known)}"
+                    f"{where} usd has no variant {variant!r}; its variants are {', '.join(base_row)}"
                 )
             _check_amount(f"{where} usd.{variant}", amount)
-        checked[field] = {**known, **variants}
+        checked[field] = {**base_row, **variants}
     return checked
 
 

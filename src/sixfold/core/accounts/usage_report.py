@@ -124,7 +124,10 @@ def _values(row: Row, holders: _Holders) -> tuple[dict[str, str], tuple[str, str
     counted = str(row["counted"] or "").split()
     of_key = holders.by_key.get(key_id, ("", ""))
     member_id, team_id = (
-        next((each for each in counted if each.startswith(f"{prefix}_")), "" if counted else of_key[index])
+        next(
+            (column for column in counted if column.startswith(f"{prefix}_")),
+            "" if counted else of_key[index],
+        )
         for index, prefix in enumerate(("member", "team"))
     )
     values = {"day": day, "kind": kind, "model": model_of(row["kind"], row["name"]), "key": key_id}

@@ -312,8 +312,13 @@ class BatchProcessor:
     async def _refuse(self, batch: Batch, problems: Sequence[LineProblem]) -> None:
         stored = await self._results.store_problems(problems)
         errors = [
-            {"code": each.code, "line": each.line or None, "message": each.message, "param": each.param}
-            for each in problems[: results.MAX_ERRORS]
+            {
+                "code": problem.code,
+                "line": problem.line or None,
+                "message": problem.message,
+                "param": problem.param,
+            }
+            for problem in problems[: results.MAX_ERRORS]
         ]
         await self._database.write(results.end(batch, self._boot, "failed", stored, errors))
 

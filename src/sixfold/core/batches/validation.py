@@ -69,8 +69,8 @@ async def chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[Sequence[RawLine
         if reader.is_full:
             yield reader.take()
     reader.finish()
-    if rest := reader.take():
-        yield rest
+    if remainder := reader.take():
+        yield remainder
 
 
 class _LineReader:
@@ -88,9 +88,9 @@ class _LineReader:
         return self._bytes >= _CHUNK_BYTES or len(self._lines) >= _CHUNK_LINES
 
     def feed(self, piece: bytes) -> None:
-        first, *others = piece.split(b"\n")
+        first, *more_lines = piece.split(b"\n")
         self._extend(first)
-        for other in others:
+        for other in more_lines:
             self._end_line(1)
             self._extend(other)
 

@@ -114,7 +114,9 @@ def report(catalog: Catalog, terms: SelectionPolicy, resources: tuple[Resource, 
             served.setdefault(engine.name, []).append(model.name)
     return {
         "found": [resource.record() for resource in resources],
-        "engines": [_engine(each, served.get(each.name, []), terms) for each in catalog.engines().values()],
+        "engines": [
+            _engine(engine, served.get(engine.name, []), terms) for engine in catalog.engines().values()
+        ],
         "models": [_model(catalog, model, terms) for model in catalog.models()],
     }
 

@@ -262,10 +262,10 @@ def _require_version(account_id: str, name: str, expected: int | None) -> Transa
 
 
 def _put(account_id: str, kind: str, name: str, text: str, max_versions: int) -> Transaction[Row]:
-    others = yield from one("custom_models_beside", account_id=account_id, name=name)
-    if others is not None and others["count"] >= _MAX_MODELS:
+    same_name = yield from one("custom_models_beside", account_id=account_id, name=name)
+    if same_name is not None and same_name["count"] >= _MAX_MODELS:
         raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models; delete one first")
-    if others is not None and others["versions"] >= max_versions:
+    if same_name is not None and same_name["versions"] >= max_versions:
         raise errors.BadRequest(
             f"An account may store at most {max_versions:,} versions of its models, including removed ones: "
             "ask the operator to raise SIXFOLD_MODEL_VERSIONS"
@@ -278,8 +278,8 @@ def _put(account_id: str, kind: str, name: str, text: str, max_versions: int) ->
 
 def engine_name(engine: str) -> str:
     """Return an engine's public name: `model@version` for an engine of a custom model."""
-    _, mark, rest = engine.partition(f"/{_ACCOUNT}")
-    return rest.partition("/")[2] if mark else engine
+    _, mark, account_part = engine.partition(f"/{_ACCOUNT}")
+    return account_part.partition("/")[2] if mark else engine
 
 
 def _apart(document: Mapping[str, Any], key: tuple[str, str, int]) -> dict[str, Any]:

@@ -148,12 +148,12 @@ def _unmet(
         for problem in _conflicts(descriptor, checked)
     ]
     # One of these inputs may be required, invalid, or not allowed for another reason already.
-    known = {*wrong, *(problem.input for problem in problems)}
+    invalid = {*wrong, *(problem.input for problem in problems)}
     yield from problems
     for descriptor in descriptors:
         alternatives = (descriptor.name, *descriptor.unless)
         if descriptor.unless and not any(
-            _is_filled(checked.get(name)) or name in known for name in alternatives
+            _is_filled(checked.get(name)) or name in invalid for name in alternatives
         ):
             yield Problem(descriptor.name, f"{' or '.join(alternatives)} is required", "missing")
 
@@ -360,8 +360,8 @@ def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
     items: object = value
     if isinstance(value, str):
         items = [_to_number(part) for part in _parts(descriptor, value.strip(" []"), ",", "numbers")]
-    what = f"numbers{_limits(descriptor)}"
-    return [_list_number(descriptor, item) for item in _items(descriptor, items, what)]
+    expected = f"numbers{_limits(descriptor)}"
+    return [_list_number(descriptor, item) for item in _items(descriptor, items, expected)]
 
 
 def _list_number(descriptor: Descriptor, item: object) -> float:
@@ -419,23 +419,23 @@ def _messages(descriptor: Descriptor, value: Any) -> list[object] | None:
     return rows
 
 
-def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
+def _items(descriptor: Descriptor, value: object, expected: str) -> list[object]:
     if not isinstance(value, list):
-        raise _InvalidValue(f"must be a list of {what}", "list_type")
+        raise _InvalidValue(f"must be a list of {expected}", "list_type")
     items = cast("list[object]", value)
     if not items:
-        raise _InvalidValue(f"must contain at least one of its {what}", "too_short")
+        raise _InvalidValue(f"must contain at least one of its {expected}", "too_short")
     if descriptor.max_items is not None and len(items) > descriptor.max_items:
-        raise _InvalidValue(f"must have at most {descriptor.max_items} {what}", "too_long")
+        raise _InvalidValue(f"must have at most {descriptor.max_items} {expected}", "too_long")
     return items
 
 
-def _parts(descriptor: Descriptor, text: str, separator: str | None, what: str) -> list[str]:
+def _parts(descriptor: Descriptor, text: str, separator: str | None, expected: str) -> list[str]:
     """Split a text into parts; raise `_InvalidValue` above the maximum length of the list."""
     limit = descriptor.max_items or _MAX_PARTS
     parts = text.split(separator, limit)
     if len(parts) > limit:
-        raise _InvalidValue(f"must have at most {limit} {what}", "too_long")
+        raise _InvalidValue(f"must have at most {limit} {expected}", "too_long")
     return parts
 
 

@@ -154,9 +154,9 @@ class Model:
     def listed_images(self, values: Mapping[str, Any]) -> dict[str, tuple[Descriptor, str]]:
         """Return the images of list inputs by the names under which an engine finds them."""
         return {
-            f"{each.name}.{number:03}": (Descriptor(each.name, "image"), text)
-            for each in self.image_lists
-            for number, text in enumerate(cast("list[str]", values.get(each.name, [])))
+            f"{image_list.name}.{number:03}": (Descriptor(image_list.name, "image"), text)
+            for image_list in self.image_lists
+            for number, text in enumerate(cast("list[str]", values.get(image_list.name, [])))
         }
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,10 +239,10 @@ class Model:
             held_back = True
         if problems := self._invalid_addresses(values, stored):
             raise errors.InvalidInput(problems)
-        what = "Only a preview engine" if held_back else "No engine"
+        subject = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back and not terms.full_only else ""
         parts = (
-            f"{what} can serve {self.describe_request(values)} here.",
+            f"{subject} can serve {self.describe_request(values)} here.",
             _unlock(able, terms, self.served_by),
             allow,
         )
@@ -252,10 +252,12 @@ class Model:
         """Describe the model and its choice of task or mode: `speech-to-speech with task speak`."""
         by = {name for engine in self.engines for name in engine.only}
         texts = [
-            each.name for each in self.inputs if each.name in by and each.choices and values.get(each.name)
+            descriptor.name
+            for descriptor in self.inputs
+            if descriptor.name in by and descriptor.choices and values.get(descriptor.name)
         ]
-        named = " and ".join(f"{name} {values[name]}" for name in texts)
-        return f"{self.name} with {named}" if named else self.name
+        settings = " and ".join(f"{name} {values[name]}" for name in texts)
+        return f"{self.name} with {settings}" if settings else self.name
 
     def _invalid_addresses(
         self, values: Mapping[str, Any], stored: Collection[str]
@@ -270,7 +272,7 @@ class Model:
 
 
 def _unlock(engines: Sequence[EngineSpec], terms: SelectionPolicy, served_by: str) -> str:
-    missing = [one.unlock for one in engines if not terms.status_of(one.name).ready]
+    missing = [engine.unlock for engine in engines if not terms.status_of(engine.name).ready]
     return engine_selection.sentence([*missing, served_by])
 
 
@@ -395,7 +397,7 @@ class Catalog:
         rate = self.prices[model.price]
         quantity: float = model.most
         if model.quantity is not None:
-            descriptor = next(each for each in model.inputs if each.name == model.quantity)
+            descriptor = next(descriptor for descriptor in model.inputs if descriptor.name == model.quantity)
             is_known = unknown.isdisjoint((descriptor.name, *descriptor.aliases))
             quantity = _count(values[descriptor.name]) if is_known else _max_quantity(descriptor)
         variant = rate.most_expensive if rate.by in unknown else str(values.get(rate.by or ""))

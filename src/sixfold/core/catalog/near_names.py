@@ -26,5 +26,5 @@ def similar(name: str, names: Collection[str]) -> str:
     prefix, slash, _ = name.partition("/")
     if not slash:
         return ""
-    candidates = [each for each in names if each.startswith(prefix + slash)][:_MAX_NAMES]
+    candidates = [name for name in names if name.startswith(prefix + slash)][:_MAX_NAMES]
     return " or ".join(difflib.get_close_matches(name[:_MAX_CHARS], candidates, 3, 0.5))

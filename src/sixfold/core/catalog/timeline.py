@@ -300,13 +300,13 @@ def check_glyphs(project: Mapping[str, Any], missing: Callable[[str], Sequence[s
     problems: list[str] = []
     remaining = _MAX_MISSING
     for path, letters in lacking:
-        shown = ", ".join(map(_code_point, letters[:remaining]))
-        if shown:
-            problems.append(f"{path}: text has characters that no font of this server has: {shown}")
+        listed_letters = ", ".join(map(_code_point, letters[:remaining]))
+        if listed_letters:
+            problems.append(f"{path}: text has characters that no font of this server has: {listed_letters}")
         remaining -= len(letters[:remaining])
     if problems:
-        others = sum(len(letters) for _, letters in lacking) - (_MAX_MISSING - remaining)
-        problems[-1] += f", and {others} more" if others else ""
+        unlisted = sum(len(letters) for _, letters in lacking) - (_MAX_MISSING - remaining)
+        problems[-1] += f", and {unlisted} more" if unlisted else ""
         problems[-1] += (
             "; remove them, or install a font with outlines that has them on the server, such as Debian's "
             "fonts-noto-cjk for Chinese, Japanese and Korean, and restart it"

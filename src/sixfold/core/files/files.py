@@ -221,8 +221,8 @@ class AccountFiles:
 
     async def get(self, tenant: Tenant, file_id: str, *, with_memory: bool = False) -> AccountFile:
         """Return a file; raises `FileNotFound`."""
-        found = find(tenant, file_id, with_memory=with_memory)
-        return await self._database.read(found, snapshot=False)
+        query = find(tenant, file_id, with_memory=with_memory)
+        return await self._database.read(query, snapshot=False)
 
     def read(self, file: AccountFile, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         """Yield the bytes of a file in pieces; raises `KeyError` at the first piece if they are missing."""

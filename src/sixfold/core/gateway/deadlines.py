@@ -78,6 +78,6 @@ class Deadline:
         self._deadlines.leave(self)
         task, self._task = self._task, None
         if self._expired and task is not None:
-            others = task.uncancel() > self._canceling
-            if kind is asyncio.CancelledError and not others:
+            is_canceled_elsewhere = task.uncancel() > self._canceling
+            if kind is asyncio.CancelledError and not is_canceled_elsewhere:
                 raise TimeoutError from error

@@ -58,10 +58,10 @@ class ResponseStream:
                 output = scanner.forward(block, keep_usage=keep_usage)
                 if output:
                     yield output
-            rest, final = scanner.forward(b"", keep_usage=keep_usage), _outcome(scanner)
+            last_chunk, final = scanner.forward(b"", keep_usage=keep_usage), _outcome(scanner)
             # After an incomplete event, clients would not recognize the error that follows.
-            if rest and final[0] == "succeeded":
-                yield rest
+            if last_chunk and final[0] == "succeeded":
+                yield last_chunk
             outcome = final
         except UpstreamFailure as error:
             outcome = ("failed", f"The model server {error}")

@@ -261,19 +261,19 @@ class ModelRouter:
     def _sharing(self, upstream: Upstream, kind: str, model: str) -> tuple[RouteTarget, ...]:
         """Return the targets of the discovered servers of a kind that list a model, else of `upstream`."""
         listing = [
-            each
-            for each in self.servers()
+            server
+            for server in self.servers()
             if upstream.discovered
-            and each.discovered
-            and (each.name == kind or each.name.startswith(f"{kind}@"))
-            and _lists(each, model)
+            and server.discovered
+            and (server.name == kind or server.name.startswith(f"{kind}@"))
+            and _lists(server, model)
         ]
         return self._by_speed(listing, model) if listing else (RouteTarget(upstream, model),)
 
     def _by_speed(self, servers: Sequence[Upstream], model: str) -> tuple[RouteTarget, ...]:
         """Return a model's targets on these servers: local ones first, then the fastest."""
-        shared = sum(each.local for each in servers) > 1
-        targets = [RouteTarget(each, model, shared=shared and each.local) for each in servers]
+        shared = sum(server.local for server in servers) > 1
+        targets = [RouteTarget(server, model, shared=shared and server.local) for server in servers]
         if len(targets) > 1:
             targets.sort(
                 key=lambda each: (not each.upstream.local, self._health.get(each.name).first_seconds)
@@ -284,12 +284,17 @@ class ModelRouter:
         """Return the server of this name, else a discovered one of that kind on another host
         (`ollama@gpu-box`).
         """
-        candidates = [each for each in self._servers() if each.ready and each.serves(model)]
+        candidates = [server for server in self._servers() if server.ready and server.serves(model)]
         other_hosts = f"{prefix}@"
         return next(
-            (each for each in candidates if each.name == prefix),
+            (candidate for candidate in candidates if candidate.name == prefix),
             next(
-                (each for each in candidates if each.discovered and each.name.startswith(other_hosts)), None
+                (
+                    candidate
+                    for candidate in candidates
+                    if candidate.discovered and candidate.name.startswith(other_hosts)
+                ),
+                None,
             ),
         )
 
@@ -302,7 +307,9 @@ class ModelRouter:
     def _first_targets(self, accepts: Callable[[Upstream, ServedModel], bool]) -> tuple[RouteTarget, ...]:
         for alias in self._aliases:
             targets = self._targets(alias)
-            if accepted := tuple([each for each in targets if accepts(each.upstream, each.model_info())]):
+            if accepted := tuple(
+                [target for target in targets if accepts(target.upstream, target.model_info())]
+            ):
                 return accepted
         for upstream, model in self._ranked():
             if accepts(upstream, model):
@@ -381,5 +388,5 @@ def _weighted(choices: tuple[ModelAlias, ...], random_number: Callable[[], float
         if point < 0:
             first = index
             break
-    rest = [choice for index, choice in enumerate(choices) if index != first]
-    return (choices[first], *sorted(rest, key=lambda choice: -(choice.weight or 0)))
+    other_choices = [choice for index, choice in enumerate(choices) if index != first]
+    return (choices[first], *sorted(other_choices, key=lambda choice: -(choice.weight or 0)))

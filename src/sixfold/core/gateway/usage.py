@@ -71,8 +71,8 @@ def parse_totals(input_tokens: Any, output_tokens: Any) -> tuple[int, int] | Non
 
     Then one of them is missing or invalid, or both are 0, although every call has tokens.
     """
-    read, written = parse_token_count(input_tokens), parse_token_count(output_tokens)
-    return None if read is None or written is None or not read + written else (read, written)
+    read, output = parse_token_count(input_tokens), parse_token_count(output_tokens)
+    return None if read is None or output is None or not read + output else (read, output)
 
 
 def uncounted(units: Units | None) -> TokenUsage | None:

@@ -178,7 +178,7 @@ class GpuArbiter:
     def switch_seconds(self, holder: GpuHolder) -> float:
         """Return the estimated seconds to load a model of a holder again, 0 if one is loaded."""
         state = self._read()
-        if any(each.holder == holder.name for each in state.residents):
+        if any(resident.holder == holder.name for resident in state.residents):
             return 0.0
         measured = [m.seconds for name, m in state.measured.items() if name.startswith(f"{holder.name} ")]
         return max(measured, default=0.0)
@@ -193,14 +193,14 @@ class GpuArbiter:
         def change(state: GpuState) -> None:
             state.total = total
             if free is not None and not state.tickets:
-                resident_bytes = sum(each.size for each in state.residents)
+                resident_bytes = sum(resident.size for resident in state.residents)
                 state.others = min(max(0, total - free - resident_bytes), total)
             self._advance(state)
 
         current = self._read()
-        own = sum(each.size for each in current.residents)
-        others = current.others if free is None or current.tickets else max(0, total - free - own)
-        if current.total != total or abs(others - current.others) > total // 100:
+        own = sum(resident.size for resident in current.residents)
+        other_bytes = current.others if free is None or current.tickets else max(0, total - free - own)
+        if current.total != total or abs(other_bytes - current.others) > total // 100:
             await self.store.update(change)
 
     async def refresh(self) -> None:
@@ -210,7 +210,9 @@ class GpuArbiter:
             state = self._read()
             if report is None or any(_is_of(ticket, holder) for ticket in state.tickets):
                 continue
-            before = {each.model: each.size for each in state.residents if _is_of(each, holder)}
+            before = {
+                resident.model: resident.size for resident in state.residents if _is_of(resident, holder)
+            }
             if _sizes(state, holder, report) != before:
                 await self._update(functools.partial(_record, holder=holder, report=report, seconds={}))
 
@@ -419,20 +421,22 @@ def _must_measure(ticket: Ticket) -> bool:
 def _sizes(state: GpuState, holder: GpuHolder, report: _Report) -> dict[str, int]:
     """Return the size of each model: as stated, measured or estimated, else the memory of no other model."""
     sizes: dict[str, int] = {}
-    rest = state.capacity
+    remaining = state.capacity
     if report.free is not None:
-        rest -= report.free + sum(each.size for each in state.residents if not _is_of(each, holder))
+        remaining -= report.free + sum(
+            resident.size for resident in state.residents if not _is_of(resident, holder)
+        )
     for reported, size in report.residents.items():
         model = reported or _last_used(state, holder)
         measurement = state.measurement(holder.name, model)
         size = size if size is not None or measurement is None else measurement.size
         size = holder.expected_bytes(model) if size is None else size
-        sizes[model] = max(0, rest) if size is None else size
+        sizes[model] = max(0, remaining) if size is None else size
     return sizes
 
 
 def _last_used(state: GpuState, holder: GpuHolder) -> str:
-    residents = [each for each in state.residents if _is_of(each, holder)]
+    residents = [resident for resident in state.residents if _is_of(resident, holder)]
     return max(residents, key=lambda each: each.used_at).model if residents else ""
 
 

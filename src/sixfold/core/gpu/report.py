@@ -60,7 +60,7 @@ def report(name: str, note: str, members: Sequence[str], state: GpuState, now: f
     """Return the report of one GPU at `now`, in seconds of the monotonic clock."""
     models: list[GpuModelSchema] = []
     in_use = {ticket.key: ticket for ticket in state.tickets if ticket.state != "waiting"}
-    sizes = {each.key: each.size for each in state.residents}
+    sizes = {resident.key: resident.size for resident in state.residents}
     for key in states.active(state):
         ticket = in_use[key]
         loading = ticket.state == "switching"

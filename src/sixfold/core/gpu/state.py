@@ -91,11 +91,11 @@ class GpuState(msgspec.Struct):
 
     def resident(self, key: ModelKey) -> Residency | None:
         """Return the entry of a model in memory."""
-        return next((each for each in self.residents if each.key == key), None)
+        return next((resident for resident in self.residents if resident.key == key), None)
 
     def ticket(self, ticket_id: str) -> Ticket | None:
         """Return a ticket, or None if it was withdrawn or its process has ended."""
-        return next((each for each in self.tickets if each.id == ticket_id), None)
+        return next((ticket for ticket in self.tickets if ticket.id == ticket_id), None)
 
     def measurement(self, holder: str, model: str) -> Measurement | None:
         """Return the measurement of a model."""
@@ -131,7 +131,7 @@ def advance(state: GpuState, turn_seconds: float, now: float) -> None:
     """Grant the uses that may begin now. Only one use at a time has models unloaded for it."""
     is_switching = any(ticket.state == "switching" for ticket in state.tickets)
     used, head = active(state), None
-    for ticket in [each for each in state.tickets if each.state == "waiting"]:
+    for ticket in [ticket for ticket in state.tickets if ticket.state == "waiting"]:
         fits = _fits(state, ticket, used)
         if fits and (not is_switching or _joins(state, ticket, used)):
             _grant(state, ticket, used, now)
@@ -146,10 +146,10 @@ def advance(state: GpuState, turn_seconds: float, now: float) -> None:
 
 
 def _fits(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
-    others = sum(size for key, size in used.items() if key != ticket.key)
+    other_bytes = sum(size for key, size in used.items() if key != ticket.key)
     own_bytes = max(ticket.need(state.capacity), used.get(ticket.key, 0))
     # A model larger than the GPU runs alone: its server can leave a part in the main memory.
-    return others == 0 or others + own_bytes <= state.capacity
+    return other_bytes == 0 or other_bytes + own_bytes <= state.capacity
 
 
 def _joins(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
@@ -172,8 +172,12 @@ def _grant(state: GpuState, ticket: Ticket, used: dict[ModelKey, int], now: floa
 
 def _victims(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> list[ModelKey]:
     """Return the idle models to unload, least recently used first, until the models in use fit."""
-    idle = [each for each in state.residents if each.key not in used and not _makes_room(ticket, each)]
-    excess = sum(used.values()) + sum(each.size for each in idle) - state.capacity
+    idle = [
+        resident
+        for resident in state.residents
+        if resident.key not in used and not _makes_room(ticket, resident)
+    ]
+    excess = sum(used.values()) + sum(resident.size for resident in idle) - state.capacity
     victims: list[ModelKey] = []
     for each in sorted(idle, key=lambda resident: resident.used_at):
         if excess <= 0:
@@ -190,7 +194,7 @@ def _makes_room(ticket: Ticket, resident: Residency) -> bool:
 
 def remove_resident(state: GpuState, key: ModelKey) -> None:
     """Record that a model is no longer in memory."""
-    state.residents = [each for each in state.residents if each.key != key]
+    state.residents = [resident for resident in state.residents if resident.key != key]
 
 
 def withdraw(state: GpuState, ticket_id: str, now: float) -> None:
@@ -214,8 +218,10 @@ def withdraw(state: GpuState, ticket_id: str, now: float) -> None:
 
 def set_residents(state: GpuState, holder: str, private: str, sizes: dict[str, int], now: float) -> None:
     """Replace the models of a holder by what it reports; the size of a model in use is kept up to date."""
-    residents = [each for each in state.residents if (each.holder, each.private) != (holder, private)]
-    before = {each.key: each for each in state.residents}
+    residents = [
+        resident for resident in state.residents if (resident.holder, resident.private) != (holder, private)
+    ]
+    before = {resident.key: resident for resident in state.residents}
     for model, size in sizes.items():
         old = before.get((holder, model, private))
         used_at, unload = (now, False) if old is None else (old.used_at, old.unload)
@@ -228,17 +234,19 @@ def drop_owners(state: GpuState, dead: Collection[str]) -> bool:
     if not dead:
         return False
     count = len(state.tickets) + len(state.residents)
-    for ticket in [each for each in state.tickets if each.owner in dead]:
+    for ticket in [ticket for ticket in state.tickets if ticket.owner in dead]:
         # A server may still load its model.
         withdraw(state, ticket.id, ticket.since)
-    state.residents = [each for each in state.residents if each.private not in dead]
+    state.residents = [resident for resident in state.residents if resident.private not in dead]
     return len(state.tickets) + len(state.residents) != count
 
 
 def owners(state: GpuState) -> set[str]:
     """Return the processes that have uses or models on the GPU."""
-    named = {ticket.owner for ticket in state.tickets} | {each.private for each in state.residents}
-    return named - {""}
+    owner_ids = {ticket.owner for ticket in state.tickets} | {
+        resident.private for resident in state.residents
+    }
+    return owner_ids - {""}
 
 
 def names_in_use(state: GpuState) -> Sequence[str]:

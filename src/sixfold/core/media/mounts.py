@@ -66,7 +66,9 @@ def mounted_inputs(model: Model, mounts: Mapping[str, str], inputs: Mapping[str,
     """Return the names of media inputs that refer to a mounted file."""
     # A tuple, because inputs of any type can be compared with its items, hashable or not.
     paths = tuple(f"{PATH}/{name}" for name in mounts)
-    return frozenset(each.name for each in model.media_inputs if inputs.get(each.name) in paths)
+    return frozenset(
+        media_input.name for media_input in model.media_inputs if inputs.get(media_input.name) in paths
+    )
 
 
 async def _check_image(media: MediaService, descriptor: Descriptor, source: MediaSource) -> None:

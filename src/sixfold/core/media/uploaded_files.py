@@ -19,13 +19,13 @@ class UploadedFiles:
 
     async def secret_path(self, path: str) -> str | None:
         """Return the path in the store for a URL with a folder's secret name, or None for another URL."""
-        name, _, rest = path.partition("/")
+        name, _, filename = path.partition("/")
         folder = await self._database.read(upload_folders.find(name))
         if folder is None:
             return None
         if folder.tenant.keyless:
-            return await self.keyless_path(rest)
-        return save_paths.store_path(folder.tenant, rest, is_operator=folder.is_operator)
+            return await self.keyless_path(filename)
+        return save_paths.store_path(folder.tenant, filename, is_operator=folder.is_operator)
 
     async def keyless_path(self, path: str) -> str | None:
         """Return the path in the store of a file made without a key, or None if there is none."""

@@ -129,13 +129,15 @@ def edit(writer: PageWriter, slug: str, page_edit: PageEdit, terms: WriteTerms) 
     return (yield from change(writer, page_edit.operation, existing.page, draft))
 
 
-def set_task(writer: PageWriter, seen: MemoryPage, line: int, terms: WriteTerms) -> Transaction[SavedPage]:
+def set_task(
+    writer: PageWriter, expected: MemoryPage, line: int, terms: WriteTerms
+) -> Transaction[SavedPage]:
     """Check the box of the task in a line of the page as a user saw it, or clear it.
 
     The page may have changed since; raises `Conflict` if the line is not in it once.
     """
-    existing = yield from _open(writer, seen.slug, terms)
-    draft = page_edits.with_task(existing.page, seen.body, line)
+    existing = yield from _open(writer, expected.slug, terms)
+    draft = page_edits.with_task(existing.page, expected.body, line)
     return (yield from change(writer, "task", existing.page, draft))
 
 

@@ -90,24 +90,24 @@ def _matches(a: Sequence[str], b: Sequence[str], steps: Steps) -> list[tuple[int
     upto = list(accumulate((1 + counted[item] for item in a), initial=0))
     matcher = SequenceMatcher(None, a, b, autojunk=False) if upto[-1] <= steps.left else None
     ranges = [(0, len(a), 0, len(b))]
-    found: list[tuple[int, int, int]] = []
+    matches: list[tuple[int, int, int]] = []
     while ranges:
         i, j, k, m = ranges.pop()
         if i == j or k == m:
             continue
         if matcher is None or not steps.spend(upto[j] - upto[i]):
-            found += [(i + at, k + to, 1) for at, to in _unique(a[i:j], b[k:m])]
+            matches += [(i + at, k + to, 1) for at, to in _unique(a[i:j], b[k:m])]
             continue
         x, y, size = matcher.find_longest_match(i, j, k, m)
         if size:
-            found.append((x, y, size))
+            matches.append((x, y, size))
             ranges += [(i, x, k, y), (x + size, j, y + size, m)]
-    return _joined(sorted(found))
+    return _joined(sorted(matches))
 
 
-def _joined(found: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _joined(matches: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     result: list[tuple[int, int, int]] = []
-    for x, y, size in found:
+    for x, y, size in matches:
         if result and (result[-1][0] + result[-1][2], result[-1][1] + result[-1][2]) == (x, y):
             x, y, size = result[-1][0], result[-1][1], result.pop()[2] + size
         result.append((x, y, size))
@@ -213,8 +213,8 @@ def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
     part: list[DiffLine] = []
     skipped = shown = 0
     steps = Steps()
-    found = blocks(old, new)
-    for number, block in enumerate(found):
+    diff_blocks = blocks(old, new)
+    for number, block in enumerate(diff_blocks):
         if shown + len(part) > MAX_LINES:
             break
         if not block.same:
@@ -222,7 +222,7 @@ def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
             continue
         (i, j), k = block.old, block.new[0]
         head = context if number else 0
-        tail = context if number + 1 < len(found) else 0
+        tail = context if number + 1 < len(diff_blocks) else 0
         if j - i <= head + tail:
             part += _equal(old, i, j, k)
             continue
@@ -268,15 +268,15 @@ def words(
     `steps` is shared by several lines; without any left, they stay whole too.
     """
     steps = Steps() if steps is None else steps
-    whole = (DiffPiece(False, old),), (DiffPiece(False, new),)
+    pieces = (DiffPiece(False, old),), (DiffPiece(False, new),)
     if steps.left <= 0:
-        return whole
+        return pieces
     a, b = _WORD.findall(old), _WORD.findall(new)
     if max(len(a), len(b)) > _MAX_WORDS:
-        return whole
+        return pieces
     matches = _matches(a, b, steps)
     if 2 * sum(size for _, _, size in matches) < _ALIKE * (len(a) + len(b)):
-        return whole
+        return pieces
     left: list[DiffPiece] = []
     right: list[DiffPiece] = []
     at = (0, 0)

@@ -175,8 +175,8 @@ def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | No
     rows: list[Mapping[str, str]] = []
     chars = 0
     for item in items:
-        named = cast("dict[object, object]", item) if isinstance(item, dict) else {}
-        row = {key: text for key in _ROW_KEYS if isinstance(text := named.get(key), str)}
+        fields = cast("dict[object, object]", item) if isinstance(item, dict) else {}
+        row = {key: text for key in _ROW_KEYS if isinstance(text := fields.get(key), str)}
         chars += sum(map(len, row.values()))
         if not needed <= row.keys() or chars > MAX_CHARS:
             return None
@@ -208,8 +208,8 @@ def update(head: str, values: Mapping[str, Value]) -> str:
     lines = inside(head).splitlines(keepends=True)
     for key, value in values.items():
         lines = _replace_key(lines, key, _line(key, value) + newline if value else "")
-    rest = head[opening.end() + len(inside(head)) :]
-    return head[: opening.end()] + "".join(lines) + rest
+    tail = head[opening.end() + len(inside(head)) :]
+    return head[: opening.end()] + "".join(lines) + tail
 
 
 def _replace_key(lines: list[str], key: str, line: str) -> list[str]:

@@ -97,10 +97,10 @@ def long_text(name: str, value: str, max_chars: int) -> str:
 
 def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
     """Return the unique tags or collections in order, without a leading `#`; raise `BadRequest`."""
-    sent = dict.fromkeys(value.strip().lstrip("# ") for value in values)
-    if len(sent) > TAGS:
-        raise errors.BadRequest(f"{name} must have at most {TAGS} entries (got {len(sent)})")
-    return tuple(dict.fromkeys(line(name, value, TAG_CHARS) for value in sent))
+    unique_names = dict.fromkeys(value.strip().lstrip("# ") for value in values)
+    if len(unique_names) > TAGS:
+        raise errors.BadRequest(f"{name} must have at most {TAGS} entries (got {len(unique_names)})")
+    return tuple(dict.fromkeys(line(name, value, TAG_CHARS) for value in unique_names))
 
 
 def loose_names(values: Sequence[str]) -> tuple[str, ...]:

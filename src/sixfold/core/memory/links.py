@@ -93,8 +93,8 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
     """Resolve unresolved links to the new slugs of pages, given as (page id, slug)."""
     if not pages:
         return
-    named = [slug for _, slug in pages]
-    yield Query("links_arrive", {"account_id": account_id, "slugs": _encode(named)})
+    slug_list = [slug for _, slug in pages]
+    yield Query("links_arrive", {"account_id": account_id, "slugs": _encode(slug_list)})
     shortest: dict[str, tuple[int, str, str]] = {}
     for page_id, slug in pages:
         name = slugs.name(slug)
@@ -115,19 +115,21 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
 
 def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
     """Update the links of pages, given as (page, whether it existed before)."""
-    old = yield from _stored_links(account_id, [page.id for page, known in pages if known], "body")
+    old = yield from _stored_links(account_id, [page.id for page, exists in pages if exists], "body")
     fresh: list[tuple[MemoryPage, markdown.WrittenLink]] = []
     removed: list[dict[str, str]] = []
     changed_rows: list[dict[str, str]] = []
     for page, _ in pages:
         in_text = markdown.links(page.body, _base(page), page.head)
-        written = {(link.target, link.type): link for link in in_text}
+        links_by_key = {(link.target, link.type): link for link in in_text}
         before = old.get(page.id, {})
-        fresh += [(page, link) for key, link in written.items() if key not in before]
-        removed += [{"id": page.id, "target": key[0], "type": key[1]} for key in before if key not in written]
+        fresh += [(page, link) for key, link in links_by_key.items() if key not in before]
+        removed += [
+            {"id": page.id, "target": key[0], "type": key[1]} for key in before if key not in links_by_key
+        ]
         changed_rows += [
             {"id": page.id, "target": key[0], "type": key[1], "context": link.context}
-            for key, link in written.items()
+            for key, link in links_by_key.items()
             if key in before and before[key]["context"] != link.context
         ]
     if removed:
@@ -271,10 +273,10 @@ def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[
     ]
     if mine:
         yield _end_query("api", mine, moment)
-    drawn = [row for row in rows if row["maker"] == "inference"]
-    for row in drawn:
+    inferred = [row for row in rows if row["maker"] == "inference"]
+    for row in inferred:
         yield from judge(page, row["target"], row["type"], "dismissed")
-    if not mine and not drawn:
+    if not mine and not inferred:
         raise errors.Conflict(f"This link is part of the text of {page.slug}: edit the page to remove it")
     return tuple(rows)
 
@@ -288,10 +290,10 @@ def judge_all(page: MemoryPage, judgment: tuple[str, str, Verdict]) -> Transacti
     rows = yield Query(
         "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
     )
-    drawn = [row for row in rows if row["maker"] == "inference"]
-    if not drawn:
+    inferred = [row for row in rows if row["maker"] == "inference"]
+    if not inferred:
         raise errors.NotFound(f"{page.slug} has no inferred link to {to}")
-    for row in drawn:
+    for row in inferred:
         yield from judge(page, row["target"], row["type"], verdict)
 
 

@@ -118,8 +118,8 @@ def links(body: str, slug: str = "", head: str = "") -> tuple[WrittenLink, ...]:
     Only the first 20,000 links of a text are read.
     """
     unique: dict[tuple[str, str], WrittenLink] = {}
-    written = _links(body, without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
-    for link in itertools.chain(written, _head_links(head) if "[[" in head else ()):
+    body_links = _links(body, without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
+    for link in itertools.chain(body_links, _head_links(head) if "[[" in head else ()):
         unique.setdefault((link.target, link.type), link)
         if len(unique) >= MAX_LINKS:
             break
@@ -129,9 +129,9 @@ def links(body: str, slug: str = "", head: str = "") -> tuple[WrittenLink, ...]:
 def _links(body: str, text: str, folder: str) -> Iterator[WrittenLink]:
     """Return the links of `text`, the body with its code blanked out, with context from `body`."""
     for match in itertools.islice(_WIKI.finditer(text), _MAX_MARKS):
-        named = _wiki(text, match)
-        if named is not None:
-            yield WrittenLink(*named, _line(body, match.start(), match.end()))
+        wiki_link = _wiki(text, match)
+        if wiki_link is not None:
+            yield WrittenLink(*wiki_link, _line(body, match.start(), match.end()))
     for match in itertools.islice(_FILE_LINK.finditer(text) if "](" in text else (), _MAX_MARKS):
         target = file_target(match[1], folder)
         if target is not None:

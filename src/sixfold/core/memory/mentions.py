@@ -47,9 +47,11 @@ def _visible(caller: Caller, names: Iterable[str], folder: str) -> Transaction[d
         return {}
     ids = msgspec.json.encode(sorted({target.id for target in resolved.values()})).decode()
     rows = yield Query("pages_titled", {"account_id": caller.account_id, "ids": ids})
-    known = {
+    visible_ids = {
         row["id"]: PageMention(row["slug"], row["title"])
         for row in rows
         if caller.sees(tuple(pages.names_of(row["collections"])))
     }
-    return {name: known[target.id] for (name, _), target in resolved.items() if target.id in known}
+    return {
+        name: visible_ids[target.id] for (name, _), target in resolved.items() if target.id in visible_ids
+    }

@@ -126,8 +126,8 @@ class Caller:
         """Return whether the caller may change a page in these collections, or move one there."""
         if self.read_only or not self.collections:
             return not self.read_only
-        others = set(collections) - set(self.collections)
-        return len(others) < len(set(collections)) and others <= set(self.beside)
+        other_collections = set(collections) - set(self.collections)
+        return len(other_collections) < len(set(collections)) and other_collections <= set(self.beside)
 
     def home(self, before: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the collections of a page that names none: its previous ones, or the only one of the key."""

@@ -46,12 +46,18 @@ def compose(
     """
     before = None if request.whole else current
     body = before.body if request.body is None and before is not None else request.body or ""
-    sent = markdown.split(limits.body(body, allowed.page_bytes)) if request.body is not None else None
-    fields = sent.fields if sent is not None else frontmatter.NOTHING
-    if sent is not None and not sent.head and slugs.without_ids(request.path) != request.path:
-        fields = frontmatter.notion_properties(sent.body)
-    head = sent.head if sent is not None and sent.head else before.head if before is not None else ""
-    body = sent.body if sent is not None else body
+    new_parts = markdown.split(limits.body(body, allowed.page_bytes)) if request.body is not None else None
+    fields = new_parts.fields if new_parts is not None else frontmatter.NOTHING
+    if new_parts is not None and not new_parts.head and slugs.without_ids(request.path) != request.path:
+        fields = frontmatter.notion_properties(new_parts.body)
+    head = (
+        new_parts.head
+        if new_parts is not None and new_parts.head
+        else before.head
+        if before is not None
+        else ""
+    )
+    body = new_parts.body if new_parts is not None else body
     stored_fields = fields if request.whole else frontmatter.NOTHING
     return PageDraft(
         slug=request.slug,
@@ -174,9 +180,9 @@ def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
     return replace(of(page), body=limits.body(body, allowed.page_bytes))
 
 
-def with_task(page: MemoryPage, seen: str, number: int) -> PageDraft:
-    """Return the draft with the box of a task toggled: line `number` of the body that the user has `seen`."""
-    old = seen.split("\n")[number : number + 1]
+def with_task(page: MemoryPage, expected: str, number: int) -> PageDraft:
+    """Return the draft with a task's box toggled: line `number` of `expected`, the body that the user saw."""
+    old = expected.split("\n")[number : number + 1]
     new = markdown.toggle_task(old[0]) if old else None
     if new is None:
         raise errors.BadRequest(f"Line {number} of the page has no task: reload the page")
@@ -223,8 +229,8 @@ def _replace_section(body: str, section: str, content: str) -> str:
     headings = list(markdown.headings(body))
     number = _heading_index(headings, key)
     if number is None:
-        named = ", ".join(heading.text for heading in headings[:_MAX_LISTED]) or "none"
-        raise errors.BadRequest(f"The page has no section {section.strip()!r}; its sections: {named}")
+        titles = ", ".join(heading.text for heading in headings[:_MAX_LISTED]) or "none"
+        raise errors.BadRequest(f"The page has no section {section.strip()!r}; its sections: {titles}")
     heading = headings[number]
     end = next((later.start for later in headings[number + 1 :] if later.level <= heading.level), len(body))
     before, old, after = body[: heading.end], body[heading.end : end], body[end:]
@@ -237,9 +243,9 @@ def _replace_section(body: str, section: str, content: str) -> str:
 
 def _heading_index(headings: Sequence[markdown.HeadingBlock], key: str) -> int | None:
     """Return the index of a heading by its written or displayed text, among the first 200."""
-    written = [heading.text.casefold() for heading in headings]
-    if key in written:
-        return written.index(key)
+    titles = [heading.text.casefold() for heading in headings]
+    if key in titles:
+        return titles.index(key)
     aloud = [markdown.plain_text(heading.text).casefold() for heading in headings[:_MAX_ALOUD]]
     return aloud.index(key) if key in aloud else None
 

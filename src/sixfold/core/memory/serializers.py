@@ -379,13 +379,13 @@ def imported_documents(report: ImportReport) -> ImportedDocumentsSchema:
     """Return the result of an import of documents."""
     rows: list[DocumentResultSchema] = [
         {
-            "path": each.path,
-            "slug": each.slug,
-            "title": each.title,
-            "parts": each.parts,
-            "changed": each.changed,
+            "path": document.path,
+            "slug": document.slug,
+            "title": document.title,
+            "parts": document.parts,
+            "changed": document.changed,
         }
-        for each in report.documents
+        for document in report.documents
     ]
     return {**import_result(report), "documents": rows}
 

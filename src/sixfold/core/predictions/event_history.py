@@ -99,7 +99,7 @@ class EventHistory:
         """Return the events with numbers greater than `seen`; None if some of them are missing."""
         if not self.complete and (not self.events or self.events[0][0] > last_event):
             return None
-        return tuple(each for each in self.events if each[0] > last_event)
+        return tuple(event for event in self.events if event[0] > last_event)
 
 
 class EventHistories:
@@ -151,7 +151,10 @@ class AcceptedRuns:
         Whichever server ends such a run, its event comes after the beginning of the block.
         """
         with contextlib.ExitStack() as listening:
-            backlogs = {each: listening.enter_context(self._bus.listen(each)) for each in prediction_ids}
+            backlogs = {
+                prediction_id: listening.enter_context(self._bus.listen(prediction_id))
+                for prediction_id in prediction_ids
+            }
             yield
             self._backlogs |= backlogs
             asyncio.get_running_loop().call_soon(self._forget, tuple(backlogs), listening.pop_all())

@@ -58,12 +58,12 @@ def get(prediction: Prediction) -> Transaction[Lineage]:
         derived |= {row["id"]: Prediction.from_row(row) for row in rows}
     parts = yield from many("lineage_parts", parent_id=prediction.id, limit=_LIMIT)
     same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, limit=_LIMIT)
-    others = [Prediction.from_row(row) for row in same]
+    same_output = [Prediction.from_row(row) for row in same]
     return Lineage(
         tuple(sources),
         tuple(Prediction.from_row(row) for row in parts),
         tuple(derived[key] for key in sorted(derived)),
-        tuple((other, _blobs(other) == _blobs(prediction)) for other in others),
+        tuple((other, _blobs(other) == _blobs(prediction)) for other in same_output),
     )
 
 

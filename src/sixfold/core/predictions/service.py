@@ -195,14 +195,16 @@ class PredictionService:
             # The seed of a child follows from its key, so a repeated run of the parent uses the same one.
             key = "" if randomize or request.parent is None else request.parent.key
             values["seed"] = ids.draw(_MAX_SEED, key)
-        for name in (*sources, *(each.name for each in model.image_lists)):
+        for name in (*sources, *(image_list.name for image_list in model.image_lists)):
             values.pop(name, None)
         for name in model.projects & values.keys():
             values[name] = timeline.without_urls(values[name])
         task = TaskRecord(values, {**model.files, **{name: source.blob for name, source in sources.items()}})
         parent = request.parent
         prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
-        media = [media_files.input_record(one, request.account_id, prediction_id) for one in sources.values()]
+        media = [
+            media_files.input_record(source, request.account_id, prediction_id) for source in sources.values()
+        ]
         return PredictionDraft(
             id=prediction_id,
             account_id=request.account_id,

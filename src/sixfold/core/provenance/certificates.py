@@ -44,7 +44,7 @@ def create(name: str, days: int) -> tuple[bytes, bytes]:
         x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False
     )
     chain = [builder.sign(root_key, hashes.SHA256()) for builder in (leaf, root)]
-    certificates = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)
+    certificates = b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in chain)
     return certificates, key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -272,7 +272,7 @@ class SessionRunner:
 
     async def _run_clock(self, slot: SessionSlot) -> None:
         loop = asyncio.get_running_loop()
-        failures, lost = 0, list[float]()
+        failures, failure_times = 0, list[float]()
         start = math.ceil(loop.time() / _GRID_SECONDS) * _GRID_SECONDS
         self._started_at += start - self._seq * self._period
         try:
@@ -294,9 +294,11 @@ class SessionRunner:
                 self._restarts += 1
                 if failures > _MAX_RESTARTS:
                     return self.end(SessionEnding(SessionEvent.FAIL, "the model was lost", FAILED))
-                lost = [now for now in lost if loop.time() - now < _LOST_WORKER_SECONDS] + [loop.time()]
+                failure_times = [now for now in failure_times if loop.time() - now < _LOST_WORKER_SECONDS] + [
+                    loop.time()
+                ]
                 await slot.release()
-                slot = await self._hooks.acquire_slot(len(lost))
+                slot = await self._hooks.acquire_slot(len(failure_times))
         except WorkerStartFailed:
             self.end(SessionEnding(SessionEvent.FAIL, "the model did not start again", FAILED))
         finally:

@@ -207,8 +207,12 @@ class SessionService:
         if running is None:
             raise errors.Conflict("The session does not run on this server")
         if running.recording is None:
-            recordings = [each.recording for each in self._running.values() if each.recording is not None]
-            tenant_recordings = [each for each in recordings if each.account_id == tenant.account_id]
+            recordings = [
+                runner.recording for runner in self._running.values() if runner.recording is not None
+            ]
+            tenant_recordings = [
+                recording for recording in recordings if recording.account_id == tenant.account_id
+            ]
             if len(tenant_recordings) >= MAX_ACCOUNT_RECORDINGS:
                 raise errors.TooManyRequests(
                     f"An account records {MAX_ACCOUNT_RECORDINGS} sessions at most: end a recording first",

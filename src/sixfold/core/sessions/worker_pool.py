@@ -41,8 +41,10 @@ class SharedWorker:
     @property
     def worker(self) -> LiveWorker | None:
         """Return the worker if it has started."""
-        done = self._starting.done() and not self._starting.cancelled() and self._starting.exception() is None
-        return self._starting.result() if done else None
+        is_started = (
+            self._starting.done() and not self._starting.cancelled() and self._starting.exception() is None
+        )
+        return self._starting.result() if is_started else None
 
     @property
     def has_capacity(self) -> bool:

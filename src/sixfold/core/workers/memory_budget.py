@@ -71,8 +71,8 @@ class MemoryBudget:
     def must_wait(self, engine: EngineSpec) -> bool:
         """Return whether an engine must wait because another one has waited too long for memory."""
         threshold = time.monotonic() - _PATIENCE_SECONDS
-        others = (since for name, since in self.waiting_since.items() if name != engine.name)
-        return any(since < threshold for since in others) and self.required_bytes(engine) > 0
+        other_times = (since for name, since in self.waiting_since.items() if name != engine.name)
+        return any(since < threshold for since in other_times) and self.required_bytes(engine) > 0
 
     def discard_waits(self, queued: Collection[str]) -> None:
         """Discard the wait times of engines without queued predictions."""

@@ -195,7 +195,7 @@ class Scheduler:
             return 0
         if pool.engine.remote:
             return (pool.engine.concurrency or self._policy.slots) - pool.busy
-        return self._policy.slots - sum(each.slots_in_use() for each in self._pools.values())
+        return self._policy.slots - sum(pool.slots_in_use() for pool in self._pools.values())
 
     def _open_slots(self, pool: WorkerPool) -> list[WorkerSlot]:
         """Return the slots for runs of this engine: open lanes, else idle workers, else one new worker."""

@@ -49,10 +49,10 @@ def comparison(a: Graph, b: Graph) -> Steps[GraphDifference]:
     for similar in (_whole, _place):
         yield from _pair(a, b, pairs, similar)
     changed: list[Mapping[str, Any]] = []
-    for at, (one, other) in enumerate(pairs.items()):
+    for at, (node_a, other) in enumerate(pairs.items()):
         if at % slices.ITEMS == 0:
             yield
-        changed += _changes(a[one], b[other], one, other, pairs)
+        changed += _changes(a[node_a], b[other], node_a, other, pairs)
     paired = set(pairs.values())
     added = tuple(node_id for node_id in b if node_id not in paired)
     return GraphDifference(
@@ -96,20 +96,20 @@ def _pair(a: Graph, b: Graph, pairs: dict[str, str], similar: Any) -> Steps[None
     for at, node_id in enumerate(a):
         if at % slices.ITEMS == 0:
             yield
-        if node_id not in pairs and (others := left.get(similar(a, node_id))):
-            pairs[node_id] = others.popleft()
+        if node_id not in pairs and (candidates := left.get(similar(a, node_id))):
+            pairs[node_id] = candidates.popleft()
 
 
 def _changes(
-    one: Mapping[str, Any], other: Mapping[str, Any], a: str, b: str, pairs: Mapping[str, str]
+    inputs_a: Mapping[str, Any], other: Mapping[str, Any], a: str, b: str, pairs: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    before, after = mapping(one.get("inputs")), mapping(other.get("inputs"))
+    before, after = mapping(inputs_a.get("inputs")), mapping(other.get("inputs"))
     changes: list[dict[str, Any]] = []
     for name in dict.fromkeys((*before, *after)):
         old, new = before.get(name), after.get(name)
         mapped = [pairs.get(str(old[0]), str(old[0])), old[1]] if is_link(old) else old
         value = [str(new[0]), new[1]] if is_link(new) else new
         if mapped != value or (name in before) != (name in after):
-            where = {"node_id": a, "class_type": one.get("class_type"), "input": name}
+            where = {"node_id": a, "class_type": inputs_a.get("class_type"), "input": name}
             changes.append({**where, "from": old, "to": new, **({"renamed_to": b} if a != b else {})})
     return changes

@@ -64,9 +64,11 @@ def ordering(
             inputs[name] = values[origin][slot]
         spec = node.spec
         if spec.estimate is not None:
-            requests += [(node_id, each) for each in _child_requests(node, inputs, lenient=lenient)]
+            requests += [
+                (node_id, child_request) for child_request in _child_requests(node, inputs, lenient=lenient)
+            ]
         values[node_id] = _unknown(node, inputs)
-        if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
+        if any(node_input.upload and inputs.get(node_input.name) == "" for node_input in spec.inputs):
             # The input names no file.
             values[node_id] = (None,) * len(spec.outputs)
         elif spec.where == "inline" and spec.run is not None and not spec.output_node and remaining > 0:
@@ -84,8 +86,8 @@ def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return unknown outputs of a node that is not executed; lists for list inputs or outputs."""
     calls = 0 if node.spec.input_is_list else _calls(inputs)
     return tuple(
-        ListValue((UNKNOWN,) * (calls or MAX_BATCH)) if calls or each.is_list else UNKNOWN
-        for each in node.spec.outputs
+        ListValue((UNKNOWN,) * (calls or MAX_BATCH)) if calls or output.is_list else UNKNOWN
+        for output in node.spec.outputs
     )
 
 
@@ -99,13 +101,15 @@ def _child_requests(node: GraphNode, inputs: Mapping[str, Any], *, lenient: bool
     calls = 0 if node.spec.input_is_list else _calls(inputs)
     try:
         if calls and all(
-            len(set(map(id, each))) == 1 for each in inputs.values() if isinstance(each, ListValue)
+            len(set(map(id, node_input))) == 1
+            for node_input in inputs.values()
+            if isinstance(node_input, ListValue)
         ):
             # All calls have the same inputs.
             yield from (*estimated(node_call.ones(inputs)[0]),) * calls
             return
-        for one in node_call.ones(inputs) if calls else [inputs]:
-            yield from estimated(one)
+        for call_inputs in node_call.ones(inputs) if calls else [inputs]:
+            yield from estimated(call_inputs)
     except EngineError as error:
         if not lenient:
             raise errors.BadRequest(f"{node.spec.class_type} (node {node.id}): {error}") from error

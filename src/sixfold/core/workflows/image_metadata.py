@@ -65,8 +65,8 @@ def _texts(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
     if kind.media_type == "image/png":
         inflater = _Inflater(len(_NAMES) * limits.json_bytes)
         return {
-            name: functools.partial(_text, kind, rest, inflater)
-            for name, (kind, rest) in _png(data, limits.json_bytes).items()
+            name: functools.partial(_text, kind, payload, inflater)
+            for name, (kind, payload) in _png(data, limits.json_bytes).items()
         }
     if kind.media_type in ("image/jpeg", "image/webp"):
         return {name: functools.partial(bytes, text) for name, text in _exif(data, limits.json_bytes)}
@@ -105,13 +105,13 @@ def _png(data: bytes, limit: int) -> dict[str, tuple[bytes, bytes]]:
     return texts
 
 
-def _text(kind: bytes, rest: bytes, inflater: _Inflater) -> bytes:
+def _text(kind: bytes, payload: bytes, inflater: _Inflater) -> bytes:
     if kind == b"tEXt":
-        return rest
+        return payload
     if kind == b"zTXt":
-        return inflater.inflate(rest[1:])
-    packed, rest = rest[:1] == b"\1", rest[2:]
-    text = rest.split(b"\0", 2)[-1]
+        return inflater.inflate(payload[1:])
+    packed, payload = payload[:1] == b"\1", payload[2:]
+    text = payload.split(b"\0", 2)[-1]
     return inflater.inflate(text) if packed else text
 
 

@@ -84,16 +84,16 @@ def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
             yield
         spec = registry.get(str(node["class_type"]))
         for name, value in mapping(node.get("inputs")).items():
-            if not is_link(value) and (one := _of(node_id, node, spec, name)) is not None:
-                inputs.append(_negative(one) if node_id in negatives else one)
+            if not is_link(value) and (api_input := _of(node_id, node, spec, name)) is not None:
+                inputs.append(_negative(api_input) if node_id in negatives else api_input)
     order = {"image": 0, "video": 0, "string": 1, "integer": 2, "number": 2}
     inputs.sort(key=lambda each: order[each.type])
     yield
     result: list[ApiInput] = []
-    for at, one in enumerate(_unique_names(inputs, graph)):
+    for at, api_input in enumerate(_unique_names(inputs, graph)):
         if at % slices.ITEMS == 0:
             yield
-        result.append(one)
+        result.append(api_input)
     return tuple(result)
 
 
@@ -152,27 +152,42 @@ def _leading(graph: Graph, side: str) -> set[str]:
             continue
         seen.add(node_id)
         links = mapping(graph[node_id].get("inputs"))
-        both = "positive" in links and "negative" in links
-        names = [side] if both else [name for name in links if name not in ("model", "clip", "vae")]
+        has_both = "positive" in links and "negative" in links
+        names = [side] if has_both else [name for name in links if name not in ("model", "clip", "vae")]
         stack += [str(links[name][0]) for name in names if is_link(links[name])]
     return seen
 
 
-def _negative(one: ApiInput) -> ApiInput:
-    if one.name != "prompt":
-        return one
-    return ApiInput("negative_prompt", one.type, one.node_id, one.field, one.default, required=False)
+def _negative(api_input: ApiInput) -> ApiInput:
+    if api_input.name != "prompt":
+        return api_input
+    return ApiInput(
+        "negative_prompt",
+        api_input.type,
+        api_input.node_id,
+        api_input.field,
+        api_input.default,
+        required=False,
+    )
 
 
 def _unique_names(inputs: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
     """Give each input a unique name by appending a number to duplicates."""
     count: dict[str, int] = {}
-    for one in inputs:
-        count[one.name] = at = count.get(one.name, 0) + 1
-        name = one.name if at == 1 else f"{one.name}_{at}"
-        title = str(mapping(graph[one.node_id].get("_meta")).get("title") or "")
-        result = one.description or (title if one.type == "string" else "")
-        yield ApiInput(name, one.type, one.node_id, one.field, one.default, one.required and at == 1, result)
+    for node_input in inputs:
+        count[node_input.name] = at = count.get(node_input.name, 0) + 1
+        name = node_input.name if at == 1 else f"{node_input.name}_{at}"
+        title = str(mapping(graph[node_input.node_id].get("_meta")).get("title") or "")
+        result = node_input.description or (title if node_input.type == "string" else "")
+        yield ApiInput(
+            name,
+            node_input.type,
+            node_input.node_id,
+            node_input.field,
+            node_input.default,
+            node_input.required and at == 1,
+            result,
+        )
 
 
 def apply(graph: Graph, inputs: tuple[ApiInput, ...], values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -180,10 +195,10 @@ def apply(graph: Graph, inputs: tuple[ApiInput, ...], values: Mapping[str, Any])
     changed = {
         node_id: {**node, "inputs": dict(mapping(node.get("inputs")))} for node_id, node in graph.items()
     }
-    for one in inputs:
-        if one.name in values and one.node_id in changed:
-            value = values[one.name]
+    for node_input in inputs:
+        if node_input.name in values and node_input.node_id in changed:
+            value = values[node_input.name]
             items = as_list(value)
             wrapped = {"__value__": items} if items else value
-            changed[one.node_id]["inputs"][one.field] = wrapped
+            changed[node_input.node_id]["inputs"][node_input.field] = wrapped
     return changed

@@ -102,7 +102,7 @@ def _counting(value: list[Any] | dict[str, Any], limit: int) -> Steps[int]:
         held = pending.pop()
         members = list(held.values()) if isinstance(held, dict) else held
         count += len(members)
-        pending += [each for each in members if isinstance(each, list | dict)]
+        pending += [member for member in members if isinstance(member, list | dict)]
         walked += 1
         if walked % _WALKED == 0:
             yield

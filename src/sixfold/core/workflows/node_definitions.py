@@ -42,10 +42,10 @@ def parse(class_type: str, line: str, lists: Lists | None = None, category: str 
     inputs_text, arrow, outputs_text = line.rpartition("->")
     if not arrow:
         raise ValueError(f"{class_type}: a signature must contain `->`")
-    marks, rest = _marks(inputs_text.strip())
+    marks, inputs_part = _marks(inputs_text.strip())
     return NodeSpec(
         class_type,
-        tuple(_input(words, lists or {}) for words in _split(rest)),
+        tuple(_input(words, lists or {}) for words in _split(inputs_part)),
         tuple(_output(each.strip()) for each in outputs_text.split(",") if each.strip()),
         output_node="!" in marks,
         input_is_list="[]" in marks,
@@ -54,8 +54,8 @@ def parse(class_type: str, line: str, lists: Lists | None = None, category: str 
 
 
 def _marks(text: str) -> tuple[str, str]:
-    head, _, rest = text.partition(" ")
-    return (head, rest) if head in ("!", "[]", "![]") else ("", text)
+    head, _, remainder = text.partition(" ")
+    return (head, remainder) if head in ("!", "[]", "![]") else ("", text)
 
 
 def _split(text: str) -> Iterator[list[str]]:

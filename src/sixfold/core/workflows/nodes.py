@@ -103,8 +103,12 @@ class NodeSpec:
 
     def __post_init__(self) -> None:
         """Index the inputs, and those that name files."""
-        object.__setattr__(self, "by_name", {each.name: each for each in self.inputs})
-        object.__setattr__(self, "uploads", {each.name: each.upload for each in self.inputs if each.upload})
+        object.__setattr__(self, "by_name", {node_input.name: node_input for node_input in self.inputs})
+        object.__setattr__(
+            self,
+            "uploads",
+            {node_input.name: node_input.upload for node_input in self.inputs if node_input.upload},
+        )
         object.__setattr__(self, "gives_lists", any(output.is_list for output in self.outputs))
         types = {output.type for output in self.outputs}
         plain = self.where == "inline" and not self.gives_lists and types <= _PLAIN_TYPES

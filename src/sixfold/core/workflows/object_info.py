@@ -69,8 +69,8 @@ def write(specs: Iterable[NodeSpec]) -> dict[str, Any]:
 def entry(spec: NodeSpec) -> dict[str, Any]:
     """Return one class as an `/object_info` entry."""
     sections: dict[str, dict[str, Any]] = {"required": {}}
-    for each in spec.inputs:
-        sections.setdefault(each.section, {})[each.name] = config(each)
+    for node_input in spec.inputs:
+        sections.setdefault(node_input.section, {})[node_input.name] = config(node_input)
     return {
         "input": sections,
         "input_order": {name: list(inputs) for name, inputs in sections.items()},

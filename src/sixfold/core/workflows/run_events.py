@@ -160,8 +160,8 @@ class RunEventPublisher:
         self._sinks.bus.publish(self._parent.id, event)
 
     def _report(self) -> None:
-        done = len(self._finished) + sum(self._running.values())
-        self._context.progress(min(1.0, done / self._all) * _LAST)
+        progress = len(self._finished) + sum(self._running.values())
+        self._context.progress(min(1.0, progress / self._all) * _LAST)
 
     def _class(self, node: str) -> str:
         return str(self._graph[node]["class_type"]) if node in self._graph else ""

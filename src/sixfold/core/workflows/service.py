@@ -147,12 +147,12 @@ class GraphService:
         foreign = {name for name in classes if not self._has_function(name)}
         if self.remote is not None and (foreign or graph is None):
             await self.remote.refresh(foreign)
-            if self._is_stale(known := self.remote.known):
-                self._remote_classes = await asyncio.to_thread(self._merge_classes, known)
+            if self._is_stale(registry := self.remote.known):
+                self._remote_classes = await asyncio.to_thread(self._merge_classes, registry)
         class_types = (
             {str(mapping(node.get("inputs")).get("template", "")) for node in nodes} if account_id else ()
         )
-        for name in {each.removeprefix(TEMPLATE) for each in class_types} - {""}:
+        for name in {class_type.removeprefix(TEMPLATE) for class_type in class_types} - {""}:
             if name not in self._predictions.catalog:
                 with contextlib.suppress(errors.NotFound):
                     await self._predictions.custom_models.find(name, account_id)
@@ -214,8 +214,10 @@ class GraphService:
             self._remote_classes = self._merge_classes(registry)
         return self._remote_classes
 
-    def _is_stale(self, known: Registry | None) -> TypeGuard[Registry]:
-        return known is not None and (self._remote_classes is None or self._remote_classes.known is not known)
+    def _is_stale(self, registry: Registry | None) -> TypeGuard[Registry]:
+        return registry is not None and (
+            self._remote_classes is None or self._remote_classes.known is not registry
+        )
 
     def _merge_classes(self, known: Registry) -> _RemoteClasses:
         """Merge the ComfyUI's classes with the local ones; there may be tens of thousands."""
@@ -268,7 +270,7 @@ class GraphService:
     def _vram(self, verdict: ValidationResult) -> float | None:
         """Return the GB that the graph's model files need together; None if one is unknown."""
         vram_gb = {row["file"]: row["vramGb"] for space in self.spaces.values() for row in space.models}
-        files = {each["file"] for each in verdict.missing_models}
+        files = {missing_model["file"] for missing_model in verdict.missing_models}
         return sum(float(vram_gb[file]) for file in files) if files <= vram_gb.keys() else None
 
     def as_quoted(self, prediction_id: str) -> contextlib.AbstractContextManager[None]:
@@ -324,12 +326,15 @@ class GraphService:
             graph = model.fixed.get("graph")
             if model.price != CHILDREN or graph is None:
                 raise
-            class_types = {each.input for each in invalid.problems}
-            good = checks.check(tuple(each for each in model.inputs if each.name not in class_types), values)
+            invalid_names = {problem.input for problem in invalid.problems}
+            good = checks.check(
+                tuple(node_input for node_input in model.inputs if node_input.name not in invalid_names),
+                values,
+            )
             api_inputs = workflows.api_inputs(model.fixed.get("api_inputs", ()))
             verdict = yield from self._validate_steps(input_inference.apply(graph, api_inputs, good))
             more = _problems(verdict, api_inputs)
-            more = [each for each in more if each.input in good]
+            more = [problem for problem in more if problem.input in good]
             raise errors.InvalidInput([*invalid.problems, *more]) from invalid
 
     def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
@@ -414,7 +419,7 @@ class GraphService:
 
 def _problems(verdict: ValidationResult, inputs: tuple[ApiInput, ...]) -> list[errors.Problem]:
     """Return every error of a graph by the name of its input."""
-    class_types = {(each.node_id, each.field): each.name for each in inputs}
+    class_types = {(node_input.node_id, node_input.field): node_input.name for node_input in inputs}
     problems: list[errors.Problem] = []
     for fault in verdict.errors:
         field = str(fault["extra_info"].get("input_name") or "workflow")
@@ -434,11 +439,13 @@ def _placeholder(each: checks.Descriptor) -> Any:
 def _child_inputs(model: Model, request: ChildRequest) -> dict[str, Any]:
     """Return the inputs of a child run, with placeholders for those known only during the run."""
     values = {name: value for name, value in request.inputs.items() if not isinstance(value, UnknownCost)}
-    for each in model.inputs:
-        if each.type in checks.MEDIA_TYPES and (each.name in request.inputs or each.required):
-            values[each.name] = _PLACEHOLDER_URL
-        elif each.required and each.name not in values and each.default is None:
-            values[each.name] = _placeholder(each)
+    for node_input in model.inputs:
+        if node_input.type in checks.MEDIA_TYPES and (
+            node_input.name in request.inputs or node_input.required
+        ):
+            values[node_input.name] = _PLACEHOLDER_URL
+        elif node_input.required and node_input.name not in values and node_input.default is None:
+            values[node_input.name] = _placeholder(node_input)
     return values
 
 
@@ -446,5 +453,5 @@ def _unknown(model: Model, request: ChildRequest) -> frozenset[str]:
     """Return the names of the inputs that are known only during the run."""
     result = {name for name, value in request.inputs.items() if isinstance(value, UnknownCost)}
     if request.open:
-        result |= {each.name for each in model.inputs if each.name not in request.inputs}
+        result |= {node_input.name for node_input in model.inputs if node_input.name not in request.inputs}
     return frozenset(result)

@@ -65,7 +65,7 @@ class ValidationResult:
         result: list[dict[str, Any]] = [dict(cast("Fault", self.error))] if is_fatal else []
         for node_id, row in self.node_errors.items():
             where = {"node_id": node_id, "class_type": row["class_type"]}
-            result += [{**where, **each} for each in row["errors"]]
+            result += [{**where, **error} for error in row["errors"]]
         return result
 
 
@@ -205,14 +205,14 @@ class _Check:
         inputs: Mapping[str, Any] = self._graph[node_id].get("inputs") or {}
         node = GraphNode(node_id, spec)
         faults: list[Fault] = []
-        for each in spec.inputs:
-            if each.name in inputs:
-                if (fault := self._input(node, each, inputs[each.name])) is not None:
+        for node_input in spec.inputs:
+            if node_input.name in inputs:
+                if (fault := self._input(node, node_input, inputs[node_input.name])) is not None:
                     faults.append(fault)
-            elif each.type.startswith(_DYNAMIC):
-                self._dynamic(node, each, inputs)
-            elif each.section == "required":
-                faults.append(validation_errors.missing_input(each))
+            elif node_input.type.startswith(_DYNAMIC):
+                self._dynamic(node, node_input, inputs)
+            elif node_input.section == "required":
+                faults.append(validation_errors.missing_input(node_input))
         if faults:
             self._faults[node_id] = self._limited(faults)
         return node
@@ -277,7 +277,7 @@ class _Check:
         folder = str(each.options.get("folder") or "")
         choices: Collection[Any] = self._installed.get(folder, ()) if folder else each.choices or ()
         if each.options.get("multiselect") and isinstance(value, list):
-            invalid = [one for one in cast("list[Any]", value) if one not in choices]
+            invalid = [item for item in cast("list[Any]", value) if item not in choices]
             value = invalid[0] if invalid else None
             if not invalid:
                 return None
@@ -362,7 +362,9 @@ class _Check:
 
     def _failed(self, node_errors: Mapping[str, Any]) -> Fault:
         texts = [
-            f"{each['message']}: {each['details']}" for row in node_errors.values() for each in row["errors"]
+            f"{error['message']}: {error['details']}"
+            for row in node_errors.values()
+            for error in row["errors"]
         ]
         text = "Prompt outputs failed validation"
         return validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(texts))
@@ -388,8 +390,8 @@ def _fits(received: str, expected: str) -> bool:
         return True
     if "," not in received and "," not in expected:
         return False
-    one, other = ({part.strip() for part in kind.split(",")} for kind in (received, expected))
-    return bool(one & other) or "*" in one | other
+    received_types, other = ({part.strip() for part in kind.split(",")} for kind in (received, expected))
+    return bool(received_types & other) or "*" in received_types | other
 
 
 def _is_number(value: Any) -> bool:

@@ -63,13 +63,15 @@ class Workflow:
             "kind": self.kind,
             "minVramGb": self.min_vram_gb,
             "nodeCount": len(self.graph),
-            "apiInputs": [each.record for each in self.inputs] if self.inputs is not None else None,
+            "apiInputs": [node_input.record for node_input in self.inputs]
+            if self.inputs is not None
+            else None,
             "customNodes": list(self.custom_nodes) or None,
-            "models": [dict(each) for each in self.models],
+            "models": [dict(model) for model in self.models],
             "downloadPath": f"{PATH}/{self.slug}/download",
             "labs": [],
             "tutorials": [],
-            "openSource": [dict(each) for each in self.origins] or None,
+            "openSource": [dict(origin) for origin in self.origins] or None,
             "source": dict(self.source),
             "verification": dict(self.verification),
             "workflow": self.graph,
@@ -84,7 +86,7 @@ class Workflow:
             "price": "children",
             "engines": [ENGINE],
             "parts": list(self.parts),
-            "inputs": {each.name: _descriptor(each) for each in self.inputs or ()},
+            "inputs": {node_input.name: _descriptor(node_input) for node_input in self.inputs or ()},
             "fixed": {
                 "space": self.slug,
                 "_owner": owner,
@@ -95,7 +97,7 @@ class Workflow:
 
 
 def _plain(inputs: Sequence[ApiInput]) -> list[dict[str, Any]]:
-    return [each.record for each in inputs]
+    return [node_input.record for node_input in inputs]
 
 
 def _descriptor(each: ApiInput) -> dict[str, Any]:
@@ -168,13 +170,13 @@ def unverified() -> dict[str, Any]:
 def verified(space: Workflow, registry: Registry, day: str) -> dict[str, Any]:
     """Return the verification record after checking a workflow's graph and inputs on `day`."""
     verdict = validate(space.graph, registry)
-    lost = [
-        each.name
-        for each in space.inputs or ()
-        if each.field not in mapping(mapping(space.graph.get(each.node_id)).get("inputs"))
+    missing = [
+        node_input.name
+        for node_input in space.inputs or ()
+        if node_input.field not in mapping(mapping(space.graph.get(node_input.node_id)).get("inputs"))
     ]
     reasons = [str(fault["message"]) for fault in verdict.errors] + [
-        f"input {name} has no target" for name in lost
+        f"input {name} has no target" for name in missing
     ]
     if reasons:
         return {**unverified(), "checkedAt": day, "evidence": "; ".join(reasons)}

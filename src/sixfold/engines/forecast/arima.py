@@ -131,8 +131,8 @@ def _choose_differences(values: Values, season: int) -> tuple[int, ...]:
         phases = np.resize(seasonality.phases(values, season), values.size)
         flat = values - seasonality.smooth(values, season)
         inside = np.isfinite(flat)
-        rest = (flat - phases)[inside]
-        strength = 1 - rest.var() / max(float(flat[inside].var()), 1e-300)
+        residuals = (flat - phases)[inside]
+        strength = 1 - residuals.var() / max(float(flat[inside].var()), 1e-300)
         if strength > _SEASON_STRENGTH:
             lags = (season,)
     changes = _differenced(values, lags)
@@ -146,14 +146,15 @@ def _choose_differences(values: Values, season: int) -> tuple[int, ...]:
 
 def _kpss(values: Values) -> float:
     """Return the KPSS statistic for a constant level."""
-    rest = values - values.mean()
-    count = rest.size
+    residuals = values - values.mean()
+    count = residuals.size
     window = int(np.ceil(3 * np.sqrt(count) / 13))
-    variance = float(rest @ rest) / count
+    variance = float(residuals @ residuals) / count
     variance += sum(
-        2 * (1 - lag / (window + 1)) * float(rest[lag:] @ rest[:-lag]) / count for lag in range(1, window + 1)
+        2 * (1 - lag / (window + 1)) * float(residuals[lag:] @ residuals[:-lag]) / count
+        for lag in range(1, window + 1)
     )
-    return float((np.cumsum(rest) ** 2).sum()) / count**2 / max(variance, 1e-300)
+    return float((np.cumsum(residuals) ** 2).sum()) / count**2 / max(variance, 1e-300)
 
 
 def _differenced(values: Values, lags: Sequence[int]) -> Values:
@@ -231,8 +232,10 @@ def _refine(fitted: _Coefficients, changes: Values) -> _Coefficients | None:
         slopes = _filtered(raw, model.ma, _parts(model, weights)[1])
         step = _solve(slopes[begin:], errors[begin:])
         before = float((errors[begin:] ** 2).sum())
-        tried = [weights + share * step for share in (1.0, 0.5, 0.2)]
-        pairs = [(each, _errors(model, each, changes)) for each in tried if _stable(model, each) is not None]
+        candidates = [weights + share * step for share in (1.0, 0.5, 0.2)]
+        pairs = [
+            (each, _errors(model, each, changes)) for each in candidates if _stable(model, each) is not None
+        ]
         better = [pair for pair in pairs if float((pair[1][begin:] ** 2).sum()) < before]
         if not better:
             break
@@ -254,8 +257,8 @@ def _stable(model: ArimaModel, weights: Array) -> Array | None:
 
 
 def _parts(model: ArimaModel, weights: Array) -> tuple[Array, Array, float]:
-    ar, ma, rest = np.split(weights, [len(model.ar), len(model.ar) + len(model.ma)])
-    return ar, ma, float(rest[0]) if rest.size else 0.0
+    ar, ma, seasonal_weights = np.split(weights, [len(model.ar), len(model.ar) + len(model.ma)])
+    return ar, ma, float(seasonal_weights[0]) if seasonal_weights.size else 0.0
 
 
 def _polynomial(lags: Sequence[int], weights: Array) -> Array:

@@ -93,8 +93,8 @@ def forecast(
 ) -> Forecast:
     """Forecast a series of evenly spaced values without gaps; `longer` is the length of a second season."""
     if longer:
-        rest = values - np.resize(seasonality.phases(values, season), values.size)
-        extra = np.resize(seasonality.phases(rest, longer), values.size + horizon)
+        residuals = values - np.resize(seasonality.phases(values, season), values.size)
+        extra = np.resize(seasonality.phases(residuals, longer), values.size + horizon)
         flat = forecast(values - extra[: values.size], horizon, season, levels, progress)
         ahead = extra[values.size :]
         bounds = {level: (low + ahead, high + ahead) for level, (low, high) in flat.bounds.items()}
@@ -135,9 +135,9 @@ def _identity(values: Values) -> Values:
     return values
 
 
-def _is_in(model: Candidate, chosen: str) -> bool:
-    return model.name == chosen or (
-        chosen.startswith(COMBINED) and model.name in chosen.removeprefix(COMBINED).split(" + ")
+def _is_in(model: Candidate, choice: str) -> bool:
+    return model.name == choice or (
+        choice.startswith(COMBINED) and model.name in choice.removeprefix(COMBINED).split(" + ")
     )
 
 
@@ -212,8 +212,8 @@ def _backtests(
         origin = values.size - window * reach
         truth, forward = values[origin : origin + reach], scaled[origin : origin + reach]
         forecasts = {model.name: fitter.forecast(model, scaled[:origin], reach) for model in models}
-        for name, one in (forecasts | _means(forecasts)).items():
-            trials.setdefault(name, BacktestTrial()).add(one, truth, back, forward)
+        for name, candidate in (forecasts | _means(forecasts)).items():
+            trials.setdefault(name, BacktestTrial()).add(candidate, truth, back, forward)
     return trials, windows, reach
 
 

@@ -54,12 +54,12 @@ def second(values: Values, season: int) -> int:
     """Return the length of a longer season beside `season`, such as the week in hourly values, or 0."""
     if season < 2:
         return 0
-    rest = values - np.resize(phases(values, season), values.size)
-    longer = length(rest)
+    residuals = values - np.resize(phases(values, season), values.size)
+    longer = length(residuals)
     if longer <= season or values.size < 3 * longer:
         return 0
-    history, last = rest[:-longer], rest[-longer:]
-    profile = np.resize(phases(history, longer), rest.size)[-longer:]
+    history, last = residuals[:-longer], residuals[-longer:]
+    profile = np.resize(phases(history, longer), residuals.size)[-longer:]
     left = float((last - profile - (last - profile).mean()).var())
     return longer if left < _GAIN * float(last.var()) else 0
 
@@ -68,9 +68,12 @@ def phases(values: Values, season: int) -> Values:
     """Return the seasonal component of each phase, with mean 0, starting with the phase of `values[0]`."""
     if season < 2:
         return np.zeros(max(1, season))
-    rest = values - smooth(values, season)
+    residuals = values - smooth(values, season)
     means = np.array(
-        [np.nanmean(rest[at::season]) if np.isfinite(rest[at::season]).any() else 0.0 for at in range(season)]
+        [
+            np.nanmean(residuals[at::season]) if np.isfinite(residuals[at::season]).any() else 0.0
+            for at in range(season)
+        ]
     )
     return means - means.mean()
 
@@ -97,8 +100,8 @@ def _is_level_shift(values: Values, season: int) -> bool:
     rounds = np.array([flat[at::season].mean() for at in range(season)])[places % season]
     stepped = min(at * values[:at].var() + (count - at) * values[at:].var() for at in range(1, count))
     scores = [
-        count * np.log(max(float(left), 1e-12 * float(values @ values)) / count) + 2 * taken
-        for left, taken in ((stepped, 3), (((flat - rounds) ** 2).sum(), season + 1))
+        count * np.log(max(float(left), 1e-12 * float(values @ values)) / count) + 2 * parameters
+        for left, parameters in ((stepped, 3), (((flat - rounds) ** 2).sum(), season + 1))
     ]
     return bool(scores[0] < scores[1])
 

@@ -85,9 +85,9 @@ def _times(moments: Sequence[Any]) -> Values:
 
 
 def _date(text: str) -> datetime:
-    for whole in (text, f"{text}-01", f"{text}-01-01"):
+    for iso_date in (text, f"{text}-01", f"{text}-01-01"):
         try:
-            moment = datetime.fromisoformat(whole)
+            moment = datetime.fromisoformat(iso_date)
         except ValueError:
             continue
         return moment.replace(tzinfo=moment.tzinfo or UTC)

@@ -99,9 +99,9 @@ def _has_skin(rgb: Pixels, face: DetectedFace) -> bool:
     return bool(((red > 134) & (red < 178) & (blue > 78) & (blue < 130)).mean() > _SKIN)
 
 
-def _overlap(one: DetectedFace, other: DetectedFace) -> float:
-    across = min(one.right, other.right) - max(one.left, other.left)
-    down = min(one.bottom, other.bottom) - max(one.top, other.top)
+def _overlap(first: DetectedFace, other: DetectedFace) -> float:
+    across = min(first.right, other.right) - max(first.left, other.left)
+    down = min(first.bottom, other.bottom) - max(first.top, other.top)
     if across <= 0 or down <= 0:
         return 0.0
-    return across * down / min(one.area, other.area)
+    return across * down / min(first.area, other.area)

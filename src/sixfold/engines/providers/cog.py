@@ -154,7 +154,7 @@ def _result(output: Any, joined: bool) -> Result:
 
 def _holds_files(value: Any) -> bool:
     values = value if isinstance(value, list) else [value]
-    return bool(values) and all(isinstance(each, str) and is_data_uri(each) for each in values)
+    return bool(values) and all(isinstance(value, str) and is_data_uri(value) for value in values)
 
 
 def _artifact(uri: str, info: Mapping[str, Any]) -> Artifact:

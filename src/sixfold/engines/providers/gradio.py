@@ -130,7 +130,7 @@ class GradioEngine:
             first = next((name for name, each in files.items() if each), first)
         ordered = [
             (name, file)
-            for name in (first, *(each for each in files if each != first))
+            for name in (first, *(file for file in files if file != first))
             for file in files[name]
         ]
         artifacts = [

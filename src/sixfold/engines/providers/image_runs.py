@@ -95,8 +95,8 @@ async def _generate_all(calls: Sequence[ModelCall], run: ProviderRun, generate: 
         await asyncio.wait(tasks)
         raise
     except (EngineError, Canceled):
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.wait(tasks)
         raise
 

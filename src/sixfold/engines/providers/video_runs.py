@@ -103,7 +103,9 @@ async def _request(task: Task, route: ModelRoute, run: ProviderRun) -> VideoRequ
     target, billed = None, video.frames / _BILLED_RATE * route.shares.get(video.resolution, 1.0)
     values = dict(task.inputs)
     if route.lengths:
-        billed = float(next((each for each in route.lengths if each >= video.seconds), route.lengths[-1]))
+        billed = float(
+            next((length for length in route.lengths if length >= video.seconds), route.lengths[-1])
+        )
         target = ConformTarget(video.resolution, video.size, video.seconds, video.sound)
         values |= {"seconds": int(billed), "sound": video.sound}
     if route.sizes:

@@ -46,7 +46,7 @@ class KokoroEngine:
             raise EngineError(
                 "The Kokoro network, its voices or its config.json cannot be read: download them again."
             ) from error
-        self._inputs = {each.name: each.type for each in self._session.get_inputs()}
+        self._inputs = {model_input.name: model_input.type for model_input in self._session.get_inputs()}
 
     def run(self, task: Task, context: Context) -> Result:
         """Return an audio file at the requested speed, synthesized by sentence."""

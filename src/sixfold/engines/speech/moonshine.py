@@ -133,7 +133,7 @@ def _segments(words: Sequence[_Word], ranges: Sequence[tuple[int, int]]) -> Iter
         first, last = (_time(float(at), ranges, starts) for at in spoken[number : number + 2])
         sentence.append(TimedWord(word.text.strip(',.;:?!"“”'), first, last, word.confidence))
         if word.text.endswith(_SENTENCE_ENDS) or number == len(words) - 1:
-            text = " ".join(each.text for each in words[number + 1 - len(sentence) : number + 1])
+            text = " ".join(word.text for word in words[number + 1 - len(sentence) : number + 1])
             yield TimedSegment(text, sentence[0].start, sentence[-1].end, sentence)
             sentence = []
 

@@ -63,8 +63,8 @@ def _output(context: NodeContext, images: Any, prefix: str, *, temporary: bool) 
 
 def save_websocket(context: NodeContext, images: Any) -> NodeResult:
     """Send images to the connected clients without storing them."""
-    for each in png_artifacts(images, ""):
-        context.image(each.data)
+    for artifact in png_artifacts(images, ""):
+        context.image(artifact.data)
     return NodeResult()
 
 
@@ -227,7 +227,7 @@ def blur(_context: NodeContext, image: Any, blur_radius: int, sigma: float) -> t
     if blur_radius == 0:
         return (pixels,)
     kernel = _gaussian(blur_radius, sigma)
-    return (np.stack([_convolved(each, np.outer(kernel, kernel)) for each in pixels]),)
+    return (np.stack([_convolved(pixel, np.outer(kernel, kernel)) for pixel in pixels]),)
 
 
 def sharpen(
@@ -240,7 +240,7 @@ def sharpen(
     gaussian = _gaussian(sharpen_radius, sigma)
     kernel = np.outer(gaussian, gaussian) * -(alpha * 10)
     kernel[sharpen_radius, sharpen_radius] += 1 - kernel.sum()
-    return (np.clip(np.stack([_convolved(each, kernel) for each in pixels]), 0, 1),)
+    return (np.clip(np.stack([_convolved(pixel, kernel) for pixel in pixels]), 0, 1),)
 
 
 def _gaussian(radius: int, sigma: float) -> Any:
@@ -284,8 +284,8 @@ def quantize(_context: NodeContext, image: Any, colors: int, dither: str) -> tup
     """Reduce to a palette."""
     method = Image.Dither.FLOYDSTEINBERG if dither == "floyd-steinberg" else Image.Dither.NONE
     results = []
-    for each in values.to_bytes(frames(image)[..., :3]):
-        pixels = Image.fromarray(each)
+    for frame_bytes in values.to_bytes(frames(image)[..., :3]):
+        pixels = Image.fromarray(frame_bytes)
         palette = pixels.quantize(colors)
         few = pixels.quantize(colors, palette=palette, dither=method)
         results.append(np.asarray(few.convert("RGB"), np.float32) / np.float32(255))
@@ -305,9 +305,9 @@ def contrast(_context: NodeContext, images: Any, factor: float) -> tuple[Frames]
 def canny(_context: NodeContext, image: Any, low_threshold: float, high_threshold: float) -> tuple[Frames]:
     """Detect edges, white on black."""
     results = []
-    for each in values.to_bytes(frames(image)[..., :3]):
-        grey = cv2.GaussianBlur(cv2.cvtColor(each, cv2.COLOR_RGB2GRAY), (5, 5), 1)
-        edges = cv2.Canny(grey, low_threshold * 255, high_threshold * 255, L2gradient=True)
+    for frame_bytes in values.to_bytes(frames(image)[..., :3]):
+        gray = cv2.GaussianBlur(cv2.cvtColor(frame_bytes, cv2.COLOR_RGB2GRAY), (5, 5), 1)
+        edges = cv2.Canny(gray, low_threshold * 255, high_threshold * 255, L2gradient=True)
         results.append(np.repeat(edges[..., None], 3, -1).astype(np.float32) / np.float32(255))
     return (np.stack(results),)
 
@@ -326,7 +326,7 @@ _SHAPES = {
 def morphology(_context: NodeContext, image: Any, operation: str, kernel_size: int) -> tuple[Frames]:
     """Apply dilation, erosion or one of their combinations."""
     kernel = np.ones((kernel_size, kernel_size), np.uint8)
-    results = [cv2.morphologyEx(each, _SHAPES[operation], kernel) for each in frames(image)]
+    results = [cv2.morphologyEx(frame, _SHAPES[operation], kernel) for frame in frames(image)]
     return (np.stack(results),)
 
 

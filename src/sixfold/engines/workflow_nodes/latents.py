@@ -152,7 +152,7 @@ def _texts(conditioning: Any, side: int) -> str:
         if len(both) == len(_ALIGNED):
             queue.append(both[term.slot if term.slot in (0, 1) else side])
         else:
-            queue += [each for each in term.inputs.values() if _is_conditioning(each)]
+            queue += [node_input for node_input in term.inputs.values() if _is_conditioning(node_input)]
     return ", ".join(dict.fromkeys(text for text in texts if text))
 
 

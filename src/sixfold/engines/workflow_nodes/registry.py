@@ -61,6 +61,6 @@ def _with_function(spec: NodeSpec) -> NodeSpec:
         return replace(spec, run=row.run, where="await", estimate=row.estimate)
     if name in sampling.RUNS:
         return replace(spec, run=sampling.RUNS[name], where="await", estimate=sampling.estimate)
-    if name in _TERMS or (spec.outputs and all(each.type in latents.SYMBOLIC for each in spec.outputs)):
+    if name in _TERMS or (spec.outputs and all(output.type in latents.SYMBOLIC for output in spec.outputs)):
         return replace(spec, run=latents.recorder(spec))
     return spec

@@ -55,7 +55,7 @@ async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames |
         video = await context.child(_child_request(request, 0, image))
         return (await asyncio.to_thread(_video, video, request),)
     requests = [_child_request(request, at, image) for at in range(request.count)]
-    children = [await context.child(each) for each in requests]
+    children = [await context.child(request) for request in requests]
     return (await asyncio.to_thread(_images, context, children, request, source),)
 
 

@@ -59,7 +59,7 @@ class NodeValuePacker:
             case FramesValue(frames, _, _):
                 return frames.nbytes
             case ListValue():
-                return sum(self.weigh(each) for each in value)
+                return sum(self.weigh(item) for item in value)
         return 0
 
     def _unpacked(self, row: Any) -> Any:
@@ -96,7 +96,7 @@ def _packed(value: Any) -> list[Any]:
         case VideoValue(file):
             return ["film", file.content_type, file.path.read_bytes()]
         case ListValue():
-            return ["many", None, [_packed(each) for each in value]]
+            return ["many", None, [_packed(item) for item in value]]
         case None | bool() | int() | float() | str():
             return ["json", None, json.dumps(value)]
     raise _Unpackable

@@ -94,7 +94,7 @@ def merge(changes: Sequence[Changes]) -> Changes:
     """Return one change with the turns of several, which have the same statement."""
     first = changes[0]
     columns = [list(chain.from_iterable(each)) for each in zip(*(c.columns for c in changes), strict=True)]
-    numbers = [each.expected for each in changes]
+    numbers = [change.expected for change in changes]
     expected = None if None in numbers else sum(number for number in numbers if number is not None)
     return replace(first, columns=columns, expected=expected).added()
 

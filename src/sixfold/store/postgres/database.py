@@ -243,7 +243,7 @@ class PostgresDatabase:
         for job in jobs:
             if job.query is not None and job.query.is_change:
                 changes = await self._changes(connection, job, job.query)
-                groups.setdefault(tuple(each.text for each in changes), []).append((job, changes))
+                groups.setdefault(tuple(change.text for change in changes), []).append((job, changes))
         for members in groups.values():
             numbers = await self._batcher.change_all(connection, [changes for _, changes in members])
             for (job, changes), changed in zip(members, numbers, strict=True):

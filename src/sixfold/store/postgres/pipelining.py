@@ -139,12 +139,12 @@ class StatementBatcher:
         so rows are locked in their order. If `alone`, they are a transaction beside those of other servers.
         Raises `PostgresError` with the state of `refused_part` if a change is not as expected.
         """
-        texts = tuple(each.text for each in changes)
+        texts = tuple(change.text for change in changes)
         call = self._calls.get(texts) or await self._make_changes(connection, texts)
         if alone:
             self.committed()
-        arguments = [column for each in changes for column in each.columns]
-        expected = [each.expected for each in changes]
+        arguments = [column for change in changes for column in change.columns]
+        expected = [change.expected for change in changes]
         return await connection.fetchval(call, alone, alone and not durable, expected, *arguments)
 
     async def change_all(
@@ -154,7 +154,7 @@ class StatementBatcher:
 
         They run in one round trip if the numbers follow from what is expected of each change.
         """
-        counts = [[each.known for each in changes] for changes in members]
+        counts = [[change.known for change in changes] for changes in members]
         if len(members) == 1 or any(None in numbers for numbers in counts):
             return [await self.change(connection, changes) for changes in members]
         await self.change(connection, [merge(turns) for turns in zip(*members, strict=True)])

@@ -140,8 +140,8 @@ class SqliteDatabase:
                 # Otherwise each job would wait as long as all before it together.
                 if not group:
                     group, stop = self._next_group(job)
-                for each in group:
-                    each.error = each.error or _store_failed(error)
+                for transaction in group:
+                    transaction.error = transaction.error or _store_failed(error)
             _settle(group)
             if stop:
                 return

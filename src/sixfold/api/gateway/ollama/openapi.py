@@ -29,7 +29,7 @@ def operations() -> dict[str, OperationSpec]:
     answer = openapi.response(
         "The response, or one object a line with `stream`", _OBJECT, openapi.JSON, LINES
     )
-    named = _body({"model": Text})
+    model_body = _body({"model": Text})
     turns: Node = {"type": "array", "items": {"type": "object", "required": ["role"]}}
     texts: Node = {"anyOf": [Text, {"type": "array", "items": Text, "minItems": 1}]}
     vectors = openapi.response("The vectors", {"type": "object", "required": ["embeddings"]})
@@ -38,12 +38,12 @@ def operations() -> dict[str, OperationSpec]:
         "GET version": ("Version of the API", openapi.response("The version", version), None),
         "GET tags": ("List models", openapi.response("Every model", tags), None),
         "GET ps": ("List loaded models", openapi.response("Loaded models", loaded), None),
-        "POST show": ("Get a model", openapi.response("The model", models.OllamaShowSchema), named),
+        "POST show": ("Get a model", openapi.response("The model", models.OllamaShowSchema), model_body),
         "POST chat": ("Chat", answer, _body({"model": Text}, {"messages": turns, **_OPTIONS})),
         "POST generate": ("Complete a prompt", answer, _body({"model": Text}, {"prompt": str, **_OPTIONS})),
         "POST embed": ("Create embeddings", vectors, _body({"model": Text, "input": texts})),
         "POST embeddings": ("Create one embedding", vector, _body({"model": Text, "prompt": Text})),
-        "POST pull": ("Check that a model is here", openapi.response("It is", status), named),
+        "POST pull": ("Check that a model is here", openapi.response("It is", status), model_body),
     }
     rows |= {name: ("Always returns 403: models belong to the operator", {}, None) for name in _REFUSED}
     described = {

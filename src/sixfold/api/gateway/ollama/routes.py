@@ -92,8 +92,8 @@ class OllamaRoutes:
         call = await bodies.parse(ollama_requests.parse_generate, raw)
         fields = await bodies.parse(ollama_requests.text_fields, raw)
         if fields is not None:
-            named = msgspec.structs.replace(call, model=self._models.resolve(call.model))
-            return await self._texts.answer(request, principal, named, fields)
+            resolved = msgspec.structs.replace(call, model=self._models.resolve(call.model))
+            return await self._texts.answer(request, principal, resolved, fields)
         return await self._answer(
             request, principal, call, raw, self._generate, ollama_responses.generate_fields
         )
@@ -119,8 +119,8 @@ class OllamaRoutes:
         def reparse(body: bytes) -> ChatRequest:
             return replace(handler.parse(body), effort=chat.effort)
 
-        named = msgspec.structs.replace(call, model=name, parse=lambda: chat, reparse=reparse)
-        return await handler.answer(request, principal, named, raw)
+        renamed = msgspec.structs.replace(call, model=name, parse=lambda: chat, reparse=reparse)
+        return await handler.answer(request, principal, renamed, raw)
 
     async def pull(self, request: Request) -> Response:
         """Return success for a model that is here, since clients pull it before they use it."""

@@ -150,7 +150,9 @@ class MediaJobRunner:
     async def _wait_all(self, submitted: Sequence[Prediction]) -> errors.SixfoldError | None:
         """Wait for all predictions and return the reason if not all succeeded."""
         seconds = self._services.settings.inline_seconds
-        waits = (self._services.predictions.wait(each, seconds, patient=True) for each in submitted)
+        waits = (
+            self._services.predictions.wait(prediction, seconds, patient=True) for prediction in submitted
+        )
         try:
             predictions = await asyncio.gather(*waits)
         except errors.SixfoldError as error:

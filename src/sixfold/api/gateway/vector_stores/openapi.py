@@ -61,8 +61,8 @@ def operations() -> dict[str, OperationSpec]:
         schemas.VectorStoreBatchSchema,
     )
     path = "/v1/vector_stores"
-    one = f"{path}/{{vector_store_id}}"
-    a_file, a_batch = f"{one}/files/{{file_id}}", f"{one}/file_batches/{{file_batch_id}}"
+    item_path = f"{path}/{{vector_store_id}}"
+    a_file, a_batch = f"{item_path}/files/{{file_id}}", f"{item_path}/file_batches/{{file_batch_id}}"
     new: Node = {**_DETAILS, "file_ids": _FILE_IDS, "chunking_strategy": _CHUNKING}
     rows: Node = {
         "type": "array",
@@ -75,12 +75,14 @@ def operations() -> dict[str, OperationSpec]:
     return {
         f"POST {path}": _operation("Create a vector store", store, _object(new)),
         f"GET {path}": _operation("List vector stores", schemas.VectorStoresSchema, None, *_PAGING),
-        f"GET {one}": _operation("Get a vector store", store),
-        f"POST {one}": _operation("Change a vector store", store, _object(_DETAILS)),
-        f"DELETE {one}": _operation("Delete a vector store", deleted),
-        f"POST {one}/search": _operation("Search a vector store", schemas.ChunkHitsSchema, _query()),
-        f"POST {one}/files": _operation("Add a file", file, _object(_FILE, "file_id")),
-        f"GET {one}/files": _operation("List the files of a vector store", files, None, *_PAGING, _FILTER),
+        f"GET {item_path}": _operation("Get a vector store", store),
+        f"POST {item_path}": _operation("Change a vector store", store, _object(_DETAILS)),
+        f"DELETE {item_path}": _operation("Delete a vector store", deleted),
+        f"POST {item_path}/search": _operation("Search a vector store", schemas.ChunkHitsSchema, _query()),
+        f"POST {item_path}/files": _operation("Add a file", file, _object(_FILE, "file_id")),
+        f"GET {item_path}/files": _operation(
+            "List the files of a vector store", files, None, *_PAGING, _FILTER
+        ),
         f"GET {a_file}": _operation("Get a file of a vector store", file),
         f"POST {a_file}": _operation(
             "Replace the attributes of a file", file, _object({"attributes": _VALUES})
@@ -89,7 +91,7 @@ def operations() -> dict[str, OperationSpec]:
         f"GET {a_file}/content": _operation(
             "Get the chunks of a file", schemas.FileContentSchema, None, page
         ),
-        f"POST {one}/file_batches": _operation("Add a batch of files", batch, _object(many)),
+        f"POST {item_path}/file_batches": _operation("Add a batch of files", batch, _object(many)),
         f"GET {a_batch}": _operation("Get a batch", batch),
         f"POST {a_batch}/cancel": _operation("Cancel a batch", batch),
         f"GET {a_batch}/files": _operation("List the files of a batch", files, None, *_PAGING, _FILTER),

@@ -52,7 +52,7 @@ class VectorStoreRoutes:
         principal = await self._auth.enter(request)
         limit, ascending, bound = _paging(request)
         stores = await self._stores.page(principal.tenant, limit + 1, bound, ascending=ascending)
-        rows = [schemas.store(each) for each in stores[:limit]]
+        rows = [schemas.store(store) for store in stores[:limit]]
         page: VectorStoresSchema = {
             "object": "list",
             "data": rows,
@@ -184,9 +184,9 @@ def _files_page(request: Request, files: Sequence[VectorStoreFile]) -> Response:
     """Return a page of files, newest first unless `order` is asc."""
     limit, ascending, bound = _paging(request)
     rows = list(files) if ascending else list(reversed(files))
-    ids = [each.file_id for each in rows]
+    ids = [row.file_id for row in rows]
     start = ids.index(bound) + 1 if bound in ids else 0
-    documents = [schemas.file(each) for each in rows[start : start + limit]]
+    documents = [schemas.file(row) for row in rows[start : start + limit]]
     page: VectorStoreFilesSchema = {
         "object": "list",
         "data": documents,

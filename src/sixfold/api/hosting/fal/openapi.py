@@ -15,7 +15,7 @@ _LOGS = openapi.query("logs", {"type": "string"})
 def document() -> OpenApiDocument:
     output = openapi.response("The output", {"type": "object"})
     status = openapi.response("The state", schemas.FalStatusSchema)
-    one = f"{schemas.QUEUE}/{{app}}/requests/{{request_id}}"
+    request_path = f"{schemas.QUEUE}/{{app}}/requests/{{request_id}}"
     stream = openapi.response("A state for each change", {"type": "string"}, "text/event-stream")
     canceled = openapi.response("Canceled, or ended before", schemas.FalCancelSchema)
     webhook = openapi.query("fal_webhook", {"type": "string", "format": "uri"})
@@ -31,15 +31,17 @@ def document() -> OpenApiDocument:
             _BODY,
             (webhook, openapi.IDEMPOTENCY),
         ),
-        f"GET {one}": OperationSpec("The result", {200: output}, _CHARGED, operation_id="falResult"),
-        f"GET {one}/response": OperationSpec("The result", {200: output}, _CHARGED),
-        f"GET {one}/status": OperationSpec(
+        f"GET {request_path}": OperationSpec("The result", {200: output}, _CHARGED, operation_id="falResult"),
+        f"GET {request_path}/response": OperationSpec("The result", {200: output}, _CHARGED),
+        f"GET {request_path}/status": OperationSpec(
             "The state", {200: status, 202: status}, _STATUSES, parameters=(_LOGS,)
         ),
-        f"GET {one}/status/stream": OperationSpec(
+        f"GET {request_path}/status/stream": OperationSpec(
             "Follow the state", {200: stream}, (*_STATUSES, 429), parameters=(_LOGS,)
         ),
-        f"PUT {one}/cancel": OperationSpec("Cancel a request", {202: canceled, 400: canceled}, _STATUSES),
+        f"PUT {request_path}/cancel": OperationSpec(
+            "Cancel a request", {202: canceled, 400: canceled}, _STATUSES
+        ),
         f"POST {schemas.BASE}/files/upload": OperationSpec(
             "Upload a file", {200: openapi.response("Stored", schemas.FalFileSchema)}, _STATUSES, bodies=file
         ),

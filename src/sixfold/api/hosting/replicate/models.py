@@ -51,16 +51,18 @@ class ReplicateModels:
             *(NamedModel(catalog[row.model], row) for row in self.names if row.model in catalog),
         ]
         self._versions = {
-            schemas.public_version(named.model, named.public): named for named in self._built_in
+            schemas.public_version(named_model.model, named_model.public): named_model
+            for named_model in self._built_in
         }
         self._versions |= {
-            version: named
-            for named in self._built_in
-            if named.public is not None
-            for version in named.public.versions
+            version: named_model
+            for named_model in self._built_in
+            if named_model.public is not None
+            for version in named_model.public.versions
         }
         self._current = {
-            _name(named): schemas.public_version(named.model, named.public) for named in self._built_in
+            _name(named_model): schemas.public_version(named_model.model, named_model.public)
+            for named_model in self._built_in
         }
         text = (resources.files("sixfold.data") / "tasks.toml").read_text("utf-8")
         self._tasks: Mapping[str, list[str]] = tomllib.loads(text)
@@ -73,7 +75,9 @@ class ReplicateModels:
         )
         built_in = () if requests.cursor(request) else self._built_in
         models = (*built_in, *(NamedModel(custom_model.model) for custom_model in custom_models))
-        rows = await responses.encode_each(self._render(each) for each in models if _allowed(principal, each))
+        rows = await responses.encode_each(
+            self._render(model) for model in models if _allowed(principal, model)
+        )
         more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': next_cursor})}"
         return _page(rows, more if next_cursor else None)
 
@@ -103,13 +107,13 @@ class ReplicateModels:
 
     async def versions(self, request: Request) -> Response:
         """Return the versions of a model, which is only the current one."""
-        named = await self.named(request, await self._enter(request))
-        return _page([schemas.version(named.model, self._since, named.public)])
+        model = await self.named(request, await self._enter(request))
+        return _page([schemas.version(model.model, self._since, model.public)])
 
     async def version(self, request: Request) -> Response:
-        named = await self.named(request, await self._enter(request))
-        version = schemas.version(named.model, self._since, named.public)
-        published = () if named.public is None else named.public.versions
+        model = await self.named(request, await self._enter(request))
+        version = schemas.version(model.model, self._since, model.public)
+        published = () if model.public is None else model.public.versions
         if requests.path_value(request, "version") not in (version["id"], *published):
             raise errors.NotFound("The model does not have this version")
         return responses.json(version)
@@ -125,12 +129,12 @@ class ReplicateModels:
         for task, names in self._tasks.items():
             if _slug(task) == slug:
                 matches = [
-                    named
-                    for named in self._built_in
-                    if named.model.name in names and _allowed(principal, named)
+                    model
+                    for model in self._built_in
+                    if model.model.name in names and _allowed(principal, model)
                 ]
                 return responses.json(
-                    {**self._collection(task), "models": [self._render(named) for named in matches]}
+                    {**self._collection(task), "models": [self._render(model) for model in matches]}
                 )
         raise errors.NotFound(f"The collection {slug[:100]!r} was not found")
 
@@ -147,10 +151,10 @@ class ReplicateModels:
             return self._versions[identifier]
         reference, _, version = identifier.partition(":")
         if "/" in reference:
-            named = await self._find(reference, principal)
-            published = () if named.public is None else named.public.versions
-            if version in ("", schemas.public_version(named.model, named.public), *published):
-                return named
+            model = await self._find(reference, principal)
+            published = () if model.public is None else model.public.versions
+            if version in ("", schemas.public_version(model.model, model.public), *published):
+                return model
         async for custom_model in self._services.predictions.custom_models.each(principal.account_id):
             if schemas.version_of(custom_model.model) == identifier:
                 return NamedModel(custom_model.model)
@@ -180,18 +184,21 @@ class ReplicateModels:
     def _found(self, query: str, principal: Principal) -> list[NamedModel]:
         words = query[:_MAX_QUERY_CHARS].lower().split()
         return [
-            named
-            for named in self._built_in
-            if _allowed(principal, named)
+            named_model
+            for named_model in self._built_in
+            if _allowed(principal, named_model)
             and all(
-                word in f"{_name(named)} {named.model.title} {named.model.description}".lower()
+                word
+                in f"{_name(named_model)} {named_model.model.title} {named_model.model.description}".lower()
                 for word in words
             )
         ][:_MAX_FOUND]
 
-    def _render(self, named: NamedModel) -> schemas.ReplicateModelSchema:
-        is_custom = named.model.name not in self._services.catalog
-        return schemas.model(named.model, self._base_url, self._since, own=is_custom, public=named.public)
+    def _render(self, named_model: NamedModel) -> schemas.ReplicateModelSchema:
+        is_custom = named_model.model.name not in self._services.catalog
+        return schemas.model(
+            named_model.model, self._base_url, self._since, own=is_custom, public=named_model.public
+        )
 
     def _collection(self, task: str) -> schemas.ReplicateCollectionSchema:
         return {"name": task, "slug": _slug(task), "description": f"Models for {task}"}
@@ -200,12 +207,16 @@ class ReplicateModels:
         return await self._services.authenticator.bearer(request)
 
 
-def _allowed(principal: Principal, named: NamedModel) -> bool:
-    return principal.allows(named.model.name)
+def _allowed(principal: Principal, named_model: NamedModel) -> bool:
+    return principal.allows(named_model.model.name)
 
 
-def _name(named: NamedModel) -> str:
-    return named.public.name if named.public is not None else f"{schemas.OWNER}/{named.model.name}"
+def _name(named_model: NamedModel) -> str:
+    return (
+        named_model.public.name
+        if named_model.public is not None
+        else f"{schemas.OWNER}/{named_model.model.name}"
+    )
 
 
 def _slug(task: str) -> str:

@@ -68,7 +68,7 @@ def _models() -> dict[str, OperationSpec]:
 
 
 def _runs() -> dict[str, OperationSpec]:
-    one = openapi.response("The prediction", schemas.ReplicatePredictionSchema)
+    prediction_response = openapi.response("The prediction", schemas.ReplicatePredictionSchema)
     return {
         "GET /predictions": _get(
             "List predictions",
@@ -77,9 +77,11 @@ def _runs() -> dict[str, OperationSpec]:
             openapi.text("cursor", 100),
         ),
         "POST /predictions": _create(schemas.VersionRunSchema),
-        "GET /predictions/{prediction_id}": OperationSpec("One prediction", {200: one}, _STATUSES),
+        "GET /predictions/{prediction_id}": OperationSpec(
+            "One prediction", {200: prediction_response}, _STATUSES
+        ),
         "POST /predictions/{prediction_id}/cancel": OperationSpec(
-            "Cancel a prediction", {200: one}, _STATUSES
+            "Cancel a prediction", {200: prediction_response}, _STATUSES
         ),
         "GET /predictions/{prediction_id}/stream": OperationSpec(
             "Stream the output of a text model",
@@ -92,8 +94,12 @@ def _runs() -> dict[str, OperationSpec]:
             _page("Trainings", schemas.ReplicatePredictionSchema),
             openapi.text("cursor", 100),
         ),
-        "GET /trainings/{prediction_id}": OperationSpec("One training", {200: one}, _STATUSES),
-        "POST /trainings/{prediction_id}/cancel": OperationSpec("Cancel a training", {200: one}, _STATUSES),
+        "GET /trainings/{prediction_id}": OperationSpec(
+            "One training", {200: prediction_response}, _STATUSES
+        ),
+        "POST /trainings/{prediction_id}/cancel": OperationSpec(
+            "Cancel a training", {200: prediction_response}, _STATUSES
+        ),
     }
 
 

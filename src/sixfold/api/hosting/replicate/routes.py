@@ -50,11 +50,13 @@ class ReplicateRoutes:
         async def work(idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, raw)
             if "name" in request.scope["path_params"]:
-                named = await self._models.named(request, principal)
+                named_model = await self._models.named(request, principal)
             else:
-                named = await self._models.by_version(body.get("version", body.get("model")), principal)
-            run_request = schemas.request(body, named.model.name, request.headers.get("prefer", ""))
-            prediction = await self._submit(request, principal, run_request, named.public, idempotency_id)
+                named_model = await self._models.by_version(body.get("version", body.get("model")), principal)
+            run_request = schemas.request(body, named_model.model.name, request.headers.get("prefer", ""))
+            prediction = await self._submit(
+                request, principal, run_request, named_model.public, idempotency_id
+            )
             if run_request.wait_seconds:
                 prediction = await self._services.predictions.wait(prediction, run_request.wait_seconds)
             return self._answer(prediction, 201)

@@ -268,7 +268,7 @@ def prediction(
     public: PublicModel | None,
 ) -> ReplicatePredictionSchema:
     path = f"{base_url}{BASE}/predictions/{record.id}"
-    others = predictions.outputs(record, media_url)
+    named_outputs = predictions.outputs(record, media_url)
     body: ReplicatePredictionSchema = {
         "id": record.id,
         "model": f"{OWNER}/{record.model}" if public is None else public.name,
@@ -288,8 +288,8 @@ def prediction(
     }
     if record.output_kind == "text":
         body["urls"]["stream"] = f"{path}/stream"
-    if others:
-        body["outputs"] = _links(others)
+    if named_outputs:
+        body["outputs"] = _links(named_outputs)
     if record.webhook is not None:
         body["webhook"] = record.webhook.url
     return body

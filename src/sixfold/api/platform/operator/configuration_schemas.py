@@ -153,22 +153,28 @@ def provider(row: ProviderView) -> ProviderSchema:
 
 def operations() -> dict[str, OperationSpec]:
     root = "/api/operator"
-    section, one = f"{root}/configuration/{{section}}", f"{root}/providers/{{provider}}"
-    shown = {200: openapi.response("The configuration in force", OperatorConfigurationSchema)}
+    section, provider_path = f"{root}/configuration/{{section}}", f"{root}/providers/{{provider}}"
+    configuration_response = {
+        200: openapi.response("The configuration in force", OperatorConfigurationSchema)
+    }
     page = openapi.shape("Providers", providers=list[ProviderSchema])
     providers = {200: openapi.response("Those with a key first", page)}
     probe = openapi.shape("ServerTest", ok=bool, models=list[str], problem=str | None)
     checked = {200: openapi.response("The provider's answer", KeyCheckSchema)}
     name = openapi.query("name", {"type": "string"})
     return {
-        f"GET {root}/configuration": OperationSpec("Model servers, aliases and prices", shown),
+        f"GET {root}/configuration": OperationSpec(
+            "Model servers, aliases and prices", configuration_response
+        ),
         f"PUT {section}": OperationSpec(
             f"Set an entry of a section: {', '.join(SECTIONS)}",
-            shown,
+            configuration_response,
             (400, 404),
             msgspec.defstruct("ConfigurationEntrySchema", [("name", str), ("value", Any)]),
         ),
-        f"DELETE {section}": OperationSpec("Remove an entry", shown, (400, 404), parameters=(name,)),
+        f"DELETE {section}": OperationSpec(
+            "Remove an entry", configuration_response, (400, 404), parameters=(name,)
+        ),
         f"POST {root}/model-servers/test": OperationSpec(
             "Ask a model server for its models",
             {200: openapi.response("Its models, or the problem", probe)},
@@ -176,12 +182,12 @@ def operations() -> dict[str, OperationSpec]:
             msgspec.defstruct("ServerTestRequestSchema", [("value", dict[str, Any]), ("name", str, "test")]),
         ),
         f"GET {root}/providers": OperationSpec("The providers and their keys", providers),
-        f"PUT {one}": OperationSpec(
+        f"PUT {provider_path}": OperationSpec(
             "Store a key, unless the provider refuses it",
             checked,
             (400, 404),
             msgspec.defstruct("ProviderKeySchema", [("key", str)]),
         ),
-        f"DELETE {one}": OperationSpec("Remove a stored key", providers, (400, 404)),
-        f"POST {one}/test": OperationSpec("Test the key in use", checked, (404,)),
+        f"DELETE {provider_path}": OperationSpec("Remove a stored key", providers, (400, 404)),
+        f"POST {provider_path}/test": OperationSpec("Test the key in use", checked, (404,)),
     }

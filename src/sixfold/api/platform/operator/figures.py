@@ -59,9 +59,9 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
 
 
 def operations() -> dict[str, OperationSpec]:
-    shown = openapi.shape("Figures", slots=list[FigureSlotSchema])
+    figures_schema = openapi.shape("Figures", slots=list[FigureSlotSchema])
     return {
         f"GET {_PATH}": OperationSpec(
-            "The last 24 hours by half hour", {200: openapi.response("Oldest first", shown)}
+            "The last 24 hours by half hour", {200: openapi.response("Oldest first", figures_schema)}
         )
     }

@@ -107,13 +107,13 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
 
 def operations() -> dict[str, OperationSpec]:
     page = openapi.shape("Installs", installs=list[InstallSchema])
-    shown = {200: openapi.response("All weights", page)}
+    weights_response = {200: openapi.response("All weights", page)}
     body = msgspec.defstruct("InstallRequestSchema", [("family", str), ("name", str)])
     return {
-        f"GET {_ROOT}": OperationSpec("Weights with their state", shown),
+        f"GET {_ROOT}": OperationSpec("Weights with their state", weights_response),
         f"POST {_ROOT}": OperationSpec(
             "Begin to install weights", {202: openapi.response("All weights", page)}, (400, 404, 409), body
         ),
-        f"DELETE {_ONE}": OperationSpec("Delete installed weights", shown, (404,)),
-        f"POST {_ONE}/stop": OperationSpec("Stop an installation", shown, (404,)),
+        f"DELETE {_ONE}": OperationSpec("Delete installed weights", weights_response, (404,)),
+        f"POST {_ONE}/stop": OperationSpec("Stop an installation", weights_response, (404,)),
     }

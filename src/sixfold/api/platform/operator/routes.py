@@ -86,7 +86,7 @@ class OperatorRoutes:
         await self._services.authenticator.bearer(request)
         target, limit, cursor = _page(request, "target")
         result = await self._read(actions.page(limit, cursor, target))
-        rows = [schemas.action(each) for each in result.actions]
+        rows = [schemas.action(action) for action in result.actions]
         return responses.json({"actions": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
     async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
@@ -118,7 +118,7 @@ def _micros(value: Any) -> int | None:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, root = OperatorRoutes(services), "/api/operator"
-    one = f"{root}/accounts/{{account_id}}"
+    account_path = f"{root}/accounts/{{account_id}}"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
     posts = {
         "credit": handlers.credit,
@@ -133,13 +133,13 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             access={"GET": see, "POST": change},
         ),
         RouteEntry(
-            one,
+            account_path,
             {"GET": handlers.show, "PATCH": handlers.budgets},
             _BODY_BYTES,
             access={"GET": see, "PATCH": change},
         ),
         *(
-            RouteEntry(f"{one}/{name}", {"POST": post}, _BODY_BYTES, access=change)
+            RouteEntry(f"{account_path}/{name}", {"POST": post}, _BODY_BYTES, access=change)
             for name, post in posts.items()
         ),
         RouteEntry(f"{root}/actions", {"GET": handlers.list_actions}, access=see),

@@ -106,7 +106,7 @@ def _request(title: str, required: dict[str, Any], optional: dict[str, Any]) -> 
 
 def operations() -> dict[str, OperationSpec]:
     root = "/api/operator"
-    one = f"{root}/accounts/{{account_id}}"
+    account_path = f"{root}/accounts/{{account_id}}"
     changed = {200: openapi.response("The account", CustomerSchema)}
     accounts = openapi.shape("Customers", accounts=list[CustomerSchema], next_cursor=str | None)
     actions = openapi.shape("OperatorActions", actions=list[OperatorActionSchema], next_cursor=str | None)
@@ -121,21 +121,23 @@ def operations() -> dict[str, OperationSpec]:
             (400, 409),
             _request("AccountInvitation", {"email": str}, {"credit_usd": _Amount}),
         ),
-        f"GET {one}": OperationSpec("An account", changed, (404,)),
-        f"PATCH {one}": OperationSpec(
+        f"GET {account_path}": OperationSpec("An account", changed, (404,)),
+        f"PATCH {account_path}": OperationSpec(
             "Set the budgets of an account",
             changed,
             (400, 404),
             _request("CustomerChanges", {}, {"budget_day_usd": _Amount, "budget_month_usd": _Amount}),
         ),
-        f"POST {one}/credit": OperationSpec(
+        f"POST {account_path}/credit": OperationSpec(
             "Add credit, or withdraw a negative amount",
             changed,
             (400, 404),
             _request("CreditRequest", {"amount_usd": str | float, "reason": str}, {}),
         ),
-        f"POST {one}/suspend": OperationSpec("Suspend an account", changed, (400, 404), reason),
-        f"POST {one}/resume": OperationSpec("End the suspension of an account", changed, (404,), reason),
+        f"POST {account_path}/suspend": OperationSpec("Suspend an account", changed, (400, 404), reason),
+        f"POST {account_path}/resume": OperationSpec(
+            "End the suspension of an account", changed, (404,), reason
+        ),
         f"GET {root}/actions": OperationSpec(
             "What operators did", {200: openapi.response("Newest first", actions)}, (400,)
         ),

@@ -100,6 +100,6 @@ def _names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
         values = msgspec.convert(fields.get(name) or (), tuple[str, ...])
     except msgspec.ValidationError:
         values = ("",)
-    if len(values) > _MAX_NAMES or not all(0 < len(each) <= _MAX_CHARS for each in values):
+    if len(values) > _MAX_NAMES or not all(0 < len(value) <= _MAX_CHARS for value in values):
         raise errors.InvalidInput.of(name, f"{name} must be a list of at most {_MAX_NAMES} names")
     return values

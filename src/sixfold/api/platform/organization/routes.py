@@ -105,7 +105,7 @@ class OrganizationRoutes:
         """Return the open invitations."""
         principal = await self._caller(request)
         rows = await self._read(invitations.of_account(principal.account_id))
-        return responses.json({"invitations": [schemas.invitation(each) for each in rows]}, headers=_NO_STORE)
+        return responses.json({"invitations": [schemas.invitation(row) for row in rows]}, headers=_NO_STORE)
 
     async def invite(self, request: Request) -> Response:
         """Invite a person, and return the link."""
@@ -238,27 +238,30 @@ def _organization(principal: Principal) -> Transaction[schemas.OrganizationSchem
 def _members(principal: Principal) -> Transaction[list[schemas.MemberSchema]]:
     account = yield from accounts.by_id(principal.account_id)
     member_rows = yield from members.of_account(account.id)
-    spent = yield from limits.spent_now([each.id for each in member_rows])
+    spent = yield from limits.spent_now([member_row.id for member_row in member_rows])
     return [
         *([schemas.owner(account)] if account.has_sign_in else []),
         *(
             schemas.member(
-                each, spent[each.id] if _is_admin(principal) or each.id == principal.member_id else None
+                member_row,
+                spent[member_row.id]
+                if _is_admin(principal) or member_row.id == principal.member_id
+                else None,
             )
-            for each in member_rows
+            for member_row in member_rows
         ),
     ]
 
 
 def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
     team_rows = yield from teams.of_account(account_id)
-    spent = yield from limits.spent_now([each.id for each in team_rows])
-    return [schemas.team(each, spent[each.id]) for each in team_rows]
+    spent = yield from limits.spent_now([team_row.id for team_row in team_rows])
+    return [schemas.team(team_row, spent[team_row.id]) for team_row in team_rows]
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, size, root = OrganizationRoutes(services), _BODY_BYTES, "/api/organization"
-    both = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN}
+    read_and_write = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN}
     return (
         RouteEntry(
             root,
@@ -285,7 +288,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             f"{root}/invitations",
             {"GET": handlers.list_invitations, "POST": handlers.invite},
             size,
-            access=both,
+            access=read_and_write,
         ),
         RouteEntry(
             f"{root}/invitations/{{invitation_id}}",
@@ -296,7 +299,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             f"{root}/teams",
             {"GET": handlers.list_teams, "POST": handlers.create_team},
             size,
-            access=both,
+            access=read_and_write,
         ),
         RouteEntry(
             f"{root}/teams/{{team_id}}",
@@ -308,7 +311,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             f"{root}/keys",
             {"GET": handlers.list_keys, "POST": handlers.create_key},
             size,
-            access=both,
+            access=read_and_write,
         ),
         RouteEntry(f"{root}/keys/{{key_id}}", {"DELETE": handlers.revoke_key}, access=rights.ADMIN),
     )

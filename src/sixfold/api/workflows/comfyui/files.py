@@ -186,11 +186,11 @@ def _original(text: str) -> StoredName:
 
 def _named(subfolder: str, filename: str, kind: str) -> StoredName:
     """Return a file name from its parts; raises `BadRequest` if it is not valid."""
-    known: Kind | None = next((each for each in KINDS if each == kind), None)
+    file_kind: Kind | None = next((each for each in KINDS if each == kind), None)
     path = f"{subfolder}/{filename}" if subfolder else filename
     name = (
-        StoredName.parse(path, known)
-        if known is not None and "/" not in filename and "\\" not in path
+        StoredName.parse(path, file_kind)
+        if file_kind is not None and "/" not in filename and "\\" not in path
         else None
     )
     if name is None:

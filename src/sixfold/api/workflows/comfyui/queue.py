@@ -52,7 +52,7 @@ class ComfyQueue:
             return _refusal(
                 validation_errors.fault("no_prompt", "No prompt provided", "No prompt provided")
             ), {}
-        targets = [str(each) for each in as_list(body.get("partial_execution_targets"))] or None
+        targets = [str(node_id) for node_id in as_list(body.get("partial_execution_targets"))] or None
         await self._workshop.refresh_remote(graph, principal.tenant.model_owner)
         verdict = await self._workshop.validate(graph, targets=targets, strict_models=_is_strict(body))
         self._workshop.require_runnable(verdict)
@@ -92,8 +92,8 @@ class ComfyQueue:
         }
         if verdict.missing_models:
             response["warnings"] = [
-                f"{each['file']} is not installed; the default engine is used instead"
-                for each in verdict.missing_models
+                f"{missing_model['file']} is not installed; the default engine is used instead"
+                for missing_model in verdict.missing_models
             ]
         return None, response
 
@@ -129,7 +129,7 @@ class ComfyQueue:
                     entries.setdefault(node.id, {"errors": [], **row})["errors"].append(error)
         if not entries:
             return None
-        details = [each["details"] for row in entries.values() for each in row["errors"]]
+        details = [error["details"] for row in entries.values() for error in row["errors"]]
         text = "Prompt outputs failed validation"
         return _refusal(
             validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(details)), entries
@@ -144,8 +144,8 @@ class ComfyQueue:
     async def queue(self, tenant: Tenant) -> JsonObject:
         """Return the running and the queued prompts by number: the oldest that fit into a page."""
         prompts = sorted(await self._services.database.read(prompt_queue.first(tenant)), key=_number)
-        items = await responses.encode_each(_item(each) for each in prompts)
-        waits = [each.state is PredictionState.QUEUED for each in prompts]
+        items = await responses.encode_each(_item(prompt) for prompt in prompts)
+        waits = [prompt.state is PredictionState.QUEUED for prompt in prompts]
         return {
             "queue_running": [item for item, is_queued in zip(items, waits, strict=True) if not is_queued],
             "queue_pending": [item for item, is_queued in zip(items, waits, strict=True) if is_queued],
@@ -159,7 +159,7 @@ class ComfyQueue:
         else:
             one = await database.read(prompt_queue.find(tenant, prompt_id))
             prompts = (one,) if one is not None and one.is_terminal else ()
-        entries = await responses.encode_each(self._entry(each) for each in prompts)
+        entries = await responses.encode_each(self._entry(prompt) for prompt in prompts)
         return {_prompt_id(each): entry for each, entry in zip(prompts, entries, strict=True)}
 
     def _entry(self, prediction: Prediction) -> JsonObject:
@@ -193,7 +193,7 @@ class ComfyQueue:
         A prompt accepted a moment ago may not run yet; clients cannot see that, so it can be canceled too.
         """
         prompts = await self._under_way(tenant)
-        selected = [each for each in prompts if not prompt_id or _prompt_id(each) == prompt_id]
+        selected = [prompt for prompt in prompts if not prompt_id or _prompt_id(prompt) == prompt_id]
         if selected:
             first = min(selected, key=lambda each: (each.state is PredictionState.QUEUED, each.id))
             await self._predictions.cancel(first.id, tenant)
@@ -238,7 +238,7 @@ class ComfyQueue:
             hub.release(prediction.id, Tenant.of(prediction), client_id)
         hub.forget_withheld(prediction.id)
         kind, data = _last(prediction)
-        if all(each[0] != kind for each in hub.messages(prediction.id)):
+        if all(message[0] != kind for message in hub.messages(prediction.id)):
             hub.remember(prediction.id, kind, data)
             hub.send(Tenant.of(prediction), client_id, {"type": kind, "data": data})
         over = {"type": "executing", "data": {"node": None, "prompt_id": prompt_id}}

@@ -143,10 +143,10 @@ class ComfyRoutes:
         classes = self._services.workflows.classes
         if self._classes is None or self._classes[0] is not classes:
             self._classes = classes, *await asyncio.to_thread(_written, classes)
-        _, known, whole = self._classes
+        _, registry, document = self._classes
         if requested is None:
-            return Response(whole, media_type="application/json")
-        return responses.json({requested: known[requested]} if requested in known else {})
+            return Response(document, media_type="application/json")
+        return responses.json({requested: registry[requested]} if requested in registry else {})
 
     async def models(self, request: Request) -> Response:
         """Return the model folders, or the known files of one."""
@@ -228,7 +228,7 @@ def _parse_prompt(raw: bytes) -> dict[str, Any]:
 
 
 def _ids(body: Mapping[str, Any]) -> list[str]:
-    return [str(each) for each in as_list(body.get("delete"))]
+    return [str(prompt_id) for prompt_id in as_list(body.get("delete"))]
 
 
 def build_api(services: WebServices) -> ApiGroup:

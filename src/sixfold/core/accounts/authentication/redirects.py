@@ -53,11 +53,11 @@ def parse(uri: object) -> Redirect:
     host, port = parts.hostname or "", parts.port
     if "@" in parts.netloc:
         raise ValueError("A redirect URI must not have a user name before its host")
-    rest = uri[len(parts.scheme) + 3 + len(parts.netloc) :]
+    path = uri[len(parts.scheme) + 3 + len(parts.netloc) :]
     if parts.scheme == "https" and _is_host(host):
-        return Redirect("https", host, port, rest)
+        return Redirect("https", host, port, path)
     if parts.scheme == "http" and host in LOOPBACK:
-        return Redirect("http", host, port, rest)
+        return Redirect("http", host, port, path)
     private_use = _SCHEME.fullmatch(parts.scheme) and parts.scheme not in _RESERVED_SCHEMES | {"https"}
     if private_use and port is None and _PRIVATE_USE_HOST.fullmatch(parts.netloc):
         return Redirect(parts.scheme, "", None, uri)

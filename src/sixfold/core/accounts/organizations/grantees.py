@@ -43,8 +43,8 @@ def teams_of_person(person_id: str) -> Transaction[tuple[tuple[str, str], ...]]:
     """Return the id and the name of each team that a person may share with."""
     rows: list[tuple[str, str]] = []
     for each in (yield from many("organizations_of", person_id=person_id)):
-        named = yield from teams.of_account(each["account_id"])
-        rows += [(team.id, f"{team.name} of {each['name']}") for team in named]
+        team_rows = yield from teams.of_account(each["account_id"])
+        rows += [(team.id, f"{team.name} of {each['name']}") for team in team_rows]
     return tuple(rows)
 
 

@@ -123,7 +123,7 @@ def _base64(data: bytes) -> str:
 
 def _has_url(part: Any) -> bool:
     parts = part.parts if isinstance(part, ToolResult) else (part,)
-    return any(isinstance(each, ImagePart) and bool(each.url) for each in parts)
+    return any(isinstance(part, ImagePart) and bool(part.url) for part in parts)
 
 
 def _url_fields(document: Any) -> list[tuple[dict[str, Any], str]]:

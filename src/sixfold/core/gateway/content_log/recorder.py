@@ -61,7 +61,7 @@ class ContentRecorder:
             _LOG.exception("cannot write the content log")
 
     async def _read(self, request: GatewayRequest, read: Callable[[], str]) -> LoggedCall:
-        sent = await PARSER.run(_sent, request)
+        content = await PARSER.run(_sent, request)
         response = await PARSER.run(read)
         return LoggedCall(
             request.request_id,
@@ -70,7 +70,7 @@ class ContentRecorder:
             request.endpoint,
             request.model,
             request.content_days,
-            sent,
+            content,
             response,
         )
 

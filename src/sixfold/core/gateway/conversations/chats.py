@@ -136,9 +136,9 @@ class ChatStore:
         bounds = {"before": before, "limit": limit + 1, "most_bytes": PAGE_BYTES, "item_bytes": ITEM_BYTES}
         params = {"account_id": tenant.account_id, "id": chat_id}
         rows = await self._database.read(many("chat_items", **params, **bounds))
-        shown = rows[:limit]
-        has_earlier = bool(rows) and int(rows[0]["found"]) > len(shown)
-        return ChatItems(tuple(map(_shown, reversed(shown))), has_earlier)
+        page = rows[:limit]
+        has_earlier = bool(rows) and int(rows[0]["found"]) > len(page)
+        return ChatItems(tuple(map(_shown, reversed(page))), has_earlier)
 
     async def item(self, tenant: Tenant, chat_id: str, item_id: str) -> ChatItem:
         """Return an item; raises `ItemNotFound`."""

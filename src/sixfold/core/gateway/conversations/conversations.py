@@ -118,13 +118,13 @@ def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationIte
     """Append items, replacing ids that the conversation has already; return the place of the last item."""
     params: dict[str, Value] = {"account_id": tenant.account_id, "conversation_id": conversation_id}
     encoded_ids = _encode([item.id for item in items]).decode()
-    known = {
+    existing_ids = {
         str(row["id"]) for row in (yield Query("conversation_items_known", {**params, "ids": encoded_ids}))
     }
     inserted: list[ConversationItem] = []
     for item in items:
-        inserted.append(item.renamed() if item.id in known else item)
-        known.add(inserted[-1].id)
+        inserted.append(item.renamed() if item.id in existing_ids else item)
+        existing_ids.add(inserted[-1].id)
     growth: dict[str, Value] = {"items": len(items), "size": sum(item.size for item in inserted)}
     rows = yield Query(
         "conversation_grow", {"account_id": tenant.account_id, "id": conversation_id, **growth}

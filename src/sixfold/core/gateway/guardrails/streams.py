@@ -281,19 +281,19 @@ class PlainEvent:
 async def mask_blocks(source: AsyncGenerator[bytes], kinds: Collection[str]) -> AsyncGenerator[bytes]:
     """Yield the bytes of an event stream with its texts masked."""
     masker = StreamMasker[bytes](kinds)
-    rest = b""
+    partial_line = b""
     async with aclosing(source):
         try:
             async for block in source:
-                lines = (rest + block).split(b"\n")
-                rest = lines.pop()
+                lines = (partial_line + block).split(b"\n")
+                partial_line = lines.pop()
                 output = [part for line in lines for part in masker.add(EventLine(line + b"\n", kinds))]
                 if output:
                     yield b"".join(output)
         except SixfoldError:
             yield b"".join(masker.end())
             raise
-        last = masker.add(EventLine(rest, kinds)) if rest else ()
+        last = masker.add(EventLine(partial_line, kinds)) if partial_line else ()
         yield b"".join([*last, *masker.end()])
 
 
@@ -324,7 +324,7 @@ class CollectedStream(Generic[T]):
             for index, (channel, text) in enumerate(item.pieces):
                 self._places.setdefault(channel, []).append((number, index))
                 parts.setdefault(channel, []).append(text)
-        self.texts = ["".join(each) for each in parts.values()]
+        self.texts = ["".join(part) for part in parts.values()]
 
     def output(self, replacements: Sequence[str]) -> list[T]:
         """Return the items with other texts: the first item of a channel has all of its text."""

@@ -81,15 +81,15 @@ def most_usage(
         return text
     most = min(context or MAX_TOKENS, MAX_TOKENS)
     added = tools.most_tokens(model, most) + most * contents.documents
-    written = text.input + contents.image_tokens(model) + added
+    input_tokens = text.input + contents.image_tokens(model) + added
     output = text.output + text.input * contents.predicts
     return replace(
         text,
         output=output,
-        input=written + contents.audio_tokens,
+        input=input_tokens + contents.audio_tokens,
         audio_in=contents.audio_tokens,
         audio_out=output if contents.speech else 0,
-        cache_write=written if contents.caches and not contents.caches_long else 0,
-        cache_write_long=written if contents.caches_long else 0,
+        cache_write=input_tokens if contents.caches and not contents.caches_long else 0,
+        cache_write_long=input_tokens if contents.caches_long else 0,
         units=units,
     )

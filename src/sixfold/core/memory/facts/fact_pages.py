@@ -85,21 +85,21 @@ def extend(body: str, facts: Sequence[tuple[PageFact, Sequence[PageFact]]]) -> E
     added: list[PageFact] = []
     superseded: list[SupersededFact] = []
     for fact, contradicted in facts:
-        keys = {known.key for known in facts_of(body)}
-        before = {(known.date, known.key) for known in facts_of(body, EARLIER)}
+        keys = {page_fact.key for page_fact in facts_of(body)}
+        before = {(page_fact.date, page_fact.key) for page_fact in facts_of(body, EARLIER)}
         if fact.key in keys or (fact.date, fact.key) in before:
             continue
-        others = [known for known in contradicted if known.key in keys]
-        newer = [known for known in others if known.date > fact.date]
+        others = [page_fact for page_fact in contradicted if page_fact.key in keys]
+        newer = [page_fact for page_fact in others if page_fact.date > fact.date]
         added.append(fact)
         if newer:
-            until = min(known.date for known in newer)
+            until = min(page_fact.date for page_fact in newer)
             superseded.append(SupersededFact(fact, until))
             body = _insert(body, EARLIER, fact.until(until))
             continue
-        for known in others:
-            superseded.append(SupersededFact(known, fact.date))
-            body = _insert(_without(body, known), EARLIER, known.until(fact.date))
+        for page_fact in others:
+            superseded.append(SupersededFact(page_fact, fact.date))
+            body = _insert(_without(body, page_fact), EARLIER, page_fact.until(fact.date))
         body = _insert(body, CURRENT, fact)
     return ExtendedBody(body, tuple(added), tuple(superseded))
 
@@ -165,7 +165,7 @@ def _insert(body: str, section: str, fact: PageFact) -> str:
 
 
 def _without(body: str, fact: PageFact, section: str = CURRENT) -> str:
-    for known, start, end in _placed(body, section):
-        if (known.date, known.key) == (fact.date, fact.key):
+    for page_fact, start, end in _placed(body, section):
+        if (page_fact.date, page_fact.key) == (fact.date, fact.key):
             return body[:start] + body[end:]
     return body

@@ -140,8 +140,8 @@ async def remember(service: FactService, principal: Principal, arguments: Argume
         raise errors.InvalidInput.of("folder", f"folder must have at most {_FOLDER_CHARS} characters")
     date = arguments["date"] or await service.today()
     source = sources.of(arguments["text"], arguments["messages"], arguments["source"], date[:10])
-    named = arguments["collections"]
-    target = FactTarget(folder, None if named is None else page_edits.texts("collections", named))
+    collections = arguments["collections"]
+    target = FactTarget(folder, None if collections is None else page_edits.texts("collections", collections))
     report = await service.remember(principal, RememberRequest(source, target, _amount(arguments["max_usd"])))
     return _remembered(report, folder, len(source.text))
 
@@ -172,7 +172,7 @@ async def answer(
     return {
         "known": is_known,
         "text": " ".join(sentence.text for sentence in answer.sentences) if is_known else context.NOTHING,
-        "sentences": [{"text": each.text, "sources": each.sources} for each in answer.sentences],
+        "sentences": [{"text": sentence.text, "sources": sentence.sources} for sentence in answer.sentences],
         "sources": answer.context.to_json(base_url)["sources"],
         "dropped": _dropped(answer.dropped),
         "model": answer.model,
@@ -222,4 +222,4 @@ def _remembered(report: FactReport, folder: str, chars: int) -> RememberedSchema
 
 
 def _dropped(dropped: Sequence[DroppedFact]) -> list[DroppedFactSchema]:
-    return [{"statement": each.statement, "reason": each.reason} for each in dropped[:_MAX_REPORTED]]
+    return [{"statement": fact.statement, "reason": fact.reason} for fact in dropped[:_MAX_REPORTED]]

@@ -166,7 +166,7 @@ class FactService:
         subjects = [fact.subject for fact in facts_found]
         existing = await self._database.read(writing.known_facts(writer, request.target, subjects))
         name = request.source.name
-        new = [(each, PageFact(each.date, name, each.statement, each.quote)) for each in facts_found]
+        new = [(fact, PageFact(fact.date, name, fact.statement, fact.quote)) for fact in facts_found]
         same: set[int] = set()
         contradicted: dict[int, tuple[PageFact, ...]] = {}
         rows = await run.compare(facts_found, existing) if _asks(new, existing) else ()

@@ -107,7 +107,7 @@ def write(
             dropped.append(DroppedFact(new.fact.statement, "its subject has no letter or digit"))
         else:
             by_slug.setdefault(slug, []).append(new)
-    written: list[WrittenFacts] = []
+    written_facts: list[WrittenFacts] = []
     for slug, group in by_slug.items():
         try:
             page = yield from _write_page(writer, target, slug, group)
@@ -116,11 +116,11 @@ def write(
             continue
         if page is None:
             continue
-        written.append(page)
+        written_facts.append(page)
         before = 0 if page.created else page.page.version - 1
         yield from batches.add_pages(batch_id, [BatchPage(page.page.id, before, page.page.version)])
-    added = sum(len(page.added) for page in written)
-    return PartResult(tuple(written), len(facts) - len(dropped) - added, tuple(dropped))
+    added = sum(len(page.added) for page in written_facts)
+    return PartResult(tuple(written_facts), len(facts) - len(dropped) - added, tuple(dropped))
 
 
 def _write_page(

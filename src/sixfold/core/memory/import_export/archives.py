@@ -213,8 +213,8 @@ def _zipped(
             elif info.compress_type not in _METHODS:
                 yield ArchiveMember(path, error=f"is packed by method {info.compress_type}; use deflate")
             elif folder is not None and not is_page(path):
-                named = file(path, b"", limits)
-                yield named if named.error else _unzipped_document(opened, info, folder, budget)
+                archive_file = file(path, b"", limits)
+                yield archive_file if archive_file.error else _unzipped_document(opened, info, folder, budget)
             else:
                 data = _unzipped(opened, info, limits.page_bytes + 1)
                 budget.spend(bytes=len(data or b""))
@@ -348,8 +348,8 @@ def _tarred(
             elif not member.isreg():
                 yield ArchiveMember(member.name, error="is a link or a device, which is not followed")
             elif folder is not None and not is_page(member.name):
-                named = file(member.name, b"", limits)
-                yield named if named.error else members.copied(member, folder)
+                archive_file = file(member.name, b"", limits)
+                yield archive_file if archive_file.error else members.copied(member, folder)
             else:
                 yield file(member.name, members.data(member), limits)
 

@@ -85,7 +85,7 @@ def embedded_slugs(body: str, slug: str) -> frozenset[str]:
         return frozenset()
     text = markdown.without_code(body)
     references = (markdown.parse_reference(match[1]) for match in _WIKI.finditer(text))
-    targets = [each.target for each in references if each is not None]
+    targets = [reference.target for reference in references if reference is not None]
     targets += filter(None, (target(match[1], slug) for match in _IMAGE.finditer(text)))
     return frozenset(list(dict.fromkeys(targets))[:_MAX_EMBEDDED])
 

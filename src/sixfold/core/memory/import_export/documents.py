@@ -163,15 +163,15 @@ class DocumentImports:
             return
         document = await self._reader.read(path, member.path, writer.caller.account_id)
         name = PurePosixPath(member.path).name
-        written = await asyncio.to_thread(compose, document, slug, name, digest, options)
-        self._check_sizes(written)
-        part = await self._write(writer, written, slug, digest)
+        members = await asyncio.to_thread(compose, document, slug, name, digest, options)
+        self._check_sizes(members)
+        part = await self._write(writer, members, slug, digest)
         report.add(part)
         if not part.errors:
             if name.lower().endswith(".pdf"):
                 await self._store(writer.caller, slug, member, attachments.PDF)
             title = document.title or name
-            _list(report, DocumentResult(member.path, slug, title, len(written), changed=True))
+            _list(report, DocumentResult(member.path, slug, title, len(members), changed=True))
 
     async def _take_attachment(
         self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport
@@ -212,20 +212,20 @@ class DocumentImports:
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    def _check_sizes(self, written: Sequence[ArchiveMember]) -> None:
-        for page in written:
+    def _check_sizes(self, members: Sequence[ArchiveMember]) -> None:
+        for page in members:
             limits.check_size(len(page.text.encode()), self._limits.page_bytes)
 
     async def _write(
-        self, writer: PageWriter, written: Sequence[ArchiveMember], slug: str, digest: str
+        self, writer: PageWriter, members: Sequence[ArchiveMember], slug: str, digest: str
     ) -> ImportReport:
         """Write the parts in batches; the first page comes last, and its hash completes the import."""
         report, naming = ImportReport(), files.FileNaming()
-        *parts, first = written
+        *parts, first = members
         batch: list[ArchiveMember] = []
         for part in parts:
             batch.append(part)
-            if sum(len(each.text) for each in batch) > files.BATCH_CHARS or len(batch) >= files.BATCH_FILES:
+            if sum(len(page.text) for page in batch) > files.BATCH_CHARS or len(batch) >= files.BATCH_FILES:
                 report.add(await self._database.write(files.put(writer, batch, naming)))
                 batch = []
         report.add(await self._database.write(_complete(writer, [*batch, first], naming, (slug, digest))))
@@ -318,7 +318,7 @@ def compose(
         head = {**fields, "pages": _range(document.blocks)}
         intro = f"# {title}\n\n{_byline(name, document.blocks)}\n\n"
         return [_file(slug, head, intro + documents.join(document.blocks))]
-    written: list[ArchiveMember] = []
+    members: list[ArchiveMember] = []
     entries: list[str] = []
     for number, blocks in enumerate(groups, 1):
         chapter = next((block.chapter for block in blocks if block.chapter), "") or f"Part {number}"
@@ -326,11 +326,11 @@ def compose(
         part_slug = f"{slug}/{number:03}-{ending}"
         head = {**fields, "title": f"{title}: {chapter}", "part_of": slug, "chapter": chapter}
         body = f"# {chapter}\n\n{_byline(name, blocks)}\n\n{documents.join(blocks)}"
-        written.append(_file(part_slug, {**head, "pages": _range(blocks)}, body))
+        members.append(_file(part_slug, {**head, "pages": _range(blocks)}, body))
         span = f" (p. {_range(blocks)})" if _range(blocks) else ""
         entries.append(f"- [[{part_slug}]] {_plain(chapter)}{span}")
     intro = f"# {title}\n\n{_byline(name, document.blocks)}\n\n"
-    return [*written, _file(slug, {**fields, "pages": _range(document.blocks)}, intro + "\n".join(entries))]
+    return [*members, _file(slug, {**fields, "pages": _range(document.blocks)}, intro + "\n".join(entries))]
 
 
 def _groups(blocks: Sequence[DocumentBlock]) -> list[list[DocumentBlock]]:

@@ -67,8 +67,8 @@ class FileNaming:
 def origin(path: str, slug: str) -> str:
     """Return a path that a client names as the origin of a page, or "" if that file would be another page."""
     ways = (None, "", path.partition("/")[0] + "/")
-    named = any(paths.slug(path, outliner) == slug for outliner in ways)
-    return path if named and is_page(path) and not checked_file(path, b"", _PLAIN).error else ""
+    has_path_slug = any(paths.slug(path, outliner) == slug for outliner in ways)
+    return path if has_path_slug and is_page(path) and not checked_file(path, b"", _PLAIN).error else ""
 
 
 def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) -> Transaction[ImportReport]:
@@ -81,14 +81,14 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
     )
     rows_by_slug = {row["slug"]: row for row in rows}
     plans: list[PageWritePlan] = []
-    for slug, (file, sent) in writes.items():
+    for slug, (file, is_sent) in writes.items():
         row = rows_by_slug.get(slug)
         current = pages.of(row) if row is not None else None
         deleted = row is not None and row["deleted_at"] is not None
         home = writer.caller.home(current.collections if current is not None and not deleted else ())
         try:
             yield from check_slug(writer, slug, FoundPage(current, deleted) if current is not None else None)
-            draft = page_edits.compose(current, sent, writer.limits, home)
+            draft = page_edits.compose(current, is_sent, writer.limits, home)
             draft = yield from membership.settled(writer.caller.account_id, draft)
             writer.check_collections(slug, draft.collections)
         except (errors.BadRequest, errors.Forbidden) as error:

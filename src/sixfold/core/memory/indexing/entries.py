@@ -122,9 +122,9 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
         tokens.terms(markdown.without_comments(page.body[start:end]))
         for start, end in chunks.split(page.body)
     ]
-    whole = head.copy()
+    entry_counts = head.copy()
     for passage in passages:
-        whole.update(passage)
+        entry_counts.update(passage)
     if len(passages) > 1:
         for passage in passages:
             # The words of the title count once in each passage.
@@ -137,7 +137,7 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
         collections=page.collections,
         created_at=page.created_at,
         updated_at=page.updated_at,
-        terms=whole,
+        terms=entry_counts,
         passages=tuple(passages) if len(passages) > 1 else (),
         names=_names(page, title, links),
         path=tuple(sorted(_slug_terms(slugs.parent(page.slug)))),

@@ -75,13 +75,13 @@ def of_slug(slug: str) -> str:
     return _joined(int(year), int(month), int(day or 0))
 
 
-def agree(one: str, other: str) -> bool:
+def agree(first: str, other: str) -> bool:
     """Return whether two moments can be equal: one is a part of the other, ignoring missing years."""
-    if not one or not other:
+    if not first or not other:
         return False
-    if one.startswith("--") or other.startswith("--"):
-        return _month(one) == _month(other) != ""
-    return one.startswith(other) or other.startswith(one)
+    if first.startswith("--") or other.startswith("--"):
+        return _month(first) == _month(other) != ""
+    return first.startswith(other) or other.startswith(first)
 
 
 def _month(moment: str) -> str:

@@ -222,8 +222,8 @@ def _mask_dates(text: str, base: str, masked: MaskedText) -> str:
 
 
 def _without_lead(date: str) -> str:
-    word, space, rest = date.partition(" ")
-    return rest if space and word.lower() in {"in", "since", "during", "by", "until", "on"} else date
+    word, space, remainder = date.partition(" ")
+    return remainder if space and word.lower() in {"in", "since", "during", "by", "until", "on"} else date
 
 
 def _spans(text: str, words: Vocabulary) -> list[tuple[int, int]]:

@@ -73,9 +73,9 @@ def _candidate(
     known: Mapping[str, Sequence[KnownEntity]],
 ) -> tuple[str, KnownEntity | None]:
     """Return the name to look up, and the only page that it may refer to, if any."""
-    whole = _chosen([page for page in known.get(name, ()) if page.rank < _WHOLE], kinds, where)
-    if whole is not None or not name:
-        return name, whole
+    entity = _chosen([page for page in known.get(name, ()) if page.rank < _WHOLE], kinds, where)
+    if entity is not None or not name:
+        return name, entity
     if near:
         nearer = _chosen(known.get(near, ()), kinds, where)
         if nearer is not None and nearer.kind == "person":

@@ -165,17 +165,17 @@ def _of_sentence(reader: _SentenceReader, sentence: Sentence) -> Iterator[Slots]
         return
     if not reader.known and entities.is_plain(sentence.text, table.words):
         return
-    tried = relations.telling(sentence.text, table)
-    masked = entities.mask(sentence.text, table.words, reader.known, reader.base if tried else None)
+    pattern_ids = relations.telling(sentence.text, table)
+    masked = entities.mask(sentence.text, table.words, reader.known, reader.base if pattern_ids else None)
     if not masked.mentions:
         return
     stated: list[Slots] = []
-    reader.effort += len(sentence.text) * len(tried)
-    if tried:
+    reader.effort += len(sentence.text) * len(pattern_ids)
+    if pattern_ids:
         _stand_in(reader, sentence, masked)
-        stated = relations.stated(masked, table, tried)
+        stated = relations.stated(masked, table, pattern_ids)
         if _pronoun_behind(masked, stated, table):
-            stated = relations.stated(masked, table, tried)
+            stated = relations.stated(masked, table, pattern_ids)
         yield from stated
     _remember(reader, masked, stated)
 
@@ -269,17 +269,17 @@ def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) 
     first = masked.text[:1]
     opens = "\ue000" <= first <= "\uefff"
     subject = masked.mention(first) if opens else None
-    others = {
+    other_keys = {
         slots.object.key for slots in stated if "person" not in reader.table.relations[slots.relation].objects
     }
-    rest = {mention.key for mention in mentions} - others
+    mention_keys = {mention.key for mention in mentions} - other_keys
     if subject is None:
         reader.last = None
     elif subject is reader.own or set(subject.key.split()) <= own_words:
         # On a person's page, the person remains the subject.
         reader.last = reader.own
     else:
-        reader.last = subject if rest <= {subject.key} else None
+        reader.last = subject if mention_keys <= {subject.key} else None
 
 
 def _titled(reader: _SentenceReader, sentence: Sentence, relation: str, inverse: bool) -> Iterator[Slots]:

@@ -93,9 +93,9 @@ class QuestionForms:
         if len(text) > MAX_CHARS:
             return ()
         bare, moment = _bare(text, base)
-        tried = {id(form): form for word in _WORDS.findall(bare) for form in self._by_word.get(word, ())}
+        forms = {id(form): form for word in _WORDS.findall(bare) for form in self._by_word.get(word, ())}
         questions: dict[RelationQuestion, None] = {}
-        for form in (*tried.values(), *self._by_word.get("", ())):
+        for form in (*forms.values(), *self._by_word.get("", ())):
             match = form.regex.fullmatch(bare)
             groups: tuple[str, ...] = match.groups() if match is not None else ()
             names = tuple(name for text in groups if (name := _name(text)))

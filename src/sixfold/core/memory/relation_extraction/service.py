@@ -154,12 +154,12 @@ def _put_statements(account_id: str, pages: Sequence[MemoryPage]) -> Transaction
     for page in pages:
         where = MentionContext(page.slug, page.collections)
         for number, statement in enumerate(read[page.id]):
-            settled = resolve(statement, where, entities_by_name, table())
-            if settled is None:
+            relation = resolve(statement, where, entities_by_name, table())
+            if relation is None:
                 continue
-            rows.append(_row(page.id, number, statement, settled))
-            if settled.subject_id is not None and settled.object_id is not None:
-                affected.add((settled.subject_id, settled.relation, settled.object_id))
+            rows.append(_row(page.id, number, statement, relation))
+            if relation.subject_id is not None and relation.object_id is not None:
+                affected.add((relation.subject_id, relation.relation, relation.object_id))
     if rows:
         yield Query("statements_put", {"account_id": account_id, "rows": _encode(rows)})
     return affected
@@ -174,11 +174,11 @@ def _keys(statement: ExtractedRelation) -> Iterable[str]:
 
 
 def _row(
-    page_id: str, number: int, statement: ExtractedRelation, settled: ResolvedRelation
+    page_id: str, number: int, statement: ExtractedRelation, relation: ResolvedRelation
 ) -> tuple[object, ...]:
     return (
-        page_id, number, settled.relation, statement.pattern, settled.subject, settled.subject_id,
-        settled.object, settled.object_id, statement.object_text, statement.sentence, statement.start,
+        page_id, number, relation.relation, statement.pattern, relation.subject, relation.subject_id,
+        relation.object, relation.object_id, statement.object_text, statement.sentence, statement.start,
         statement.moment,
     )  # fmt: skip
 
@@ -225,10 +225,10 @@ def _settle_others(
             row["relation"], row["pattern"], row["subject"], "", row["object"], "", row["said"],
             row["sentence"], row["start"], row["moment"],
         )  # fmt: skip
-        settled = resolve(statement, MentionContext(row["slug"], _texts(row["collections"])), known, table())
+        relation = resolve(statement, MentionContext(row["slug"], _texts(row["collections"])), known, table())
         after = (
-            (settled.subject_id, settled.object_id, settled.relation)
-            if settled
+            (relation.subject_id, relation.object_id, relation.relation)
+            if relation
             else (None, None, row["relation"])
         )
         if after == (row["subject_id"], row["object_id"], row["relation"]):
@@ -424,13 +424,13 @@ def _best(pages: Sequence[KnownEntity]) -> list[KnownEntity]:
 def _query_answers(
     account_id: str, question: question_parser.RelationQuestion, means: Sequence[Sequence[str]], scope: str
 ) -> Transaction[list[RelationAnswer]]:
-    named = set(means[0])
+    slug_set = set(means[0])
     sides = {"subject": ("object",), "object": ("subject",), "both": ("subject", "object")}[
         question.answer_side
     ]
     stated: list[Row] = []
-    written: list[Row] = []
-    for side, page_id in ((side, page_id) for side in sides for page_id in sorted(named)):
+    link_rows: list[Row] = []
+    for side, page_id in ((side, page_id) for side in sides for page_id in sorted(slug_set)):
         params = {
             "account_id": account_id,
             "relations": _encode(sorted(question.relations)),
@@ -440,7 +440,7 @@ def _query_answers(
             "limit": _MAX_ANSWERS,
         }
         stated += yield Query(f"statements_of_{side}", params)
-        written += yield Query(f"links_of_{side}", params)
+        link_rows += yield Query(f"links_of_{side}", params)
     result: list[RelationAnswer] = []
     saying = Counter((row["subject_id"], row["object_id"]) for row in stated if row["object_id"] is not None)
     for row in stated:
@@ -452,27 +452,27 @@ def _query_answers(
             fit = 1.0 if dates.agree(moment, question.moment) else _OTHER_TIME
         result += [
             RelationAnswer(end, _ANSWER_SCORE * fit, row["sentence"])
-            for end in _answer_ids(row, question, named)
+            for end in _answer_ids(row, question, slug_set)
         ]
         says = _SOURCE_SCORE * min(1.0, _FEW / max(saying[row["subject_id"], row["object_id"]], 1))
         result.append(RelationAnswer(row["page_id"], says * fit, row["sentence"]))
-    for row in written:
+    for row in link_rows:
         fit = _OTHER_TIME if question.moment else 1.0
         result += [
             RelationAnswer(end, _ANSWER_SCORE * fit, row["sentence"])
-            for end in _answer_ids(row, question, named)
+            for end in _answer_ids(row, question, slug_set)
         ]
     return result
 
 
-def _answer_ids(row: Row, question: question_parser.RelationQuestion, named: set[str]) -> list[str]:
+def _answer_ids(row: Row, question: question_parser.RelationQuestion, slugs: set[str]) -> list[str]:
     """Return the page ids in a statement that answer the question, without the pages it names."""
     ends = {
         "subject": [row["subject_id"]],
         "object": [row["object_id"]],
         "both": [row["subject_id"], row["object_id"]],
     }[question.answer_side]
-    return [end for end in ends if end is not None and end not in named]
+    return [end for end in ends if end is not None and end not in slugs]
 
 
 def _visible(account_id: str, ids: Sequence[str], scope: str) -> Transaction[list[str]]:

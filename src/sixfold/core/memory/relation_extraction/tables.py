@@ -39,8 +39,8 @@ def cells(body: str) -> Iterator[TableCell]:
                 titles = [title.strip("*_ ").lower() for title in _split(bare)]
         elif not _DASHES.fullmatch(bare) and rows < _MAX_ROWS:
             rows += 1
-            first, *others = _split(bare)
-            for title, text in zip(titles[1:], others, strict=False):
+            first, *more_cells = _split(bare)
+            for title, text in zip(titles[1:], more_cells, strict=False):
                 if title and text and first:
                     yield TableCell(bare, start + line.index(bare), first, title, text)
         start += len(line)

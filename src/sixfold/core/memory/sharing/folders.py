@@ -139,7 +139,7 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
         raise errors.Conflict(f"An account can share at most {MAX_SHARED} folders: end one first")
     grantee = draft.grantee.name or draft.grantee.team_id
     yield from audit_log.note(account_id, "folder.share", f"{draft.folder} {grantee} {draft.access}"[:300])
-    return next(each for each in shared if each.id == rows[0]["id"])
+    return next(folder for folder in shared if folder.id == rows[0]["id"])
 
 
 def _require(principal: Principal) -> None:
@@ -176,13 +176,13 @@ def access(principal: Principal, share_id: str) -> Transaction[MemoryAccess]:
     if not share_id or not shares:
         raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found, or is not shared any more")
     shared = shares[0]
-    others = yield from membership.folders_of(shared.account_id)
+    other_folders = yield from membership.folders_of(shared.account_id)
     return MemoryAccess(
         shared.id,
         shared.account_id,
         shared.folder,
         membership.collection_of(shared.folder),
-        tuple(membership.collection_of(folder) for folder in others if folder != shared.folder),
+        tuple(membership.collection_of(folder) for folder in other_folders if folder != shared.folder),
         shared.may_write,
     )
 

@@ -84,8 +84,8 @@ async def move_all(database: Database, account_id: str, folder: str) -> None:
 
 
 def _at(page: MemoryPage, folders: Sequence[str], name: str) -> MemoryPage:
-    others = [each for each in page.collections if each != name]
-    return replace(page, collections=collections_at(folders, page.slug, others))
+    other_collections = [collection for collection in page.collections if collection != name]
+    return replace(page, collections=collections_at(folders, page.slug, other_collections))
 
 
 def _write(account_id: str, moved: Sequence[MemoryPage]) -> Transaction[None]:

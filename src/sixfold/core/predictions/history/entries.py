@@ -234,7 +234,7 @@ def title_of(inputs: Mapping[str, Any]) -> str:
 
 def text_of(inputs: str) -> str:
     """Return the text that names a run in one line, or ""; `inputs` is JSON, which may be cut off."""
-    texts = (_decoded(match[1]) for each in _TEXTS.values() if (match := each.search(inputs)))
+    texts = (_decoded(match[1]) for text in _TEXTS.values() if (match := text.search(inputs)))
     return next((text for text in texts if text), "")[:_MAX_TITLE]
 
 
@@ -272,8 +272,8 @@ def _matches(row: Row, filters: HistoryFilter, words: Sequence[str]) -> bool:
         return False
     if not words:
         return True
-    matches = (each.search(row["inputs"]) for each in _TEXTS.values())
-    text = " ".join(_decoded(each[1]) for each in matches if each).casefold()
+    matches = (text.search(row["inputs"]) for text in _TEXTS.values())
+    text = " ".join(_decoded(match[1]) for match in matches if match).casefold()
     return all(word in text for word in words)
 
 

@@ -52,7 +52,7 @@ class MappedFile(mmap.mmap):
 
     def startswith(self, prefix: bytes | tuple[bytes, ...], at: int = 0) -> bool:
         prefixes = prefix if isinstance(prefix, tuple) else (prefix,)
-        return any(self[at : at + len(one)] == one for one in prefixes)
+        return any(self[at : at + len(prefix)] == prefix for prefix in prefixes)
 
     def decode(self) -> str:
         """Decode the whole content, which is read into memory."""

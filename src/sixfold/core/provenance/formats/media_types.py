@@ -183,7 +183,9 @@ FORMATS = (
     FileFormat("text/html", "html"),
 )
 BY_MEDIA_TYPE: Mapping[str, FileFormat] = {
-    name: each for each in FORMATS for name in (each.media_type, *each.aliases)
+    name: media_format
+    for media_format in FORMATS
+    for name in (media_format.media_type, *media_format.aliases)
 }
 EXTENSIONS: Mapping[str, str] = {each.media_type: each.extension for each in FORMATS}
 INLINE = frozenset(each.media_type for each in FORMATS if each.is_inline)

@@ -40,15 +40,15 @@ def header(data: bytes) -> MediaHeader:
 
 def is_complete(data: bytes) -> bool:
     """Return whether index and frames exist, and every box of a video has its stated length."""
-    seen, at = set[bytes](), 0
+    box_types, at = set[bytes](), 0
     for box in boxes(data):
-        if seen >= _NEEDED and box.kind not in _VIDEO_BOXES:
+        if box_types >= _NEEDED and box.kind not in _VIDEO_BOXES:
             # Another program appended this.
             return True
-        seen.add(box.kind)
+        box_types.add(box.kind)
         at = box.end
     is_cut = len(data) >= at + 8 and data[at + 4 : at + 8] in _VIDEO_BOXES
-    return seen >= _NEEDED and not is_cut
+    return box_types >= _NEEDED and not is_cut
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:

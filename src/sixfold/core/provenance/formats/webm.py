@@ -152,14 +152,14 @@ def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[FileEdit]:
     ours = [simple for simple, _ in _ours(data, tags)]
     if not ours:
         return []
-    others = [
+    other_tags = [
         simple
         for tag in _children(data, tags.body, tags.end)
         if tag.kind == _TAG
         for simple in _children(data, tag.body, tag.end)
         if simple.kind == _SIMPLE_TAG and simple not in ours
     ]
-    if others:
+    if other_tags:
         sums = [part for part in _children(data, tags.body, tags.end) if part.kind == _CRC]
         return [_void(part.start, part.end) for part in (*ours, *sums)]
     return [FileEdit(tags.start, tags.end, b"") if tags.end == end else _void(tags.start, tags.end)]

@@ -120,7 +120,7 @@ class WebSocketHub:
 
     def withhold(self, prediction_id: str, *messages: Message) -> bool:
         """Store messages of an unpaid run; return False, without storing them, above a limit."""
-        size = sum(len(each) for each in messages if isinstance(each, bytes))
+        size = sum(len(message) for message in messages if isinstance(message, bytes))
         entry = self._withheld.setdefault(prediction_id, _Withheld())
         if entry.size + size > MAX_WITHHELD_BYTES or self.withheld_bytes + size > _MAX_WITHHELD_OF_ALL:
             return False
@@ -149,7 +149,7 @@ class WebSocketHub:
         """
         if kind in _HISTORY_TYPES:
             messages = self._remembered.setdefault(prediction_id, [])
-            messages[:] = [each for each in messages if each[0] != kind]
+            messages[:] = [message for message in messages if message[0] != kind]
             messages.append([kind, dict(data)])
             size = len(_encode(messages))
             self.size += size - self._sizes.get(prediction_id, 0)

@@ -99,7 +99,9 @@ class _Document:
         self._links: dict[str, _Links] = {}
         self._costs: dict[int, tuple[int, int]] = {}
         definitions: Json = document.get("definitions") or {}
-        self._subgraphs: dict[str, Json] = {each["id"]: each for each in definitions.get("subgraphs") or ()}
+        self._subgraphs: dict[str, Json] = {
+            subgraph["id"]: subgraph for subgraph in definitions.get("subgraphs") or ()
+        }
         extra: Json = document.get("extra") or {}
         self._groups: Json = extra.get("groupNodes") or {}
 
@@ -145,7 +147,8 @@ class _Document:
         self._budget.spend(values=len(inputs) + len(outputs) + len(links.outgoing))
         by_name = {slot.name: slot for slot in host.slots}
         border = [
-            by_name.get(str(each.get("name"))) or EditorSlot(str(each.get("name")), "*") for each in inputs
+            by_name.get(str(node_input.get("name"))) or EditorSlot(str(node_input.get("name")), "*")
+            for node_input in inputs
         ]
         proxies: list[list[Any]] = _properties(row).get("proxyWidgets") or []
         values: list[Any] = as_list(host.values)
@@ -154,7 +157,7 @@ class _Document:
                 values, [slot for slot, each in zip(border, inputs, strict=True) if _is_widget(each)]
             )
         self.nodes[prefix + _BORDER_IN] = EditorNode(prefix + _BORDER_IN, "", slots=border, passes=True)
-        slots = [EditorSlot(str(each.get("name")), str(each.get("type"))) for each in outputs]
+        slots = [EditorSlot(str(output.get("name")), str(output.get("type"))) for output in outputs]
         for origin, slot, at in links.outgoing:
             if at < len(slots):
                 slots[at].source = _inner((origin, slot), prefix)
@@ -180,8 +183,8 @@ class _Document:
         for row in rows:
             self._spend(row, prefix)
         self._budget.spend(values=len(links) + len(as_list(group.get("external"))))
-        inside = {(each[2], each[3]): (each[0], each[1]) for each in links if each[0] is not None}
-        used = {(each[0], each[1]) for each in links}
+        inside = {(link[2], link[3]): (link[0], link[1]) for link in links if link[0] is not None}
+        used = {(link[0], link[1]) for link in links}
         external = {(_index(each[0]), each[1]) for each in group.get("external") or ()}
         free: Iterator[EditorSlot] = iter(host.slots)
         values = as_list(host.values)
@@ -303,7 +306,7 @@ def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]
         slots=slots,
         values=row.get("widgets_values"),
         named=dict(row.get("widgets_values_named") or {}),
-        outputs=tuple(str(each.get("type")) for each in outputs),
+        outputs=tuple(str(output.get("type")) for output in outputs),
         models=tuple(_properties(row).get("models") or ()),
     )
 

@@ -15,12 +15,12 @@ _CONTROL = frozenset({"fixed", "increment", "decrement", "randomize", "increment
 def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
     """Return a node's values by input name."""
     order = _order(node, spec)
-    if known := mapping(node.values):
-        known_names = {each.name for each in order} if spec is not None else set(known)
-        result = {name: value for name, value in known.items() if name in known_names}
+    if by_name := mapping(node.values):
+        known_names = {widget.name for widget in order} if spec is not None else set(by_name)
+        result = {name: value for name, value in by_name.items() if name in known_names}
     else:
         result = _in_order(order, as_list(node.values))
-    names = {each.name for each in order}
+    names = {widget.name for widget in order}
     return {**result, **{name: value for name, value in node.named.items() if name in names}}
 
 
@@ -29,9 +29,11 @@ def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
     widget_slots = [slot for slot in node.slots if slot.widget]
     if spec is None:
         return [widget_of(slot) for slot in widget_slots]
-    widgets = [each for each in spec.inputs if each.section != "hidden" and each.is_widget]
+    widgets = [
+        node_input for node_input in spec.inputs if node_input.section != "hidden" and node_input.is_widget
+    ]
     names = {slot.widget for slot in widget_slots}
-    if widget_slots and all(each.name in names for each in widgets if each.section == "required"):
+    if widget_slots and all(widget.name in names for widget in widgets if widget.section == "required"):
         return [spec.by_name.get(slot.widget) or widget_of(slot) for slot in widget_slots]
     return widgets
 

@@ -55,9 +55,9 @@ def _plain(value: object) -> object:
 
 def files_named(node: GraphNode) -> dict[str, tuple[str, str]]:
     """Return the name and kind of each file that the node's values name, by input."""
-    named: dict[str, tuple[str, str]] = {}
+    files: dict[str, tuple[str, str]] = {}
     for name, kind in node.spec.uploads.items():
         value = node.values.get(name)
         if isinstance(value, str) and value:
-            named[name] = (value, kind)
-    return named
+            files[name] = (value, kind)
+    return files

@@ -279,7 +279,7 @@ class _GraphRun:
 
     async def _work(self) -> None:
         ready = [node_id for node_id, count in reversed(self._plan.pending_counts.items()) if count == 0]
-        done = 0
+        finished = 0
         while ready or self._tasks:
             if not self._tasks:
                 await self._memory_share.wait_for_capacity()
@@ -303,8 +303,8 @@ class _GraphRun:
                 ready += self._record_done(
                     node_id, StoredOutput(None, ui, preview, self._words_of(_origins(node)))
                 )
-                done += 1
-                if done % _YIELD_NODES == 0 or pause:
+                finished += 1
+                if finished % _YIELD_NODES == 0 or pause:
                     self._text = 0
                     await asyncio.sleep(0)
             if self._tasks:

@@ -66,9 +66,11 @@ def finish(node: GraphNode, returned: Any) -> NodeResult:
 
 def join_results(result: list[NodeResult]) -> NodeResult:
     """Merge the results of several calls: each output becomes a list of values."""
-    outputs = [ListValue(values) for values in zip(*(each.outputs for each in result), strict=True)]
+    outputs = [ListValue(values) for values in zip(*(output.outputs for output in result), strict=True)]
     ui: dict[str, Any] = {}
     for each in result:
         for key, value in each.ui.items():
             ui[key] = [*ui.get(key, ()), *value] if isinstance(value, list | tuple) else value
-    return NodeResult(tuple(outputs), tuple(artifact for each in result for artifact in each.artifacts), ui)
+    return NodeResult(
+        tuple(outputs), tuple(artifact for output in result for artifact in output.artifacts), ui
+    )

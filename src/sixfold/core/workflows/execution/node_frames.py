@@ -196,7 +196,7 @@ def worked_row(worked: Worked, frame: NodeFrame, scratch: Path) -> Row:
         "outputs": [[] if value is HELD else [value] for value in worked.outputs],
         "sizes": worked.sizes,
         "texts": worked.texts,
-        "artifacts": [artifact_row(each, frame, scratch) for each in worked.artifacts],
+        "artifacts": [artifact_row(artifact, frame, scratch) for artifact in worked.artifacts],
         "ui": worked.ui,
         "packed": None if worked.packed is None else frame.put(worked.packed, scratch),
     }
@@ -204,7 +204,7 @@ def worked_row(worked: Worked, frame: NodeFrame, scratch: Path) -> Row:
 
 def needs_file(worked: Worked) -> bool:
     """Return whether `worked_row` writes a file."""
-    sizes = [len(worked.packed or b""), *(len(each.data) for each in worked.artifacts)]
+    sizes = [len(worked.packed or b""), *(len(artifact.data) for artifact in worked.artifacts)]
     return max(sizes) > _IN_FRAME or sum(sizes) > _ALL_IN_FRAME
 
 
@@ -220,7 +220,7 @@ def read_worked(row: Row, frame: NodeFrame, scratch: Path) -> Worked:
         tuple(value[0] if value else HELD for value in row["outputs"]),
         tuple(row["sizes"]),
         tuple(row["texts"]),
-        tuple(read_artifact(each, frame, scratch) for each in row["artifacts"]),
+        tuple(read_artifact(artifact, frame, scratch) for artifact in row["artifacts"]),
         row["ui"],
         None if packed is None else frame.take(packed, scratch),
     )

@@ -253,9 +253,9 @@ def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> Non
     """Reduce crossings by ordering each column by the mean position of its neighbors, in several sweeps."""
     near: dict[str, set[str]] = {}
     for route in routes:
-        for one, other in pairwise(route):
-            near.setdefault(one.id, set()).add(other.id)
-            near.setdefault(other.id, set()).add(one.id)
+        for upper, other in pairwise(route):
+            near.setdefault(upper.id, set()).add(other.id)
+            near.setdefault(other.id, set()).add(upper.id)
     position = {box.id: float(at) for column in columns for at, box in enumerate(column)}
     for sweep in range(_SWEEPS):
         for column in columns if sweep % 2 == 0 else reversed(columns):

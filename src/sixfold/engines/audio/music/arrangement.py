@@ -259,8 +259,8 @@ def _runs(pattern: str) -> list[tuple[int, str, int]]:
     notes: list[tuple[int, str, int]] = []
     for position, sign in enumerate(pattern):
         if sign not in ".-":
-            rest = pattern[position + 1 :]
-            notes.append((position, sign, 1 + len(rest) - len(rest.lstrip("-"))))
+            tail = pattern[position + 1 :]
+            notes.append((position, sign, 1 + len(tail) - len(tail.lstrip("-"))))
     return notes
 
 

@@ -127,8 +127,8 @@ def _onsets(pattern: str) -> list[tuple[int, int]]:
     onsets: list[tuple[int, int]] = []
     for position, sign in enumerate(pattern):
         if sign == "x":
-            rest = pattern[position + 1 :]
-            onsets.append((position, 1 + len(rest) - len(rest.lstrip("-"))))
+            tail = pattern[position + 1 :]
+            onsets.append((position, 1 + len(tail) - len(tail.lstrip("-"))))
     return onsets
 
 

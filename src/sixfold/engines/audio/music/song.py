@@ -115,15 +115,15 @@ def _chords_for(score: abc.AbcScore) -> Mapping[int, Chord]:
 
 def _home(style: str, seed: int) -> MusicalKey:
     """Return the key that the style names, or a random one, in minor for a dark style."""
-    if named := _KEY.search(style):
-        return theory.key(named[1])
+    if match := _KEY.search(style):
+        return theory.key(match[1])
     tonic = int(noise.stream(seed, "key").integers(theory.OCTAVE))
     return MusicalKey(tonic, minor=bool(_DARK.search(style)))
 
 
 def _tempo(style: str, energy: float, seed: int) -> float:
-    if named := _BPM.search(style):
-        return float(np.clip(int(named[1]), 40, 240))
+    if match := _BPM.search(style):
+        return float(np.clip(int(match[1]), 40, 240))
     return float(round(64 + 70 * energy**1.3 + noise.stream(seed, "tempo").uniform(-4, 4)))
 
 

@@ -103,10 +103,12 @@ def chord(numeral: str, home: MusicalKey) -> Chord:
     match = _NUMERAL.fullmatch(name)
     if match is None:
         raise ValueError(f"{numeral} is not a chord")
-    sign, degree, rest = match[1], match[2], match[3]
+    sign, degree, suffix = match[1], match[2], match[3]
     steps = MINOR if home.minor else MAJOR
     root = (home.tonic + steps[_DEGREES.index(degree.lower())] + {"b": -1, "#": 1}.get(sign, 0)) % OCTAVE
-    quality = f"m{rest}" if degree.islower() and not rest.startswith(("°", "ø", "m", "sus", "5")) else rest
+    quality = (
+        f"m{suffix}" if degree.islower() and not suffix.startswith(("°", "ø", "m", "sus", "5")) else suffix
+    )
     tones = QUALITIES[quality]
     bass = tones[(int(over) - 1) // 2] if over else 0
     return Chord(root, tones, (root + bass) % OCTAVE)

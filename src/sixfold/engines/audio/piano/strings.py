@@ -79,11 +79,11 @@ def _partials(pitch: int, force: float, sound: StringSound, rng: np.random.Gener
     lives = life[:, None] * np.array([0.45, 1.0, 1.7])[None]
     angle = np.clip((pitch - 62) / 42, -1, 1) * sound.width * 0.6
     pan = np.clip(angle + rng.normal(0, sound.width * 0.35, (count, 1)), -0.95, 0.95)
-    both = (strength[:, None] * shares)[None] * np.sqrt(1 + np.array([[[-1.0]], [[1.0]]]) * pan[None])
+    stereo = (strength[:, None] * shares)[None] * np.sqrt(1 + np.array([[[-1.0]], [[1.0]]]) * pan[None])
     phase = rng.normal(0, 0.25, (2, count, 1)) * sound.width + np.zeros((1, 1, 3))
     # Twice the force is about twice as loud.
-    both *= (0.18 + 0.82 * force) * 0.5
-    return Partials(all_hertz, both.reshape(2, -1), lives.ravel(), phase.reshape(2, -1) + math.pi / 2)
+    stereo *= (0.18 + 0.82 * force) * 0.5
+    return Partials(all_hertz, stereo.reshape(2, -1), lives.ravel(), phase.reshape(2, -1) + math.pi / 2)
 
 
 def _knock(pitch: int, force: float, sound: StringSound, rng: np.random.Generator) -> Array:
@@ -104,7 +104,7 @@ def sympathy(rng: np.random.Generator, seconds: float = 2.4) -> Array:
     strength = np.concatenate([np.ones(base.size), np.full(base.size, 0.5), np.full(base.size, 0.25)])
     strength *= 1 / (1 + (hertz / 900) ** 1.5)
     life = np.full(hertz.size, seconds * 0.8)
-    both = np.stack([strength, strength])
+    stereo = np.stack([strength, strength])
     phase = rng.uniform(0, math.tau, (2, hertz.size))
-    wave = synthesis.rise(synthesis.ring(Partials(hertz, both, life, phase), round(seconds * RATE)), 0.03)
+    wave = synthesis.rise(synthesis.ring(Partials(hertz, stereo, life, phase), round(seconds * RATE)), 0.03)
     return (wave / np.sqrt((wave * wave).sum() / 2)).astype(np.float32)

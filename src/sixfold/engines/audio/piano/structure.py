@@ -36,8 +36,8 @@ def form(bars: int) -> list[PieceSection]:
     if bars < 4:
         half = bars // 2
         return [PieceSection("A", 0, half, "half"), PieceSection("A", half, bars - half, "end")]
-    each, rest = divmod(bars, 4)
-    lengths = [each + (1 if at >= 4 - rest else 0) for at in range(4)]
+    section_bars, extra_bars = divmod(bars, 4)
+    lengths = [section_bars + (1 if at >= 4 - extra_bars else 0) for at in range(4)]
     begins = [sum(lengths[:at]) for at in range(4)]
     return [
         PieceSection(name, begin, length, cadence)

@@ -34,9 +34,9 @@ def soft_masks(frames: Array) -> Mapping[str, Array]:
     drums = percussive
     bass = (1 - drums) * low
     vocals = (1 - drums) * (1 - low) * vocal
-    rest = np.maximum(0, 1 - drums - bass - vocals)
-    total = drums + bass + vocals + rest
-    parts = {"vocals": vocals, "drums": drums, "bass": bass, "other": rest}
+    other_stem = np.maximum(0, 1 - drums - bass - vocals)
+    total = drums + bass + vocals + other_stem
+    parts = {"vocals": vocals, "drums": drums, "bass": bass, "other": other_stem}
     return {name: (mask / total).astype(np.float32) for name, mask in parts.items()}
 
 

@@ -52,8 +52,10 @@ class OnnxStemEngine:
         resampled = [files.resample(part, MODEL_RATE, files.RATE) for part in sources]
         waves = {name: _fit(part, mix.shape[1]) for name, part in zip(SOURCES, resampled, strict=True)}
         stems = engine.STEMS[str(task.inputs["stems"])]
-        named = {name: np.sum([waves[part] for part in parts], axis=0) for name, parts in stems.items()}
-        return Result(engine.write_stems(named, str(task.inputs["format"]), context), quality="full")
+        waves_by_stem = {
+            name: np.sum([waves[part] for part in parts], axis=0) for name, parts in stems.items()
+        }
+        return Result(engine.write_stems(waves_by_stem, str(task.inputs["format"]), context), quality="full")
 
     def parts(self, mix: Array, progress: Callable[[float], None]) -> Array:
         """Separate a mix (2, samples) at `MODEL_RATE` into `SOURCES` (4, 2, samples) by the first model."""

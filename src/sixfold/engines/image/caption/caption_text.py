@@ -89,9 +89,9 @@ def _strength(contrast: float) -> str:
     return "low" if contrast < 0.25 else "moderate" if contrast < 0.5 else "strong"
 
 
-def _sentence(count: int, one: str, many: str) -> str:
+def _sentence(count: int, singular: str, many: str) -> str:
     number = _COUNTS[count] if count < len(_COUNTS) else str(count)
-    return f"{number.capitalize()} {one if count == 1 else many} to be seen."
+    return f"{number.capitalize()} {singular if count == 1 else many} to be seen."
 
 
 def _join(names: Sequence[str]) -> str:

@@ -110,17 +110,17 @@ def _palette(rgb: Array) -> tuple[NamedColor, ...]:
     first = np.zeros((len(samples), 1), np.int32)
     _, labels, centers = cv2.kmeans(samples, kinds, first, criteria, 2, cv2.KMEANS_PP_CENTERS)
     shares = np.bincount(labels.ravel(), minlength=kinds) / len(samples)
-    named: dict[str, NamedColor] = {}
+    by_name: dict[str, NamedColor] = {}
     for index in np.argsort(-shares, kind="stable"):
         pixel = np.rint(centers[index]).astype(np.uint8).reshape(1, 1, 3)
         red, green, blue = map(int, cv2.cvtColor(pixel, cv2.COLOR_LAB2RGB)[0, 0])
         name = _name(centers[index])
-        previous = named.get(name)
+        previous = by_name.get(name)
         share = float(shares[index]) + (previous.share if previous else 0.0)
-        named[name] = NamedColor(
+        by_name[name] = NamedColor(
             name, previous.hex if previous else f"#{red:02x}{green:02x}{blue:02x}", share
         )
-    ordered = sorted(named.values(), key=lambda color: -color.share)
+    ordered = sorted(by_name.values(), key=lambda color: -color.share)
     return tuple(color for color in ordered if color.share >= _MIN_SHARE) or tuple(ordered[:1])
 
 

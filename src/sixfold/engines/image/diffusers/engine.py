@@ -213,7 +213,7 @@ class DiffusersEngine:
         run.progress(1.0)
         if isinstance(run.outcome, Canceled):
             return run.outcome
-        return Result(tuple(Artifact(kind, one, info) for one in coded), data, "full")
+        return Result(tuple(Artifact(kind, content, info) for content in coded), data, "full")
 
 
 class _RunAbandoned(Exception):
@@ -254,8 +254,8 @@ class _SamplingLoop:
         for run in self.owners:
             rows = run.request.rows if run.request else self.rows
             mine = sum(self.runs[row.owner] is run for row in self.rows)
-            done = (len(run.images) + fraction * mine) / len(rows)
-            run.progress(_LOADED + (_DENOISED - _LOADED) * min(1.0, done))
+            share = (len(run.images) + fraction * mine) / len(rows)
+            run.progress(_LOADED + (_DENOISED - _LOADED) * min(1.0, share))
         if not self.owners:
             raise _RunAbandoned
 

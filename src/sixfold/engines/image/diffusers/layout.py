@@ -20,13 +20,13 @@ def pipeline_files(paths: Iterable[str], index: Mapping[str, Any], variant: str 
     exist.
     """
     names = sorted(paths)
-    chosen = [path for path in names if path == sources.INDEX or _is_document(path)]
+    files = [path for path in names if path == sources.INDEX or _is_document(path)]
     needed = set(sources.weighted_components(index))
     for name, value in index.items():
         if not name.startswith("_") and isinstance(value, list) and len(value) == 2 and value[1] is not None:
             inside = [path for path in names if path.startswith(f"{name}/") and path.count("/") == 1]
-            chosen += _component(inside, variant, must=name in needed, title=name)
-    return chosen
+            files += _component(inside, variant, must=name in needed, title=name)
+    return files
 
 
 def model_files(paths: Iterable[str], variant: str = "") -> list[str]:

@@ -217,7 +217,9 @@ class PipelineCache:
         """Return the bytes that one more pipeline may take, within the budget and the device's memory."""
         free = placement.free_bytes(self.where.kind)
         if self.options.budget_bytes:
-            free = min(free, self.options.budget_bytes - sum(one.bytes for one in self._loaded.values()))
+            free = min(
+                free, self.options.budget_bytes - sum(pipeline.bytes for pipeline in self._loaded.values())
+            )
         return free
 
 

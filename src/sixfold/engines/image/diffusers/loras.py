@@ -64,7 +64,7 @@ class LoraLoader:
                 self._load(path, name)
         except (ValueError, KeyError, RuntimeError, OSError, IndexError, TypeError) as error:
             raise EngineError(f"The LoRA {path.stem} does not fit this model.") from error
-        adapters = {known for names in self._pipeline.get_list_adapters().values() for known in names}
+        adapters = {adapter for names in self._pipeline.get_list_adapters().values() for adapter in names}
         if name not in adapters:
             raise EngineError(f"The LoRA {path.stem} does not fit this model: none of its layers match.")
         self._names[file] = name

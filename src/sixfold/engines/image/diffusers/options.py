@@ -101,8 +101,8 @@ def parse_adapters(entries: Any) -> tuple[LoraAdapter, ...]:
     if not isinstance(entries, (list, tuple)):
         raise InvalidDiffusersOption("loras must be a list")
     parsed: list[LoraAdapter] = []
-    for one in entries:
-        row = {"file": one} if isinstance(one, str) else dict(one)
+    for entry in entries:
+        row = {"file": entry} if isinstance(entry, str) else dict(entry)
         if not isinstance(row.get("file"), str) or set(row) - {"file", "weight"}:
             raise InvalidDiffusersOption('a LoRA must be a file name or {file = "…", weight = 0.8}')
         parsed.append(LoraAdapter(row["file"], float(row.get("weight", 1.0))))

@@ -227,17 +227,17 @@ def _control(task: Task) -> ControlImage:
 
 def _adapters(task: Task, options: DiffusersOptions) -> LoraWeights:
     """Return the operator's LoRAs for the model, then the task's own, by name or as one of its files."""
-    adapters = [(one.file, one.weight) for one in options.loras.get(task.model, ())]
+    adapters = [(adapter.file, adapter.weight) for adapter in options.loras.get(task.model, ())]
     try:
-        for one in parse_adapters(task.inputs.get("loras") or ()):
-            if one.file in task.files:
-                adapters.append((str(task.files[one.file]), one.weight))
-            elif "/" in one.file or "\\" in one.file or one.file.startswith("."):
+        for adapter in parse_adapters(task.inputs.get("loras") or ()):
+            if adapter.file in task.files:
+                adapters.append((str(task.files[adapter.file]), adapter.weight))
+            elif "/" in adapter.file or "\\" in adapter.file or adapter.file.startswith("."):
                 raise UnusableInput(
                     "A LoRA must be a file name in the weights' loras folder, without a path."
                 )
             else:
-                adapters.append((one.file, one.weight))
+                adapters.append((adapter.file, adapter.weight))
         if task.inputs.get(folder_models.FOLDER):
             adapters.extend(folder_models.adapters(task.inputs.get("lora")))
     except (InvalidDiffusersOption, TypeError, ValueError) as error:

@@ -258,7 +258,9 @@ def _probe(data_set: _TrainingData, scheduler: Any, seed: int) -> list[_Training
     last = int(scheduler.config.num_train_timesteps)
     times = [torch.tensor([round(last * (index + 0.5) / _PROBES)]) for index in range(_PROBES)]
     latents = [data_set.latents[index % len(data_set.latents)][None] for index in range(_PROBES)]
-    return [_noisy(one, time, generator, data_set.named) for one, time in zip(latents, times, strict=True)]
+    return [
+        _noisy(latent, time, generator, data_set.named) for latent, time in zip(latents, times, strict=True)
+    ]
 
 
 def _noisy(

@@ -32,24 +32,24 @@ _SMOOTH = 4.0
 def fill_hole(rgb: Pixels, hole: MaskHole) -> Pixels:
     """Return the image with the hole filled; pixels outside it are unchanged."""
     top, bottom, left, right = _part(rgb.shape, hole)
-    part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
+    part, missing = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
     depth = cv2.distanceTransform(
-        cv2.copyMakeBorder(gone.astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT), cv2.DIST_L2, 3
+        cv2.copyMakeBorder(missing.astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT), cv2.DIST_L2, 3
     )
-    whole = rgb.copy()
-    whole[top:bottom, left:right][gone] = _filled(part, gone, float(depth.max()))[gone]
-    return whole
+    result = rgb.copy()
+    result[top:bottom, left:right][missing] = _filled(part, missing, float(depth.max()))[missing]
+    return result
 
 
-def _filled(part: Pixels, gone: Array, depth: float) -> Pixels:
-    if depth <= _THIN or _is_smooth(part, gone):
-        return _diffuse(part, gone, thin=depth <= _THIN)
-    offsets = patch_copy.offsets(part, gone)
+def _filled(part: Pixels, missing: Array, depth: float) -> Pixels:
+    if depth <= _THIN or _is_smooth(part, missing):
+        return _diffuse(part, missing, thin=depth <= _THIN)
+    offsets = patch_copy.offsets(part, missing)
     if offsets is None:
-        offsets = shift_map.offsets(part, gone)
+        offsets = shift_map.offsets(part, missing)
     if offsets is None:
-        return _diffuse(part, gone, thin=False)
-    return gradients.join(part, gone, offsets)
+        return _diffuse(part, missing, thin=False)
+    return gradients.join(part, missing, offsets)
 
 
 def _mean(values: Array, where: Array, sigma: float) -> Array:
@@ -71,13 +71,13 @@ def _part(shape: tuple[int, ...], hole: MaskHole) -> tuple[int, int, int, int]:
     )
 
 
-def _is_smooth(part: Pixels, gone: Array) -> bool:
+def _is_smooth(part: Pixels, missing: Array) -> bool:
     """Return whether the hole is surrounded by smooth shading only."""
-    ring = patch_copy.ring_of(gone)
-    grain = np.abs(part - _mean(part, ~gone, 2.0))[ring]
+    ring = patch_copy.ring_of(missing)
+    grain = np.abs(part - _mean(part, ~missing, 2.0))[ring]
     return bool(len(grain)) and float(np.quantile(grain.max(1), 0.98)) < _SMOOTH
 
 
-def _diffuse(part: Pixels, gone: Array, *, thin: bool) -> Pixels:
+def _diffuse(part: Pixels, missing: Array, *, thin: bool) -> Pixels:
     method = cv2.INPAINT_TELEA if thin else cv2.INPAINT_NS
-    return cv2.inpaint(np.ascontiguousarray(part), gone.astype(np.uint8), 4, method)
+    return cv2.inpaint(np.ascontiguousarray(part), missing.astype(np.uint8), 4, method)

@@ -65,9 +65,9 @@ def _lay(moves: Array, left: Array, gone: Array, offset: tuple[int, int]) -> Non
     there, beside = rows + offset[0], columns + offset[1]
     inside = (there >= 0) & (there < gone.shape[0]) & (beside >= 0) & (beside < gone.shape[1])
     rows, columns, there, beside = (values[inside] for values in (rows, columns, there, beside))
-    known = ~gone[there, beside]
-    moves[rows[known], columns[known]] = offset
-    left[rows[known], columns[known]] = False
+    valid = ~gone[there, beside]
+    moves[rows[valid], columns[valid]] = offset
+    left[rows[valid], columns[valid]] = False
 
 
 def _refine(part: Pixels, gone: Array, offset: tuple[int, int], scale: float) -> tuple[int, int]:

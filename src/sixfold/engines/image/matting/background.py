@@ -151,5 +151,5 @@ def _shadow(hue: Array, shade: Array, lightness: Array, noise: float) -> NDArray
         edge_width = np.median(depth[here] / np.maximum(slope[here], 1e-4))
         shadows[part] = edge_width > 2 * _SOFT
     shadow: NDArray[np.bool_] = shadows.take(np.asarray(labels, np.int64))
-    rest = (shade > 4 * noise) & ~shadow | ((hue > 4 * noise) & ~shadow)
-    return shadow if rest.sum() > _CASTER * shadow.sum() else np.zeros_like(shadow)
+    difference = (shade > 4 * noise) & ~shadow | ((hue > 4 * noise) & ~shadow)
+    return shadow if difference.sum() > _CASTER * shadow.sum() else np.zeros_like(shadow)

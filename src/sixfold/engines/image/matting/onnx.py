@@ -45,7 +45,7 @@ CONVENTIONS = {
 def convention(name: str) -> ModelConvention:
     """Return the input and output format for a model's file name; the default is IS-Net's."""
     lowered = name.lower().replace("-", "").replace("_", "")
-    return next((known for word, known in CONVENTIONS.items() if word in lowered), CONVENTIONS["isnet"])
+    return next((row for word, row in CONVENTIONS.items() if word in lowered), CONVENTIONS["isnet"])
 
 
 class OnnxMattingEngine:

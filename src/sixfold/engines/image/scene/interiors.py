@@ -79,13 +79,13 @@ def furnish(stage: SceneStage) -> None:
             _draw(stage, name, x, foot, tall)
 
 
-def _arrange(stage: SceneStage, named: list[tuple[str, str | None]]) -> None:
+def _arrange(stage: SceneStage, items: list[tuple[str, str | None]]) -> None:
     """Place the named furniture: the widest in the middle, the rest beside and behind it."""
     stage.notes["furnished"] = 1.0
     widest = ["sofa", "bed", "laptop", "chair", "lamp", "plant"]
-    (first, tint), *others = sorted(named, key=lambda each: widest.index(each[0]))
-    rest = [(_SIDES[at % len(_SIDES)], name, color) for at, (name, color) in enumerate(others)]
-    for (x, foot), name, color in sorted(rest, key=lambda each: each[0][1]):
+    (first, tint), *others = sorted(items, key=lambda each: widest.index(each[0]))
+    placements = [(_SIDES[at % len(_SIDES)], name, color) for at, (name, color) in enumerate(others)]
+    for (x, foot), name, color in sorted(placements, key=lambda each: each[0][1]):
         _draw(stage, name, x, foot, min(0.46, shapes.library()[name].size * 0.84), color)
     _draw(stage, first, 0.47, 0.91, min(0.5, shapes.library()[first].size), tint)
 

@@ -149,11 +149,11 @@ def _apply_link(stage: SceneStage, placed: list[Placed]) -> list[Placed]:
     if how != "hold" and not (perched and lower in (*_SEATS, *_MOUNTS)):
         return placed
     base, thing = by_name[lower][2], by_name[upper]
-    others = [each for each in placed if each[0].name not in (upper, lower)]
+    others = [placement for placement in placed if placement[0].name not in (upper, lower)]
     if how == "hold":
         return [*others, thing, (by_name[lower][0], 0, _in_hand(thing[2], base))]
     if lower in _SEATS:
-        sitting = [each for each in placed if each[0].name == upper]
+        sitting = [placement for placement in placed if placement[0].name == upper]
         return [
             *others,
             by_name[lower],

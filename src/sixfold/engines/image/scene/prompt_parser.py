@@ -225,9 +225,9 @@ def _inside(text: str) -> Iterator[WordMatch]:
 
 def _count(tokens: list[str], hit: WordMatch, after: int) -> int:
     """Return the number of copies, from the word's form and the words before it, starting at `after`."""
-    named = prompt_relations.count(tokens[max(after, hit.start - 4) : hit.start])
-    if named is not None:
-        return named
+    count = prompt_relations.count(tokens[max(after, hit.start - 4) : hit.start])
+    if count is not None:
+        return count
     last = tokens[hit.end - 1] if hit.end <= len(tokens) else ""
     if (last not in _IRREGULAR or hit.end - hit.start > 1) and tuple(tokens[hit.start : hit.end]) in _index()[
         0
@@ -295,8 +295,8 @@ def _parts(hits: list[WordMatch], tokens: list[str]) -> tuple[tuple[str, str], .
 
 def _link(hits: list[WordMatch], tokens: list[str]) -> tuple[str, str, str] | None:
     """Return the relation between two subjects, from the words between them."""
-    named = sorted((h for h in hits if h.kind == "subject"), key=lambda hit: hit.start)
-    for first, second in itertools.pairwise(named):
+    subjects = sorted((h for h in hits if h.kind == "subject"), key=lambda hit: hit.start)
+    for first, second in itertools.pairwise(subjects):
         how = prompt_relations.link(tokens[first.end : second.start])
         if how is not None and first.name != second.name:
             return ("in", second.name, first.name) if how == "of" else (how, first.name, second.name)

@@ -110,8 +110,8 @@ class VideoGraphs:
 
     def best(self, pictured: bool, file: str = "") -> VideoModelChoice | None:
         """Return the best model, with image input if `pictured`, and with this file name if one is given."""
-        usable = (each for each in self.choices if each.family.pictured or not pictured)
-        return next((each for each in usable if not file or file in (each.file, base(each.file))), None)
+        usable = (choice for choice in self.choices if choice.family.pictured or not pictured)
+        return next((model for model in usable if not file or file in (model.file, base(model.file))), None)
 
 
 def read(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> VideoGraphs:

@@ -59,7 +59,7 @@ class MotionModel:
 def independent(small: Array, later: Sequence[Array]) -> MotionModel:
     """Detect independent motion in a reduced frame, by later frames of its size."""
     height, width = small.shape[:2]
-    frames = [one for one in later if one.shape == small.shape]
+    frames = [frame for frame in later if frame.shape == small.shape]
     if not frames:
         return MotionModel(np.zeros((height, width), np.float32), 0.0)
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
@@ -102,14 +102,14 @@ def uncovered(small: Array, mask: Array, others: Sequence[Array], dis: Any) -> N
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     rows, columns = np.mgrid[: grey.shape[0], : grey.shape[1]].astype(np.float32)
     difference, motion = np.full(grey.shape, np.inf, np.float32), 0.0
-    for one in others:
-        flow = dis.calc(grey, cv2.cvtColor(one, cv2.COLOR_RGB2GRAY), _NOTHING)
+    for other in others:
+        flow = dis.calc(grey, cv2.cvtColor(other, cv2.COLOR_RGB2GRAY), _NOTHING)
         explained = camera(flow)
         motion = max(
             motion, float(np.quantile(np.linalg.norm(flow - explained, axis=2)[inside], _SUBJECT_QUANTILE))
         )
         at = columns + explained[..., 0], rows + explained[..., 1]
-        moved = cv2.remap(one, *at, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        moved = cv2.remap(other, *at, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         difference = np.minimum(
             difference, cv2.blur(np.abs(moved.astype(np.float32) - small).mean(2), (5, 5))
         )

@@ -158,7 +158,7 @@ def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
     routes = ConversationRoutes(auth, services.conversations)
     body = services.settings.inline_body_bytes
     path = "/v1/conversations/{conversation_id}"
-    one = {"GET": routes.show, "POST": routes.update, "DELETE": routes.delete}
+    item_handlers = {"GET": routes.show, "POST": routes.update, "DELETE": routes.delete}
     items = {"GET": routes.list_items, "POST": routes.add_items}
     item = {"GET": routes.show_item, "DELETE": routes.delete_item}
     return ApiGroup(
@@ -166,7 +166,7 @@ def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
         openai_errors.dialect,
         (
             RouteEntry("/v1/conversations", {"POST": routes.create}, body, access=rights.RUN),
-            RouteEntry(path, one, access=rights.RUN),
+            RouteEntry(path, item_handlers, access=rights.RUN),
             RouteEntry(f"{path}/items", items, body, access=rights.RUN),
             RouteEntry(f"{path}/items/{{item_id}}", item, access=rights.RUN),
         ),

@@ -296,8 +296,8 @@ def _words(images: Sequence[Prediction], values: Mapping[str, Any]) -> dict[str,
     for image in images:
         words |= image.words
     if images[0].model == CLEANER:
-        named = dict.fromkeys(media_jobs.text(values, "prompt").lower().split())
-        words = PromptWords(ignored=tuple(named)[:MAX_WORDS])
+        prompt_words = dict.fromkeys(media_jobs.text(values, "prompt").lower().split())
+        words = PromptWords(ignored=tuple(prompt_words)[:MAX_WORDS])
     if not (words.understood or words.ignored):
         return {}
     return {"understood": list(words.understood), "ignored": list(words.ignored)}
@@ -318,10 +318,12 @@ def _incomplete(requested: int, returned: int, reason: errors.SixfoldError | Non
 def _with_openai_names(error: errors.InvalidInput) -> errors.InvalidInput:
     problems = [
         errors.Problem(
-            _INPUT_NAMES.get(each.input, "size" if each.input in ("width", "height") else each.input),
-            each.message,
-            each.kind,
+            _INPUT_NAMES.get(
+                problem.input, "size" if problem.input in ("width", "height") else problem.input
+            ),
+            problem.message,
+            problem.kind,
         )
-        for each in error.problems
+        for problem in error.problems
     ]
     return errors.InvalidInput(problems)

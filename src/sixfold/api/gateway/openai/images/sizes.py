@@ -48,7 +48,7 @@ def own_inputs(catalog: Catalog, name: str, values: Mapping[str, Any]) -> dict[s
     """Return further inputs of a model that was found on this machine, such as its sampler."""
     if name not in catalog.discovered:
         return {}
-    input_names = {each.name for each in catalog[name].inputs} - {"prompt", "size"}
+    input_names = {descriptor.name for descriptor in catalog[name].inputs} - {"prompt", "size"}
     return {key: value for key, value in values.items() if key in input_names}
 
 
@@ -82,7 +82,9 @@ def inputs(catalog: Catalog, name: str, size: Any) -> dict[str, Any]:
 
 
 def _is_text_to_image(model: Model) -> bool:
-    required = [each.name for each in model.inputs if each.required and each.default is None]
+    required = [
+        descriptor.name for descriptor in model.inputs if descriptor.required and descriptor.default is None
+    ]
     by_prompt = model.output_kind == "image" and required == ["prompt"]
     # Workflows define their own sizes and outputs.
     return by_prompt and model.price != metering.CHILDREN
@@ -90,7 +92,7 @@ def _is_text_to_image(model: Model) -> bool:
 
 def _sizes(model: Model) -> Iterator[ImageSize]:
     """Yield the sizes of a model with a fixed list; none for a model that takes a width and a height."""
-    choices = {each.name: each.choices for each in model.inputs if each.choices}
+    choices = {descriptor.name: descriptor.choices for descriptor in model.inputs if descriptor.choices}
     size_inputs = model.sized_by or ("size",)
     if not all(name in choices for name in size_inputs):
         return

@@ -87,7 +87,7 @@ async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_by
             "prompt is an object of the operator at the model server: send instructions and input instead",
             param="prompt",
         )
-    item_ids = {each for item in references.items.values() for each in _own_ids(item).values()}
+    item_ids = {own_id for item in references.items.values() for own_id in _own_ids(item).values()}
     object_ids = {*item_ids, *references.bare.values(), *references.objects}
     if len(object_ids) > _MAX_REFERENCES:
         raise InvalidRequest(f"input may refer to at most {_MAX_REFERENCES} objects", param="input")
@@ -236,4 +236,4 @@ def created(output: Iterable[msgspec.Raw], *, stored: bool) -> tuple[str, ...]:
             object_ids |= dict.fromkeys([_item_id(item).id or ""])
         if may_refer(bytes(item)):
             object_ids |= dict.fromkeys(provider_objects.ids_in_item(_decode(item)))
-    return tuple(each for each in object_ids if each)[:_MAX_OBJECTS]
+    return tuple(object_id for object_id in object_ids if object_id)[:_MAX_OBJECTS]

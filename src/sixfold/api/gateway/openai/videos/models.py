@@ -79,7 +79,7 @@ def size(model: Model, text: Any, *, has_image: bool) -> dict[str, Any]:
             return {"resolution": text}
         side = _nearest_side(resolutions, min(width, height))
         ratios = choices.get("aspect_ratio", ())
-        ratio = next((each for each in ratios if _is_near(width / height, _ratio(each))), None)
+        ratio = next((ratio for ratio in ratios if _is_near(width / height, _ratio(ratio))), None)
         if side and ratio:
             return {"resolution": side, "aspect_ratio": ratio}
         # The video has the shape of its image.
@@ -109,13 +109,18 @@ def described_seconds(model: Model | None, inputs: Mapping[str, Any]) -> str:
 
 
 def _is_video(model: Model) -> bool:
-    required = {each.name for each in model.inputs if each.required and each.default is None}
-    by_prompt = any(each.name == "prompt" for each in model.inputs) and required <= {"prompt", REFERENCE}
+    required = {
+        descriptor.name for descriptor in model.inputs if descriptor.required and descriptor.default is None
+    }
+    by_prompt = any(descriptor.name == "prompt" for descriptor in model.inputs) and required <= {
+        "prompt",
+        REFERENCE,
+    }
     return model.output_kind == "video" and by_prompt and model.price != metering.CHILDREN
 
 
 def _inputs(model: Model) -> dict[str, Descriptor]:
-    return {each.name: each for each in model.inputs}
+    return {descriptor.name: descriptor for descriptor in model.inputs}
 
 
 def _rate(model: Model) -> float:
@@ -146,7 +151,11 @@ def _is_near(ratio: float, other: float) -> bool:
 
 def _nearest_side(resolutions: tuple[str, ...], side: int) -> str:
     """Return the resolution, such as `720p`, whose short side is near, or an empty string."""
-    sides = [int(each[:-1]) for each in resolutions if each.endswith("p") and each[:-1].isdigit()]
+    sides = [
+        int(resolution[:-1])
+        for resolution in resolutions
+        if resolution.endswith("p") and resolution[:-1].isdigit()
+    ]
     near = [each for each in sides if abs(each - side) <= _SIDE_TOLERANCE * each]
     return f"{min(near, key=lambda each: abs(each - side))}p" if near else ""
 
@@ -156,9 +165,11 @@ def _size_message(model: Model, resolutions: tuple[str, ...], *, has_image: bool
         return f"{model.name} has one size; omit size"
     if not resolutions[0].endswith("p"):
         return f"size must be one of {', '.join(resolutions)} for {model.name}"
-    sides = ", ".join(each[:-1] for each in resolutions)
+    sides = ", ".join(resolution[:-1] for resolution in resolutions)
     shape = "" if has_image else ", 16:9"
-    ratios = next((each.choices for each in model.inputs if each.name == "aspect_ratio"), ())
+    ratios = next(
+        (descriptor.choices for descriptor in model.inputs if descriptor.name == "aspect_ratio"), ()
+    )
     if ratios:
         shape = f", {' or '.join(each for each in ratios if _ratio(each))}"
     return f"size must be WIDTHxHEIGHT with a short side of {sides}{shape} for {model.name}"

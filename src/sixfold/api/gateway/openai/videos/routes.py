@@ -222,7 +222,7 @@ class VideoRoutes:
             status = self._video(prediction)["status"]
             raise InvalidRequest(f"The video has no content: its status is {status}", status=409)
         file = next(
-            (each for each in prediction.output.files if each.content_type.startswith("video/")), None
+            (file for file in prediction.output.files if file.content_type.startswith("video/")), None
         )
         if file is None:
             raise errors.NotFound("The video has no file: it failed or its file was deleted")
@@ -267,7 +267,7 @@ class VideoRoutes:
         progress = self._services.predictions.bus.progress(prediction.id)
         catalog, inputs = self._services.catalog, prediction.inputs
         # A model may have been removed since.
-        model = {each.name: each for each in catalog.models()}.get(prediction.model)
+        model = {model.name: model for model in catalog.models()}.get(prediction.model)
         info = prediction.output.files[0].info if prediction.output and prediction.output.files else {}
         size = f"{info['width']}x{info['height']}" if {"width", "height"} <= info.keys() else ""
         seconds = f"{info['duration']:g}" if "duration" in info else ""
@@ -290,16 +290,16 @@ class VideoRoutes:
 
 def build_api(services: WebServices, auth: CachedKeyAuth, runner: MediaJobRunner) -> ApiGroup:
     routes = VideoRoutes(services, auth, runner)
-    body, one = services.settings.inline_body_bytes, "/v1/videos/{video_id}"
-    refused = (f"{one}/remix", "/v1/videos/edits", "/v1/videos/extensions", "/v1/videos/characters")
+    body, item_path = services.settings.inline_body_bytes, "/v1/videos/{video_id}"
+    refused = (f"{item_path}/remix", "/v1/videos/edits", "/v1/videos/extensions", "/v1/videos/characters")
     return ApiGroup(
         "videos",
         openai_errors.dialect,
         (
             RouteEntry("/v1/videos", {"GET": routes.page, "POST": routes.create}, body, access=rights.RUN),
             *(RouteEntry(path, {"POST": routes.refuse}, body, access=rights.RUN) for path in refused),
-            RouteEntry(one, {"GET": routes.show, "DELETE": routes.delete}, access=rights.RUN),
-            RouteEntry(f"{one}/content", {"GET": routes.content}, access=rights.RUN),
+            RouteEntry(item_path, {"GET": routes.show, "DELETE": routes.delete}, access=rights.RUN),
+            RouteEntry(f"{item_path}/content", {"GET": routes.content}, access=rights.RUN),
         ),
         prefixes=("/v1/videos",),
     )
