@@ -91,7 +91,7 @@ async def test_deleted_input_of_an_open_batch_counts(either: Path) -> None:
     settings = {"file_bytes_per_account": 10_000, "batch_concurrency": 0}
     async with running_gateway(either, settings) as gateway:
         client = gateway.openai()
-        batch = await begun(gateway, [chat_line("a", user="x" * 6_000)])
+        batch = await create_batch(gateway, [chat_line("a", user="x" * 6_000)])
         other = await client.batches.create(
             input_file_id=str(batch.input_file_id), endpoint=CHAT, completion_window="24h"
         )
@@ -101,7 +101,7 @@ async def test_deleted_input_of_an_open_batch_counts(either: Path) -> None:
             await client.files.create(file=("c", b"y" * 3_000), purpose="batch")
         for each in (batch, other):
             await client.batches.cancel(each.id)
-            await ended(gateway, each)
+            await finished_batch(gateway, each)
         await client.files.create(file=("c", b"y" * 3_000), purpose="batch")
 
 

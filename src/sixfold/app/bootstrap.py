@@ -207,10 +207,8 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         workflows=graphs,
         tool_servers=app_tool_servers.build(settings, clients, gateway.gateway),
         web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
-        resources=(resources := _resources(settings, models, availability, gateway, web_search)),
-        operator=operator.build(settings, source, database, models, gateway, resources).connect(
-            address, clients
-        ),
+        resources=(local := _resources(settings, models, availability, gateway, web_search)),
+        operator=operator.build(settings, source, database, models, gateway, local).connect(address, clients),
         gpu=drivers.gpu,
     )
 

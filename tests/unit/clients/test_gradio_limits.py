@@ -30,7 +30,7 @@ COMPONENTS: list[dict[str, Any]] = [
 
 
 def schema_of(*functions: tuple[list[Any], list[Any]], parameters: int = 100) -> gradio_schema.SpaceFunction:
-    """The best of some functions, each of its inputs and outputs, which share one description."""
+    """Return the best of functions with these inputs and outputs, which share one description."""
     config = {
         "protocol": "sse_v3",
         "components": COMPONENTS,

@@ -108,7 +108,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[ComfySetup]:
         yield built
 
 
-def decoded_image(result: Result, index: int = 0) -> Image.Image:
+def decode(result: Result, index: int = 0) -> Image.Image:
     return Image.open(io.BytesIO(result.artifacts[index].data))
 
 
@@ -120,7 +120,7 @@ async def test_a_picture_has_exactly_the_size_that_was_asked_for(
     setup: ComfySetup, size: tuple[int, int]
 ) -> None:
     result = await setup.run(prompt="a lake", width=size[0], height=size[1], seed=1, format="png")
-    output = decoded_image(result)
+    output = decode(result)
     assert (output.format, output.size) == ("PNG", size)
     assert result.artifacts[0].info == {"width": size[0], "height": size[1]}
     assert result.quality == "full"
@@ -131,19 +131,13 @@ TURBO = InstalledFiles(checkpoints=("sd_turbo.safetensors",), upscale_models=("R
 
 async def test_a_size_beyond_the_model_is_made_by_the_upscaler(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, TURBO) as built:
-        assert decoded_image(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (
-            1024,
-            768,
-        )
+        assert decode(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
         assert "ImageUpscaleWithModel" in built.comfy.ran
 
 
 async def test_without_an_upscaler_a_large_picture_is_stretched(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, dataclasses.replace(TURBO, upscale_models=())) as built:
-        assert decoded_image(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (
-            1024,
-            768,
-        )
+        assert decode(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
         assert "ImageUpscaleWithModel" not in built.comfy.ran
 
 
@@ -251,7 +245,7 @@ def sides(image: Image.Image) -> tuple[float, float]:
 async def test_a_repainted_picture_keeps_size_and_places(setup: ComfySetup) -> None:
     files = setup.file(halves())
     result = await setup.run("style-transfer", files, style_prompt="oil", strength=0.3, seed=1, format="webp")
-    output = decoded_image(result)
+    output = decode(result)
     assert (output.format, output.size) == ("WEBP", (600, 400))
     left, right = sides(output)
     assert left > 60
@@ -261,11 +255,7 @@ async def test_a_repainted_picture_keeps_size_and_places(setup: ComfySetup) -> N
 async def test_how_far_the_source_is_left_behind_is_the_callers_choice(setup: ComfySetup) -> None:
     files = setup.file(halves())
     near, far = [
-        sides(
-            decoded_image(
-                await setup.run("style-transfer", files, style_prompt="oil", strength=strength, seed=1)
-            )
-        )
+        sides(decode(await setup.run("style-transfer", files, style_prompt="oil", strength=strength, seed=1)))
         for strength in (0.1, 0.9)
     ]
     assert near[0] - near[1] > 2 * abs(far[0] - far[1])
@@ -275,17 +265,14 @@ async def test_a_turned_photograph_comes_out_upright(setup: ComfySetup) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     files = setup.file(halves((400, 600)).rotate(90, expand=True), "turned.jpg", exif=exif)
-    assert decoded_image(await setup.run("style-transfer", files, style_prompt="oil", seed=1)).size == (
-        400,
-        600,
-    )
+    assert decode(await setup.run("style-transfer", files, style_prompt="oil", seed=1)).size == (400, 600)
 
 
 async def test_transparency_stays_where_it_was(setup: ComfySetup) -> None:
     image = halves().convert("RGBA")
     image.putalpha(Image.linear_gradient("L").resize(image.size))
     result = await setup.run("style-transfer", setup.file(image), style_prompt="oil", seed=1, format="png")
-    output = decoded_image(result)
+    output = decode(result)
     assert output.mode == "RGBA"
     alpha = np.asarray(output)[..., 3].astype(int)
     assert abs(alpha - np.asarray(image)[..., 3]).max() <= 3
@@ -294,7 +281,7 @@ async def test_transparency_stays_where_it_was(setup: ComfySetup) -> None:
 async def test_an_opaque_picture_gets_no_transparency(setup: ComfySetup) -> None:
     image = halves().convert("RGBA")
     result = await setup.run("style-transfer", setup.file(image), style_prompt="oil", seed=1, format="png")
-    assert decoded_image(result).mode == "RGB"
+    assert decode(result).mode == "RGB"
 
 
 async def test_a_picture_is_uploaded_where_comfyui_cleans_up_and_once(setup: ComfySetup) -> None:
@@ -307,9 +294,9 @@ async def test_a_picture_is_uploaded_where_comfyui_cleans_up_and_once(setup: Com
 
 async def test_a_picture_without_words_is_enlarged(setup: ComfySetup) -> None:
     files = setup.file(halves((100, 60)))
-    assert decoded_image(await setup.run("upscale", files, scale=3)).size == (300, 180)
-    assert decoded_image(await setup.run("upscale", files, width=500)).size == (500, 300)
-    assert decoded_image(await setup.run("upscale", files)).size == (200, 120)
+    assert decode(await setup.run("upscale", files, scale=3)).size == (300, 180)
+    assert decode(await setup.run("upscale", files, width=500)).size == (500, 300)
+    assert decode(await setup.run("upscale", files)).size == (200, 120)
     assert "KSampler" not in setup.comfy.ran
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from tests.unit.engines.diffusers.conftest import Listener, Weights, opened, pixels, task
+from tests.unit.engines.diffusers.conftest import Listener, Weights, open_engine, pixels, task
 
 pytestmark = pytest.mark.weights
 
@@ -37,7 +37,7 @@ def fill(engine: Any, files: dict[str, Path], **inputs: Any) -> np.ndarray[Any, 
 
 @pytest.mark.parametrize("name", ["sd", "sdxl", "flux"])
 def test_only_the_masked_area_is_painted(weights: Weights, files: dict[str, Path], name: str) -> None:
-    engine = opened(weights, name)
+    engine = open_engine(weights, name)
     before = np.asarray(Image.open(files["image"]))
     image = fill(engine, files)
     assert image.shape == before.shape

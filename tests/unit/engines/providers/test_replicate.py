@@ -85,7 +85,7 @@ async def test_large_image_and_mask_are_temporary_files(
     files = parts.masked(tmp_path, parts.noise(800, 640))
     task = parts.task("image-fill", files, prompt="a boat", num_images=1)
     result = await engine(replicate, outside, "fill").run(task, record)
-    assert parts.opened(result.artifacts[0]).size == (800, 640)
+    assert parts.decoded_image(result.artifacts[0]).size == (800, 640)
     inputs = replicate.faults.steps("create")[0].document["input"]
     assert inputs["image"].startswith(f"{replicate.url}/files/")
     assert inputs["mask"].startswith("data:image/png")
