@@ -116,9 +116,7 @@ def decode(result: Result, index: int = 0) -> Image.Image:
 
 
 @pytest.mark.parametrize("size", [(1024, 1024), (1360, 768), (333, 1000), (64, 64), (64, 640)])
-async def test_a_picture_has_exactly_the_size_that_was_asked_for(
-    setup: ComfySetup, size: tuple[int, int]
-) -> None:
+async def test_image_has_the_requested_size(setup: ComfySetup, size: tuple[int, int]) -> None:
     result = await setup.run(prompt="a lake", width=size[0], height=size[1], seed=1, format="png")
     output = decode(result)
     assert (output.format, output.size) == ("PNG", size)
