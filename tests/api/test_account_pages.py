@@ -22,7 +22,7 @@ async def run(app: AppFixture, key: str = "", model: str = "ra1") -> None:
 
 
 async def rows(app: AppFixture) -> dict[str, dict[str, object]]:
-    """The keys of the first account by their id."""
+    """Return the keys of the first account by id."""
     result = await app.product.database.read(keys.of_account(app.account.id))
     return {row["id"]: dict(row) for row in result}
 

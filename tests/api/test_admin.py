@@ -24,7 +24,7 @@ async def run(app: AppFixture, prompt: str, key: str = "") -> str:
 
 
 async def idle(app: AppFixture, count: int) -> None:
-    """Wait until so many workers of the painter stand idle, and none works."""
+    """Wait until `count` workers of the painter are idle, and none is busy."""
     async with asyncio.timeout(60):
         expected = {"busy": 0, "idle": count}
         while app.product.scheduler.snapshot()["scene-painter"] != expected:  # noqa: ASYNC110 - none is told

@@ -45,7 +45,7 @@ async def listening(app: AppFixture) -> AsyncIterator[int]:
 
 
 async def _opened(stack: AsyncExitStack, port: int, key: str) -> tuple[ClientConnection, int | None]:
-    """A websocket and the code with which it was closed at once, if it was."""
+    """Open a websocket; return it, and the code with which it was closed at once, if any."""
     url = f"ws://127.0.0.1:{port}/ws"
     socket = await stack.enter_async_context(
         websockets.connect(url, additional_headers=bearer(key), ping_interval=None)
@@ -133,7 +133,7 @@ async def test_what_is_not_configured_fills_no_log(app: AppFixture, caplog: pyte
 
 @pytest.fixture
 async def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppFixture]:
-    """A server behind an address of its own, whose first account has a password that is hashed quickly."""
+    """A server with a public URL, whose first account has a password that is hashed quickly."""
     quick = Argon2Hasher(time_cost=1, memory_cost=8, parallelism=1)
     monkeypatch.setattr(passwords, "_HASHES", PasswordHash((quick,)))
     async with running_app(tmp_path, public_url=PUBLIC) as app:

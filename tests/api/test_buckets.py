@@ -53,7 +53,7 @@ async def listing(app: AppFixture) -> list[str]:
 
 
 async def forget(app: AppFixture, folder: Path) -> None:
-    """Let the server's cache be empty, as on another machine."""
+    """Clear the server's cache, as on another machine."""
     for path in (folder / "cache").rglob("*"):
         if path.is_file():
             await asyncio.to_thread(path.unlink)
@@ -191,12 +191,12 @@ async def test_an_outage_is_one_sentence_and_costs_nothing(tmp_path: Path, fault
 
 
 def left_behind(folder: Path) -> list[Path]:
-    """What runs and uploads were about to store."""
+    """Return temporary files of runs and uploads."""
     return [path for name in ("tmp", "scratch") for path in (folder / name).rglob("*") if path.is_file()]
 
 
 async def names(app: AppFixture) -> int:
-    """How many files the database knows."""
+    """Return the number of files in the database."""
     row = await app.product.database.read(one("media_usage", account_id=app.account.id))
     return int(row["used"]) if row is not None else 0
 

@@ -58,7 +58,7 @@ async def _estimated(gateway: Gateway, words: int) -> None:
 
 
 async def _beyond(gateway: Gateway, words: int) -> None:
-    """More tokens of input than could be foreseen: paid as far as the hold goes."""
+    """Report more input tokens than expected: the charge is limited to the hold."""
     body: dict[str, Any] = {"model": "acme/small", "max_tokens": 1}
     body["messages"] = [{"role": "user", "content": "x"}] * (100 + words)
     answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)

@@ -30,25 +30,25 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 async def chat(gateway: Gateway, *parts: dict[str, Any], model: str = "acme/small", **more: Any) -> Any:
-    """The answer to a chat with these parts."""
+    """Return the response to a chat with these parts."""
     messages: Any = [{"role": "user", "content": [*parts]}]
     return await gateway.openai().chat.completions.create(model=model, messages=messages, **more)
 
 
 async def respond(gateway: Gateway, *parts: dict[str, Any], model: str = "acme/small") -> Any:
-    """The answer to a request of the Responses API with these parts."""
+    """Return the response of the Responses API to these parts."""
     items: Any = [{"role": "user", "content": [*parts]}]
     return await gateway.openai().responses.create(model=model, input=items)
 
 
 async def message(gateway: Gateway, *blocks: dict[str, Any], model: str = "anth/small") -> Any:
-    """The answer to a message with these blocks."""
+    """Return the response to a message with these blocks."""
     messages: Any = [{"role": "user", "content": [*blocks]}]
     return await gateway.anthropic().messages.create(model=model, max_tokens=50, messages=messages)
 
 
 def texts(seen: Any) -> list[str]:
-    """The texts that a model server received, whatever its protocol is."""
+    """Return the texts that a model server received, in either protocol."""
     results: list[str] = []
 
     def walk(value: Any) -> None:
@@ -135,7 +135,7 @@ async def test_stored_file_is_named_by_its_id(gateway: Gateway) -> None:
 
 @pytest.fixture
 async def cheap_gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    """A gateway at whose prices an account can pay for the hold of a document."""
+    """A gateway with prices at which an account can pay the hold of a document."""
     price = {"input_per_million_usd": "1", "output_per_million_usd": "1"}
     async with running_gateway(tmp_path, prices={"acme/small": price, "anth/small": price}) as result:
         yield result

@@ -17,14 +17,14 @@ PATH = "/api/containers/predictions"
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
-    """What `date -s` does to a process that runs: the wall's clock jumps, the monotonic one does not."""
+    """Change the wall clock as `date -s` does; the monotonic clock stays."""
     wall, seconds = time.time_ns, days * 86_400
     monkeypatch.setattr(time, "time_ns", lambda: wall() + seconds * 1_000_000_000)
     monkeypatch.setattr(time, "time", lambda: wall() / 1e9 + seconds)
 
 
 async def queued(app: AppFixture, number: int) -> str:
-    """One run that takes a fifth of a second, as it was accepted."""
+    """Submit a run that takes a fifth of a second; return the response."""
     body = {"input": {"prompt": f"LATE {number}", "width": 64, "height": 64}}
     headers = {**app.bearer, "Idempotency-Key": f"run-{number}"}
     joined = await app.client.post("/api/containers/ra2/queue/join", json=body, headers=headers)

@@ -63,7 +63,7 @@ async def test_large_idempotent_request_is_hashed_in_a_thread(
 
 
 def form(size: int, original: str = "{}") -> AsyncIterator[bytes]:
-    """A form with a PNG of so many bytes, in pieces."""
+    """Return a form with a PNG of `size` bytes, in chunks."""
 
     async def pieces() -> AsyncIterator[bytes]:
         part = '--b\r\nContent-Disposition: form-data; name="{}"'

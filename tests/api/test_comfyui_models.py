@@ -53,7 +53,7 @@ async def run(app: AppFixture, model: str = MODEL, **inputs: Any) -> httpx.Respo
 
 
 def sampled(comfy: Comfy) -> dict[str, Any]:
-    """The inputs of the sampler and of the loaders of the last prompt."""
+    """Return the inputs of the sampler and the loaders of the last prompt."""
     prompt = next(reversed(comfy.history.values()))["prompt"][2]
     nodes: dict[str, Any] = {}
     for node in prompt.values():

@@ -33,7 +33,7 @@ async def gateway(either: Path) -> AsyncIterator[Gateway]:
 
 
 async def switch(gateway: Gateway, days: int) -> None:
-    """Set the days, with a new key, as the old one is cached for a moment."""
+    """Set the retention days with a new key, as the previous one is cached briefly."""
     answer = await gateway.app.client.put(PATH, json={"days": days}, headers=gateway.headers)
     assert answer.json() == {"enabled": days > 0, "days": days}
 
@@ -48,7 +48,7 @@ async def logged(gateway: Gateway) -> list[dict[str, Any]]:
 
 
 async def call(gateway: Gateway, **more: Any) -> str:
-    """Make a call with a key that is not cached; gives its id."""
+    """Make a call with a key that is not cached; return its id."""
     headers = more.pop("headers", {})
     key = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}], **more}

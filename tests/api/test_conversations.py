@@ -36,19 +36,19 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """The same on SQLite, and then on PostgreSQL."""
+    """Gateway on SQLite, then on PostgreSQL."""
     async with running_gateway(either) as result:
         yield result
 
 
 async def texts(gateway: Gateway, conversation_id: str, **more: Any) -> list[tuple[str, str]]:
-    """Roles and texts of a conversation, oldest first."""
+    """Return roles and texts of a conversation, oldest first."""
     items = await gateway.openai().conversations.items.list(conversation_id, order="asc", **more)
     return [(item.role, item.content[0].text) async for item in cast("Any", items)]
 
 
 async def respond(gateway: Gateway, stream: bool = False, **body: Any) -> Any:
-    """A response; of a stream, the one in its last event."""
+    """Return a response; for a stream, the one in its last event."""
     client = gateway.openai()
     if not stream:
         return await client.responses.create(**body)

@@ -73,7 +73,7 @@ async def create(gateway: Gateway, url: str, usd: str, **more: Any) -> dict[str,
 
 
 async def sweep(gateway: Gateway, schedule: RetrySchedule | None = None) -> list[dict[str, Any]]:
-    """Count without a lag and send; gives the alerts."""
+    """Count without delay and send; return the alerts."""
     await gateway.settled()
     alerts = bootstrap.cost_alerts(gateway.app.product)
     alerts.schedule = schedule or alerts.schedule

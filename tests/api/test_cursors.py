@@ -32,7 +32,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def is_list(answer: httpx.Response) -> bool:
-    """Whether a response has the cursor of the next page."""
+    """Return whether a response has the cursor of the next page."""
     is_json = answer.headers.get("content-type", "").startswith("application/json")
     return is_json and isinstance(answer.json(), dict) and "next_cursor" in answer.json()
 

@@ -19,7 +19,7 @@ ROUTES = (
 
 
 async def statuses(visitor: httpx.AsyncClient, headers: dict[str, str]) -> list[int]:
-    """What each keyless route answers."""
+    """Return the status of each keyless route."""
     results = [
         await visitor.request(method, path, params=query, headers=headers) for method, path, query in ROUTES
     ]

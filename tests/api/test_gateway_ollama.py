@@ -29,7 +29,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 class Ollama:
-    """The fake: what it was asked."""
+    """Fake Ollama that records its requests."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []

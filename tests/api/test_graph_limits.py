@@ -16,7 +16,7 @@ VALUES = "A graph may have at most 100,000 values in the inputs of its nodes"
 
 
 def flat(count: int) -> dict[str, Any]:
-    """A graph of so many nodes, one of them an output."""
+    """Return a graph of `count` nodes, one of them an output."""
     graph = {str(at): node("PrimitiveString", value="") for at in range(count - 1)}
     return {**graph, "out": node("PreviewAny", source=["0", 0])}
 
@@ -30,7 +30,7 @@ BODIES = {
 
 
 async def refusal(app: AppFixture, path: str, graph: Any) -> tuple[int, str, str]:
-    """The status, code and sentence of an error in the dialect of a route."""
+    """Return the status, code and message of an error in the format of a route."""
     answer = await app.client.post(path, json=BODIES[path](graph), headers=app.bearer)
     body = answer.json()
     if path == "/prompt":

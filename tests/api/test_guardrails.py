@@ -54,7 +54,7 @@ async def gateway(tmp_path: Path, server: SayingServer) -> AsyncIterator[Gateway
 
 @pytest.fixture
 async def any_gateway(either: Path, server: SayingServer) -> AsyncIterator[Gateway]:
-    """On each database."""
+    """Gateway on each database."""
     async with guarded(either, server) as result:
         yield result
 
@@ -237,7 +237,7 @@ Decide = Callable[[dict[str, Any]], Any]
 
 @asynccontextmanager
 async def hook(decide: Decide) -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """A hook's URL, and the requests that it got."""
+    """Return a hook's URL, and the requests that it received."""
     seen: list[tuple[dict[str, str], bytes]] = []
 
     async def hear(request: Request) -> Response:

@@ -25,7 +25,7 @@ SMALL = {"prompt": "x", "width": "64", "height": "64"}
 
 
 def climbing() -> list[str]:
-    """Two hundred ways out of a folder."""
+    """Return two hundred paths that escape a folder."""
     ups = (
         "..",
         ".",
@@ -118,7 +118,7 @@ async def test_two_hundred_paths_lead_nowhere(app: AppFixture, tmp_path: Path) -
 
 
 async def asked_raw(app: AppFixture, path: str) -> tuple[int, bytes]:
-    """Status and body for a path as an ASGI server hands it over: decoded, and never normalised."""
+    """Send a decoded path that is not normalized, as an ASGI server passes it; return status and body."""
     sent: list[dict[str, object]] = []
 
     async def send(message: dict[str, object]) -> None:
@@ -178,7 +178,7 @@ async def test_no_url_of_the_corpus_reaches_this_machine(app: AppFixture) -> Non
 
 
 def encodable(url: str) -> bool:
-    """Whether JSON can carry a URL at all."""
+    """Return whether JSON can represent a URL."""
     return not any("\ud800" <= char <= "\udfff" for char in url)
 
 
@@ -267,7 +267,7 @@ async def test_a_small_body_where_none_is_expected_goes_unread(tmp_path: Path) -
 
 
 async def slowly(data: bytes) -> AsyncIterator[bytes]:
-    """A body in pieces."""
+    """Yield a body in chunks."""
     for start in range(0, len(data), 100):
         yield data[start : start + 100]
 

@@ -114,7 +114,7 @@ anna felix lena giulia marco beatriz joao ines"""
 
 
 def declared() -> dict[str, list[list[str]]]:
-    """The contract's inputs by template."""
+    """Return the documented inputs by template."""
     result: dict[str, list[list[str]]] = {}
     for block in INPUTS.strip().replace("\n  ", " ").splitlines():
         name, _, rest = block.partition(":")
@@ -123,7 +123,7 @@ def declared() -> dict[str, list[list[str]]]:
 
 
 def value(text: str, kind: str) -> Any:
-    """A default of the table as JSON has it."""
+    """Return a default of the table as a JSON value."""
     if text == "-":
         return None
     return json.loads(text) if kind in {"integer", "number", "boolean"} else text
@@ -218,12 +218,12 @@ async def test_every_template_says_what_the_contract_says_of_it(app: AppFixture)
 
 
 def row_of(item: dict[str, Any]) -> list[Any]:
-    """An input as the contract's table has it."""
+    """Return an input in the format of the documented table."""
     return [item[key] for key in ("name", "type", "default", "required", "min", "max", "choices")]
 
 
 def wanted_of(row: list[str], told: list[Any]) -> list[Any]:
-    """A row of the table with its types; where it is silent (`*`), what was told."""
+    """Return a row of the table with its types; for `*`, with the actual value."""
     name, kind, default, required, least, most, *choices = row
     bounds = [
         was if text == "*" else (None if text == "-" else float(text))

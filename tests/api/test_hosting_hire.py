@@ -52,12 +52,12 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def painted(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
-    """A run's body."""
+    """Return the body of a run."""
     return {"model": "anime-image", "input": {"prompt": prompt}, **more}
 
 
 async def post(app: AppFixture, path: str, body: Any, status: int) -> dict[str, Any]:
-    """What a POST of the first account is answered."""
+    """Return the response to a POST of the first account."""
     answer = await app.client.post(path, json=body, headers=app.bearer)
     assert answer.status_code == status, answer.text
     document: dict[str, Any] = answer.json()
@@ -65,7 +65,7 @@ async def post(app: AppFixture, path: str, body: Any, status: int) -> dict[str, 
 
 
 async def cost_of(app: AppFixture, prediction_id: str) -> int:
-    """What was captured, in micro-dollars."""
+    """Return the captured amount in micro-dollars."""
     row = await app.product.predictions.get(prediction_id, Tenant(app.account.id))
     return row.cost
 

@@ -60,7 +60,7 @@ async def post_of_the_wrong_type(app: AppFixture) -> httpx.Response:
 
 
 async def upload_beyond_the_quota(app: AppFixture) -> httpx.Response:
-    """A server with a small limit on uploads."""
+    """Send an upload to a server with a small limit."""
     return await app.client.post("/api/uploads", content=os.urandom(SIZE), headers=bearer(app.poor))
 
 

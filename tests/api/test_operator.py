@@ -22,7 +22,7 @@ FORMS = ("invite", "A/credit", "A/suspend", "A/resume", "A/budgets", "A/keys", "
 
 
 async def log(app: AppFixture) -> list[tuple[str, str, str]]:
-    """Action, before and after of every record, newest first."""
+    """Return action, before and after of every audit entry, newest first."""
     row = await app.product.database.read(actions.page(50, None))
     return [(each.action, each.before, each.after) for each in row.actions]
 

@@ -50,7 +50,7 @@ async def chat(app: AppFixture, model: str) -> int:
 
 
 async def log(app: AppFixture) -> list[tuple[str, str, str, str]]:
-    """Action, target, before and after of every record, newest first."""
+    """Return action, target, before and after of every audit entry, newest first."""
     page = await app.product.database.read(actions.page(50, None))
     return [(each.action, each.target, each.before, each.after) for each in page.actions]
 

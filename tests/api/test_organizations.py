@@ -75,7 +75,7 @@ async def key_of(app: AppFixture, each: members.Member, granted: rights.Rights =
 
 
 async def acting(app: AppFixture, email: str, account_id: str) -> Browser:
-    """A browser in which a person acts for an organization."""
+    """A browser in which a user acts for an organization."""
     result = await browser(app, email)
     assert (await result.post("/account/switch", account_id=account_id)).status_code == 303
     return result
@@ -136,7 +136,7 @@ async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> 
 
 
 async def accepted(app: AppFixture, token: str, headers: dict[str, str]) -> int:
-    """The status of the answer to who accepts an invitation."""
+    """Accept an invitation; return the status of the response."""
     answer = await app.client.post(f"{ORGANIZATION}/accept", json={"token": token}, headers=headers)
     return answer.status_code
 

@@ -40,7 +40,7 @@ SEND = """async ([path, body, csrf]) => {
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """Return an unused port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -59,7 +59,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
 
 @asynccontextmanager
 async def device(page: Any) -> AsyncIterator[Any]:
-    """A device that keeps passkeys and always finds its owner."""
+    """An authenticator that stores passkeys and always verifies its user."""
     session = await page.context.new_cdp_session(page)
     await session.send("WebAuthn.enable")
     options = {
@@ -87,7 +87,7 @@ async def csrf(page: Any) -> str:
 
 
 def altered(answer: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """An answer whose client data say something else."""
+    """Return a response with other client data."""
     text = answer["response"]["clientDataJSON"]
     data = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))) | changes
     lie = base64.urlsafe_b64encode(json.dumps(data).encode()).rstrip(b"=").decode()

@@ -17,7 +17,7 @@ FOX = {"prompt": "a fox", "seed": 7}
 
 
 async def run(app: AppFixture, model: str, given: dict[str, Any], key: str = "") -> dict[str, Any]:
-    """A prediction that has succeeded, as the API tells it."""
+    """Run a model; return the prediction as the API shows it."""
     headers = bearer(key or app.key)
     answer = await app.client.post(RUN, json={"model": model, "input": given}, headers=headers)
     assert answer.json()["status"] == "succeeded", answer.text
@@ -25,7 +25,7 @@ async def run(app: AppFixture, model: str, given: dict[str, Any], key: str = "")
 
 
 async def dropped(app: AppFixture, token: str, data: bytes) -> dict[str, Any]:
-    """What the page is told of a file that was dropped on it."""
+    """Return what the page shows about a dropped file."""
     headers = {"X-CSRF-Token": token, "Content-Type": "image/png"}
     answer = await app.client.post("/pages/origin", content=data, headers=headers)
     return {**answer.json(), "code": answer.status_code}

@@ -27,12 +27,12 @@ async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 async def run(real: AppFixture, model: str, **inputs: Any) -> Any:
-    """A run's answer."""
+    """Run a template; return the response."""
     return await real.client.post(RUN, json={"model": model, "input": inputs}, headers=real.bearer)
 
 
 def seconds(data: bytes) -> float:
-    """How long a file of sound is, by its decoded samples."""
+    """Return the duration of an audio file by its decoded samples."""
     with av.open(io.BytesIO(data), "r") as container:
         return sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
 

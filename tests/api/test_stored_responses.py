@@ -31,19 +31,19 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """The same on SQLite, and then on PostgreSQL."""
+    """Gateway on SQLite, then on PostgreSQL."""
     async with running_gateway(either) as result:
         yield result
 
 
 async def rows(gateway: Gateway) -> list[Any]:
-    """What the first account keeps."""
+    """Return the stored responses of the first account."""
     mine = many("export_responses", account_id=gateway.app.account.id, after="", limit=100)
     return list(await gateway.app.product.database.read(mine))
 
 
 def asked_of(gateway: Gateway, index: int = -1) -> list[dict[str, Any]]:
-    """The messages that the server of chat completions was asked with."""
+    """Return the messages that the server of chat completions received."""
     return gateway.acme.seen[index].document["messages"]
 
 

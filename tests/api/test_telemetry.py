@@ -22,7 +22,7 @@ CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Collector:
-    """Takes spans by OTLP."""
+    """OTLP collector that records spans."""
 
     def __init__(self) -> None:
         self.spans: dict[str, list[Any]] = {}
@@ -38,7 +38,7 @@ class Collector:
 
 
 def facts(span: Any) -> dict[str, Any]:
-    """A span's attributes as Python has them."""
+    """Return a span's attributes as Python values."""
     return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
 
 

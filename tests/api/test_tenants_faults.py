@@ -25,7 +25,7 @@ OWN = re.compile(r"((?:\w+\.)?account_id) = :account_id")
 
 
 async def furnish(app: AppFixture) -> None:
-    """What the first account has, with the secret in all of it."""
+    """Create objects of every kind for the first account, with the secret in each."""
     page = {"slug": SECRET, "body": SECRET, "tags": [SECRET], "type": SECRET, "collections": [SECRET]}
     assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
     run = {"model": "ra2", "input": {"prompt": SECRET, "width": 64, "height": 64}}
@@ -33,7 +33,7 @@ async def furnish(app: AppFixture) -> None:
 
 
 def forget(database: Any, name: str) -> None:
-    """Let a statement, and the one that counts its rows, take all rows for the caller's."""
+    """Change a statement, and the one that counts its rows, to ignore the owner."""
     for each in (name, f"{name}_sizes"):
         if (query := database._queries.get(each)) is not None:
             sql, changed = OWN.subn(r"(\1 = :account_id OR \1 <> :account_id)", query.sql)
@@ -42,7 +42,7 @@ def forget(database: Any, name: str) -> None:
 
 
 async def shown(app: AppFixture, name: str) -> bool:
-    """Whether the second account's request gives it the first one's secret."""
+    """Return whether a request of the second account returns the first one's secret."""
     method, path, inputs = FAULTS[name]
     answer = await app.client.request(method, path, headers=bearer(app.other), **inputs)
     response = answer.content.replace(path.encode(), b"")

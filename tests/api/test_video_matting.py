@@ -32,14 +32,14 @@ async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def subject(frame: int) -> np.ndarray[Any, Any]:
-    """Where the ball is in a frame."""
+    """Return the position of the ball in a frame."""
     mask = np.zeros((SIZE[1], SIZE[0]), np.uint8)
     return cv2.circle(mask, (36 + 3 * frame, 32), 18, 255, -1, cv2.LINE_AA)
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> bytes:
-    """A red ball that rolls before a wall, with a tone."""
+    """Write a video of a red ball that rolls in front of a wall, with a tone."""
     path = tmp_path / "ball.mp4"
     with encode.VideoEncoder(path, SIZE, Fraction(8), encode.AudioSource.of(wave(1.0, 440))) as film:
         for frame in range(FRAMES):
@@ -49,7 +49,7 @@ def source(tmp_path: Path) -> bytes:
 
 
 async def cut(app: AppFixture, url: str | None, path: str = PATH, **more: Any) -> Any:
-    """The answer to an order."""
+    """Submit a job; return the response."""
     return await app.client.post(path, json={"api_key": app.key, "video_url": url, **more})
 
 

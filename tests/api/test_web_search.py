@@ -40,7 +40,7 @@ async def gateway(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gatew
 
 @pytest.fixture
 async def hasty(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway]:
-    """The same with the shortest timeout, for servers that never answer."""
+    """A server with the shortest timeout, for search servers that never respond."""
     async with running_gateway(
         tmp_path, tables={"search": {"searxng": searxng.url, "timeout_seconds": 1}}
     ) as result:

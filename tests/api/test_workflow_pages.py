@@ -23,7 +23,7 @@ GRAPH = {
 async def brought(
     app: AppFixture, token: str, content: bytes, name: str = "mine"
 ) -> tuple[int, dict[str, str]]:
-    """What the page is told of a workflow that was dropped."""
+    """Return what the page shows for a dropped workflow."""
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
     answer = await app.client.post(
         "/pages/workflows", params={"name": name}, content=content, headers=headers

@@ -67,7 +67,7 @@ async def works(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 async def run(app: AppFixture, slug: str, key: str = "", **given: Any) -> Any:
-    """A space's run, to its end."""
+    """Run a space to its end."""
     headers = bearer(key or app.key)
     return await app.client.post(f"{SPACES}/{slug}/run", json={"input": given}, headers=headers)
 
@@ -79,7 +79,7 @@ def png(size: tuple[int, int] = (96, 64)) -> bytes:
 
 
 async def picture(app: AppFixture, told: Any) -> Image.Image:
-    """The picture that a run gave."""
+    """Return the output image of a run."""
     assert told["status"] == "succeeded", told["error"]
     answer = await app.client.get(told["output"]["url"])
     return Image.open(io.BytesIO(answer.content))

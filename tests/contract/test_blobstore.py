@@ -186,7 +186,7 @@ async def test_many_puts_at_once_into_new_folders(store: BlobStore) -> None:
 
 
 def hostile() -> list[str]:
-    """200 strings that are no keys, most of which were somebody's way out once."""
+    """Return 200 strings that are not valid keys, most of them path traversals."""
     climbs = [
         "..",
         "../",

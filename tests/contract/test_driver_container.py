@@ -38,7 +38,7 @@ from tests.harness.podman import Podman
 
 
 class Yard:
-    """Containers that are loopback servers; a box ends when it is told to."""
+    """Containers that are loopback servers; a container ends when told to."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.cog = FakeCog()

@@ -38,7 +38,7 @@ async def singers(driver: Driver, scratch: Path) -> Worker:
 
 
 class Stage:
-    """A worker held by its first task until every other one waits in its inbox."""
+    """A worker whose first task waits until all others are in its inbox."""
 
     def __init__(self, worker: Worker, gate: Path) -> None:
         self.worker = worker

@@ -23,7 +23,7 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
 
 
 def ask(**inputs: Any) -> StepRequest:
-    """One tick."""
+    """Send one tick."""
     return StepRequest("m", {"prompt": "walk", **inputs}, None, Controls(), 20)
 
 

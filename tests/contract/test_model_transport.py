@@ -20,7 +20,7 @@ _QUIET = 0.2
 
 @dataclass
 class Listening:
-    """A server that says what it is told to, byte by byte."""
+    """Server that sends configured bytes."""
 
     url: str
     heads: list[bytes] = field(default_factory=list[bytes])

@@ -168,7 +168,7 @@ ENDS: dict[str, tuple[str, Ending]] = {
 
 @asynccontextmanager
 async def connected(stage: Stage, access: Access) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """An event stream and, for a token, a websocket on the second server; each task ends with its own."""
+    """Open an event stream and, for a token, a websocket on the second server."""
     opened = asyncio.Event()
 
     async def stream() -> str:

@@ -24,7 +24,7 @@ TEXT = "# Zeppelin\n\nThe airship leaves in June.\n\nAnn steers it.\n"
 
 
 async def keep(tab: Tab, pictures: Path, name: str) -> None:
-    """What the newcomer sees now, as a picture."""
+    """Store a screenshot."""
     shot = Image.open(io.BytesIO(await tab.page.screenshot())).convert("RGB")
     shot.thumbnail((900, 900), Image.Resampling.LANCZOS)
     shot.save(pictures / f"tour-{name}.webp", quality=78)

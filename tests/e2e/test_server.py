@@ -117,7 +117,7 @@ async def test_killed_worker_is_replaced_and_its_job_reruns(tmp_path: Path) -> N
 
 
 def descendants(pid: int) -> list[int]:
-    """Workers: the children of the zygote, which is the server's child."""
+    """Return the workers: children of the forkserver, which is the server's child."""
     parents = {int(p.name): _parent(p) for p in Path("/proc").iterdir() if p.name.isdigit()}
     zygotes = {child for child, parent in parents.items() if parent == pid}
     return [child for child, parent in parents.items() if parent in zygotes]

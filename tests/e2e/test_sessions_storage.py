@@ -17,7 +17,7 @@ from tests.e2e.session_server import SessionServer, running_session_server
 
 
 def _out_of_reach(opened: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Let what a session becomes be refused by the storage; gives what ends that."""
+    """Make writes of session states fail; return a function that ends this."""
     database = opened.app.product.database
     write, gone = database.write, True
 
@@ -36,7 +36,7 @@ def _out_of_reach(opened: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Cal
 
 
 async def _is_over(opened: SessionServer) -> None:
-    """Nothing runs, every seat is given back, and every sum is right."""
+    """Check that nothing runs, every slot is free, and every sum is correct."""
     live = opened.app.product.sessions
     for _ in range(200):
         if not live.running:

@@ -23,7 +23,7 @@ LESSON = {"weights-training": {"steps": 4, "rank": 2, "rate": 3e-3, "threads": 1
 
 
 def shade(colour: str) -> str:
-    """A picture of one colour, within the request."""
+    """Return an image of one color as a `data:` URI."""
     written = io.BytesIO()
     Image.new("RGB", (32, 24), colour).save(written, "PNG")
     return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode()
@@ -56,7 +56,7 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 async def taught(app: AppFixture, **changed: Any) -> Any:
-    """A training's prediction at its end."""
+    """Return a finished training prediction."""
     answer = await app.client.post("/api/training", json={**BODY, **changed}, headers=app.bearer)
     assert answer.status_code == 202, answer.text
     body = answer.json()
@@ -67,7 +67,7 @@ async def taught(app: AppFixture, **changed: Any) -> Any:
 
 
 async def picture(app: AppFixture, body: dict[str, Any]) -> bytes:
-    """What a service drew, to the byte of its pixels."""
+    """Return the pixels of a model's image."""
     answer = await app.client.post("/api/service", json=body, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     response = await app.client.get(answer.json()["image_url"])

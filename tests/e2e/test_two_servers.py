@@ -25,7 +25,7 @@ pytestmark = [
 
 @asynccontextmanager
 async def both(folder: Path, config: str = "", **environ: str) -> AsyncIterator[tuple[Server, Server, str]]:
-    """Two servers, and the key of the account that the first one made."""
+    """Two servers, and the key of the account that the first one created."""
     homes = [folder / "first", folder / "second"]
     shared = {"SIXFOLD_WORKERS": "1", "SIXFOLD_LEASE_SECONDS": "3", **environ}
     for home in homes:
@@ -77,7 +77,7 @@ async def test_other_server_finishes_work_of_a_dead_one_charged_once(tmp_path: P
 
 @asynccontextmanager
 async def entered(server: Server, session: dict[str, Any], token: str = "") -> AsyncIterator[Guest]:
-    """A socket of a session at a server, whichever of them it was asked of."""
+    """A session's socket at a server, independent of the server that created it."""
     _, _, own = str(session["ws_url"]).partition("token=")
     path = f"/ws/containers/sessions/{session['session_id']}?token={token or own}"
     async with websockets.connect(f"ws://127.0.0.1:{server.port}{path}") as connection:

@@ -69,7 +69,7 @@ _SUMMARIES = [
 
 @dataclass
 class Bedrock:
-    """The fake: the requests that came, and how it is to behave.
+    """Fake Bedrock: the received requests, and its configured behavior.
 
     `mode` is well, key, limit, refuse, excess, fail, filter, throttled (inside a stream) or truncate.
     """

@@ -54,7 +54,7 @@ class _Stopped(Exception):
 
 @dataclass
 class Hold:
-    """A place where a run stands still."""
+    """A point at which a run is paused."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -345,7 +345,7 @@ class Comfy:
 
 
 class _Run:
-    """One prompt being run, as the nodes see it."""
+    """A running prompt, as the nodes see it."""
 
     def __init__(self, comfy: Comfy, item: Item) -> None:
         self._comfy = comfy
@@ -364,7 +364,7 @@ class _Run:
         return self._comfy.memory
 
     async def whole(self) -> dict[str, Any]:
-        """Run every output node; gives the history's entry."""
+        """Run every output node; return the history entry."""
         await self.tell("execution_start", {"timestamp": int(time.time() * 1000)})
         error = True
         try:
@@ -390,7 +390,7 @@ class _Run:
         }
 
     async def tell(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Tell the client, and remember for the history."""
+        """Send a message to the client, and store it for the history."""
         response = {**data, "prompt_id": self._item.prompt_id}
         if kind.startswith("execution"):
             self._messages.append([kind, response])

@@ -41,32 +41,32 @@ class InstalledFiles:
 
 
 class Running(Protocol):
-    """What a node may ask of the server while it runs."""
+    """The server's functions for a running node."""
 
     async def step(self, done: int, of: int) -> None:
-        """Say how far it is; raises when the run was interrupted."""
+        """Report the progress; raises when the run was interrupted."""
         ...
 
     def file(self, annotated: str) -> bytes:
-        """A picture of one of the folders."""
+        """Return an image of one of the folders."""
         ...
 
     def keep(self, folder: str, prefix: str, data: bytes, ending: str = "png") -> dict[str, str]:
-        """Write a result, and give its reference."""
+        """Write a result, and return its reference."""
         ...
 
     async def send(self, data: bytes) -> None:
-        """A binary message to the client."""
+        """Send a binary message to the client."""
         ...
 
     @property
     def prompt(self) -> Mapping[str, Any]:
-        """The whole prompt, to be written into pictures."""
+        """The whole prompt, which is stored in images."""
         ...
 
     @property
     def memory(self) -> int:
-        """How many pictures fit into the GPU at once."""
+        """The number of images that fit into the GPU at once."""
         ...
 
 
@@ -202,7 +202,7 @@ OUTPUTS = comfyui_videos.OUTPUTS | {"PreviewImage", "SaveImage", "SaveImageWebso
 
 @dataclass(frozen=True)
 class Latent:
-    """Images an eighth as large, the place of each in its batch, and the mask (HxW) of what is sampled."""
+    """Images at an eighth of their size, and the place of each in its batch."""
 
     pixels: Floats
     places: tuple[int, ...]

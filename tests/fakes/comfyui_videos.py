@@ -23,7 +23,7 @@ _STEP = 0.008  # brighter with each frame
 
 @dataclass(frozen=True)
 class Reel:
-    """A film on its way: pixels an eighth as large, and the still that it begins with."""
+    """A video in progress: pixels at an eighth of their size, and the image that it begins with."""
 
     length: int
     size: tuple[int, int]

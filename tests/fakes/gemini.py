@@ -50,7 +50,7 @@ _MODELS = [
 
 @dataclass
 class Gemini:
-    """The fake: the requests that came, and how it is to behave.
+    """Fake Gemini: the received requests, and its configured behavior.
 
     `mode` is well, key, limit, refuse, excess, fail, filter (of the response), blocked (prompt) or truncate.
     """

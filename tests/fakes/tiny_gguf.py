@@ -22,7 +22,7 @@ _KINDS = [2, 3, 3, *[6] * 256, *[1] * len(_LETTERS)]
 def write(
     path: Path, *, seed: int = 0, context: int = 512, architecture: str = "llama", letters: bool = False
 ) -> Path:
-    """Write a model; what it says is noise, and the same noise for the same numbers. Of `letters` only."""
+    """Write a model whose output is noise, determined by its numbers; only of `letters`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = gguf.GGUFWriter(str(path), architecture)
     file.add_context_length(context)
@@ -55,7 +55,7 @@ def write(
 
 
 def write_eyes(path: Path) -> Path:
-    """Write what lets such a model see: a picture of any size is four tokens."""
+    """Write the vision part of such a model: an image of any size is four tokens."""
     file = gguf.GGUFWriter(str(path), "clip")
     file.add_bool("clip.has_vision_encoder", True)
     file.add_bool("clip.use_gelu", True)

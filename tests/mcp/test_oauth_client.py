@@ -30,7 +30,7 @@ BACK = "http://127.0.0.1:8765/callback"
 
 
 class Kept(TokenStorage):
-    """Tokens in memory."""
+    """Token storage in memory."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
@@ -50,7 +50,7 @@ class Kept(TokenStorage):
 
 
 class Person:
-    """Somebody at a browser, signed in, who says yes."""
+    """Signed-in user who consents in a browser."""
 
     def __init__(self, app: AppFixture, origin: str) -> None:
         self._app = app

@@ -25,7 +25,7 @@ BOTH = {"Accept": "application/json, text/event-stream"}
 
 
 def tool(name: str, run: Any) -> McpTool:
-    """A tool without arguments that may say something before its answer."""
+    """Return a tool without arguments that may send messages before its result."""
     return McpTool(
         name, name, "A fixture.", {"type": "object", "properties": {}}, run, access=ANY, streams=True
     )
@@ -41,12 +41,12 @@ async def serving(app: AppFixture, tools: Sequence[McpTool], ping_seconds: float
 
 
 def asking(name: str) -> JsonObject:
-    """The request that calls a tool."""
+    """Return the request that calls a tool."""
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}}}
 
 
 def data(line: str) -> Any:
-    """The message of a line of a stream."""
+    """Return the message in a line of a stream."""
     assert line.startswith("data: "), line
     return json.loads(line[6:])
 

@@ -15,7 +15,7 @@ from sixfold.settings import InvalidSetting
 
 
 def loaded(folder: Path, text: str) -> settings.Settings:
-    """The settings of a file."""
+    """Return the settings of a file."""
     (folder / "sixfold.toml").write_text(text)
     return settings.load({}, data_dir=folder)
 

@@ -65,7 +65,7 @@ def turn(sound: str, backwards: bool) -> str:
 
 
 def read(paper: Any, pictures: list[Any] | None) -> tuple[str, list[Any]]:
-    """A file in capitals, and pictures turned on their side."""
+    """Return a file in capitals, and images rotated by 90 degrees."""
     text = Path(getattr(paper, "name", paper)).read_text("utf-8")
     result = Path(getattr(paper, "name", paper)).with_name("loud.txt")
     result.write_text(text.upper(), "utf-8")
@@ -73,7 +73,7 @@ def read(paper: Any, pictures: list[Any] | None) -> tuple[str, list[Any]]:
 
 
 def show(pictures: list[Any] | None, times: float) -> list[Any]:
-    """A gallery of what was given, each so many times."""
+    """Return a gallery with each input repeated."""
     return [Image.open(picture) for picture, _ in pictures or [] for _ in range(int(times))]
 
 

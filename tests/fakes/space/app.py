@@ -44,7 +44,7 @@ def attempt(words: str) -> str:
 
 
 class Gradio(BaseHTTPRequestHandler):
-    """The routes."""
+    """Routes of the application."""
 
     protocol_version = "HTTP/1.1"
     words = ""

@@ -18,7 +18,7 @@ ALERT = {"period": "day", "threshold_usd": "0.00008", "url": "https://example.co
 
 
 class Sender:
-    """Keeps what is sent."""
+    """Records what is sent."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -32,7 +32,7 @@ class Sender:
 
 
 class Secrets:
-    """One secret for all."""
+    """Returns the same secret for every account."""
 
     async def of(self, _account_id: str) -> str:
         return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

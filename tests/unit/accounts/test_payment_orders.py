@@ -290,7 +290,7 @@ def bought(account_id: str, name: str, created: int = 1) -> dict[str, Any]:
 
 
 def origin_of_plan(account_id: str, name: str) -> Pages:
-    """The processor's pages about the payment of a subscription's first invoice."""
+    """The processor's responses about the payment of a subscription's first invoice."""
     details = {"subscription_details": {"subscription": name}}
     paid_invoice = {"id": f"in_1{name}", "parent": details}
     paid = {"amount_paid": 800, "currency": "usd", "invoice": paid_invoice}

@@ -21,7 +21,7 @@ def model(name: str) -> Model:
 
 
 def terms(*ready: str) -> SelectionPolicy:
-    """Where these engines can run."""
+    """Return the conditions under which these engines can run."""
     return SelectionPolicy(True, True, lambda name: EngineStatus(name in ready))
 
 

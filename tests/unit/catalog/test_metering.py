@@ -57,7 +57,7 @@ async def spent(line: PipelineFixture) -> int:
 
 
 def itemized(prediction: Prediction) -> int | None:
-    """The cost as it follows from what the receipt shows."""
+    """Return the cost as computed from the receipt."""
     visible = receipt.to_json(prediction)[-1].get("charge")
     return None if visible is None else recomputed(visible)
 

@@ -23,7 +23,7 @@ START_SECONDS = 60
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended and what it said."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -53,13 +53,13 @@ class Commands:
         return Done(status, captured.out, captured.err)
 
     def ok(self, *words: str) -> Any:
-        """Run one command with `--json`, which must succeed; gives its document."""
+        """Run a command with `--json` that must succeed; return its document."""
         done = self(*words, "--json")
         assert done.status == 0, done.err
         return done.json
 
     def refused(self, *words: str) -> str:
-        """Run one command, which must be refused; gives the sentence, the only thing that it may say."""
+        """Run a command that must fail; return its error message, which must be its only output."""
         done = self(*words)
         assert done.status == 1, done
         assert done.out == ""
@@ -86,11 +86,11 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         return next(line.split()[-1] for line in self.banner.splitlines() if "address" in line)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """End it; gives its exit status."""
+        """Stop the server; return its exit status."""
         self.process.send_signal(number)
         self.process.communicate(timeout=START_SECONDS)
         return self.process.returncode
@@ -122,7 +122,7 @@ class _Started:
 
 
 def minimal(folder: Path) -> dict[str, str]:
-    """An environment with nothing in it but where the data lies."""
+    """Return an environment that only names the data folder."""
     return {"PATH": os.defpath, "SIXFOLD_DATA_DIR": str(folder), "SIXFOLD_PROBE": "0", "LANG": "C.UTF-8"}
 
 
@@ -140,7 +140,7 @@ def program(folder: Path, *words: str, **environ: str) -> Done:
 
 
 def inside(folder: Path, *words: str) -> Done:
-    """Run a command in this process, which has imported its libraries: a tenth of the time of a program."""
+    """Run a command in this process, which takes a tenth of the time of a program."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         status = command_line.main([*words, "--data-dir", str(folder)])

@@ -13,7 +13,7 @@ from tests.unit.cli.conftest import Commands
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test asks this machine's ports."""
+    """Disable probing of this machine's ports."""
     monkeypatch.setenv("SIXFOLD_PROBE", "0")
 
 

@@ -22,7 +22,7 @@ STEPS = frozenset({"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """Raised in place of the death of the process."""
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Memory:
 
 
 class Interruption:
-    """What happens at which step of a sync: each file that is opened or moved, each call of the memory."""
+    """Action at a given step of a sync: each file that is opened or moved, each call of the memory."""
 
     active: Interruption | None = None
 
@@ -136,7 +136,7 @@ sys.addaudithook(_hook)
 
 @dataclass
 class SyncFixture:
-    """A folder with a person, a memory with other writers, and what the person would miss."""
+    """A folder with a user, a memory with other writers, and the texts that must not be lost."""
 
     folder: Path
     memory: Memory = field(default_factory=Memory)

@@ -34,7 +34,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(tmp_path: Path, tiny: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
-    """A Hub with a repository as the real ones are: pickles, papers and pictures lie about in it too."""
+    """A Hub with a realistic repository: pickles, documents and images are in it too."""
     root = shutil.copytree(tiny, tmp_path / "hub" / TURBO)
     (root / "README.md").write_text("A model.")
     (root / "sample.jpg").write_bytes(b"a picture")

@@ -14,7 +14,7 @@ from sixfold.core.catalog.engines import Artifact, Result, Task
 
 
 class Note:
-    """A context that remembers what it was told."""
+    """Context that records progress and log lines."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -31,7 +31,7 @@ class Note:
 
 
 def saved(path: Path, pixels: Any) -> Path:
-    """A picture as a PNG file."""
+    """Return an image as a PNG file."""
     Image.fromarray(np.ascontiguousarray(pixels)).save(path)
     return path
 
@@ -51,7 +51,7 @@ def pixels(artifact: Artifact) -> Any:
 
 
 def scenery(size: tuple[int, int] = (192, 256), seed: int = 1) -> Any:
-    """A picture (height, width) with slanted edges, round ones, fine lines and a soft ground."""
+    """Return an image (height, width) with slanted and round edges, fine lines and a soft background."""
 
     height, width = size
     rng = np.random.default_rng(seed)

@@ -26,14 +26,14 @@ HTML = (
 
 
 def read(tmp_path: Path, name: str, data: bytes, **limits: int) -> Document:
-    """What the reader makes of a file."""
+    """Return what the reader extracts from a file."""
     path = tmp_path / "sent"
     path.write_bytes(data)
     return asyncio.run(ProcessReader(DocumentLimits(**limits)).read(path, name, "acct_a"))
 
 
 def refusal(tmp_path: Path, name: str, data: bytes, **limits: int) -> str:
-    """The sentence with which a file is refused."""
+    """Return the error message for a file."""
     with pytest.raises(errors.BadRequest) as caught:
         read(tmp_path, name, data, **limits)
     assert caught.value.message.startswith(f"{name}: ")

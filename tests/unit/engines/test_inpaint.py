@@ -31,7 +31,7 @@ def spot(radius: int = 14, middle: tuple[int, int] = (64, 64)) -> Any:
 
 
 def cleaned(folder: Path, picture: Any, mask: Any, **inputs: Any) -> Any:
-    """The picture after a run."""
+    """Return the image after a run."""
     files = {"image": orders.saved(folder / "i.png", picture), "mask": orders.saved(folder / "m.png", mask)}
     artifact, result, _ = orders.run(InpaintEngine(), folder, inputs, **files)
     assert (artifact.content_type, result.quality) == ("image/png", "preview")

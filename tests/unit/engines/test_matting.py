@@ -20,7 +20,7 @@ from tests.unit.engines import onnx_model
 
 
 class Note:
-    """A context that remembers what it was told."""
+    """Context that records progress and log lines."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -42,7 +42,7 @@ def overlap(alpha: Any, truth: Any) -> float:
 
 
 def saved(folder: Path, rgb: Any) -> Path:
-    """A picture as a file."""
+    """Return an image as a file."""
     Image.fromarray(rgb).save(folder / "in.png")
     return folder / "in.png"
 

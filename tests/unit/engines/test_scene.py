@@ -62,7 +62,7 @@ def paint(prompt: str, model: str = "ra1", **inputs: Any) -> pixels.Picture:
 
 @cache
 def sightings() -> dict[str, list[tuple[str, bool]]]:
-    """For every label class, whether each label was seen in its picture."""
+    """Return for every label class whether each label was detected in its image."""
     seen: dict[str, list[tuple[str, bool]]] = defaultdict(list)
     for entry in CORPUS:
         picture = paint(entry["text"])
@@ -97,7 +97,7 @@ def test_every_class_of_label_is_mostly_seen(kind: str) -> None:
 
 
 def _alarms(kind: str, label: str) -> float:
-    """How often a detector sees its label in pictures of prompts that ask for something else."""
+    """Return how often a detector finds its label in images of other prompts."""
     others = [e for e in CORPUS if (kind in e or kind == "weather") and e.get(kind) != label]
     wrong = [pixels.SIGHTS[kind, label](paint(entry["text"])) for entry in others]
     return sum(wrong) / len(wrong)

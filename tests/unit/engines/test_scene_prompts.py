@@ -53,7 +53,7 @@ def corners(picture: pixels.Picture) -> np.ndarray[Any, Any]:
 
 
 def share(picture: pixels.Picture, low: float, high: float) -> float:
-    """How much of a picture is strongly of a hue from `low` to `high` degrees."""
+    """Return the share of strongly colored pixels with a hue from `low` to `high` degrees."""
     hue, saturation, value = pixels.hsv(picture)
     within = (hue >= low) & (hue <= high) if low <= high else (hue >= low) | (hue <= high)
     return float((within & (saturation > 0.35) & (value > 0.2)).mean())
@@ -235,7 +235,7 @@ def test_what_is_isometric_stands_by_itself_on_a_plain_ground(prompt: str) -> No
 
 
 def spots(prompt: str) -> dict[str, list[subjects.SubjectSpot]]:
-    """Where each thing of a prompt stands, in the order of painting."""
+    """Return the position of each object of a prompt, in painting order."""
     stage = painter.stage_scene(prompt_parser.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
     result: dict[str, list[subjects.SubjectSpot]] = {}
     for subject, _, spot in layout.place_subjects(stage):

@@ -122,13 +122,13 @@ def alike(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
 
 
 def texture(rgb: Pixels) -> NDArray[np.float32]:
-    """What is in a picture beside its large areas: a histogram of fine contrasts."""
+    """Return a histogram of fine contrasts."""
     light = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY).astype(np.float32)
     return light - cv2.GaussianBlur(light, (0, 0), 2.5)
 
 
 def distance(first: Pixels, second: Pixels) -> float:
-    """How different two pictures look: mean difference in Lab of the whole and of the fine texture."""
+    """Return the difference of two images: mean difference in Lab, of the whole and of the fine texture."""
     coarse = float(np.abs(thumb(first) - thumb(second)).mean())
     fine = abs(float(texture(first).std()) - float(texture(second).std()))
     pattern = 4 * (1 - alike(texture(first), texture(second)))

@@ -109,7 +109,7 @@ async def _trusting(database: Database, credit: int) -> tuple[BillingBatcher, st
 
 
 async def _log(database: Database, account_id: str) -> list[tuple[str, int, int]]:
-    """State, held and cost of each call, the oldest first."""
+    """Return state, held amount and cost of each call, oldest first."""
     rows, _ = await database.read(request_log.list_calls(account_id, request_log.CallFilter(), 100, None))
     return [(row["state"], row["held"], row["cost"]) for row in reversed(rows)]
 

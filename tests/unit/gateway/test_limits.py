@@ -35,7 +35,7 @@ class Clock:
 
 @dataclass
 class Rated:
-    """Rates on a clock that a test moves."""
+    """Rate limits with a clock that the test sets."""
 
     rates: RateLimits
     clock: Clock
@@ -194,7 +194,7 @@ def test_only_a_key_with_a_budget_pays_from_it() -> None:
 
 
 class Clocked:
-    """A database whose clock a test moves."""
+    """Database with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.moment = NOON

@@ -21,7 +21,7 @@ class Meanings:
         self._same = {word: line.split()[0] for line in MEANINGS for word in map(tokens.stem, line.split())}
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """A dimension for each meaning; of length 1."""
+        """Return a unit vector with a dimension for each meaning."""
         self.texts += len(texts)
         return [self._vector(text) for text in texts]
 

@@ -16,7 +16,7 @@ _LOST = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
 
 
 class Explained:
-    """A database over one connection that has each statement explained before it answers it."""
+    """Database over one connection that explains each statement before it runs it."""
 
     def __init__(self, connection: Any) -> None:
         self.rows = Counter[str]()  # by the query's name: the most rows that one scan has read
@@ -46,7 +46,7 @@ class Explained:
             return await self.read(transaction)
 
     async def close(self) -> None:
-        """Let the connection go."""
+        """Release the connection."""
         await self._connection.close()
 
     async def _explain(self, text: str, given: Sequence[Any]) -> int:

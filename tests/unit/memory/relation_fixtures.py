@@ -32,7 +32,7 @@ def name(slug: str) -> str:
 
 @dataclass
 class RelationFixture:
-    """Pages of one account; `writes` is whose hand saves them."""
+    """Pages of one account; `writes` is the writer that saves them."""
 
     database: Database
     writes: Caller
@@ -46,7 +46,7 @@ class RelationFixture:
         aliases: tuple[str, ...] = (),
         collections: tuple[str, ...] = (),
     ) -> MemoryPage:
-        """Write a page, new or not."""
+        """Create or replace a page."""
         head = f"---\naliases: [{', '.join(aliases)}]\n---\n" if aliases else ""
         draft = pages.PageDraft(slug, title or name(slug), head, body, kind, collections=collections)
 
@@ -58,7 +58,7 @@ class RelationFixture:
         return (await self.database.write(work()))[0]
 
     async def delete(self, slug: str) -> None:
-        """Take a page away, softly."""
+        """Delete a page."""
 
         await self.database.write(pages.delete(await self.page(slug)))
 
@@ -73,7 +73,7 @@ class RelationFixture:
         return await self.database.read(inference.evidence(caller or self.writes, await self.page(slug)))
 
     async def links(self, slug: str, caller: Caller | None = None) -> dict[tuple[str, str], Link]:
-        """A page's links that inference drew, by type and target."""
+        """Return the inferred links of a page, by type and target."""
         row = await self.database.read(links.of_page(caller or self.writes, await self.page(slug)))
         return {(link.type, link.target): link for link in row if link.origin != "explicit"}
 
@@ -82,7 +82,7 @@ class RelationFixture:
         assert await self.database.write(links.judge(await self.page(slug), target, kind, verdict))
 
     async def answers(self, text: str, scope: tuple[str, ...] = ()) -> dict[str, float]:
-        """What answers a question: the last segments of slugs, each with its score."""
+        """Return the answers to a question: the last segments of slugs, each with its score."""
         result = await self.database.read(inference.answers(self.writes.account_id, text, scope))
         slugs: dict[str, float] = {}
         for answer in result:

@@ -74,7 +74,7 @@ def many_folders() -> bytes:
 
 
 def many_global_headers() -> bytes:
-    """A tar that sets 100,000 names for all members that follow."""
+    """Return a tar that sets 100,000 header fields for all following members."""
     parts = [
         tar((member(f"{n}.md"), b"x"), pax={f"k{n}-{m}": "v" for m in range(5_000)})[: -len(END)]
         for n in range(20)

@@ -44,7 +44,7 @@ async def finder(database: Database, model: Meanings) -> SearchService:
 
 
 async def embed(database: Database, model: Meanings) -> int:
-    """Give all that wait their vectors; how many there were."""
+    """Embed all pending pages; return their number."""
     embedder, total = Embedder(database, model), 0
     await embedder.begin()
     while count := await embedder.step():

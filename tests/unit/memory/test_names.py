@@ -26,7 +26,7 @@ async def put(place: MemoryFixture, slug: str, body: str, *, whole: bool = False
 
 
 async def out(place: MemoryFixture, slug: str) -> set[str]:
-    """The pages that a page leads to."""
+    """Return the pages that a page links to."""
     return {link.target for link in await place.memory.links(place.ann, slug) if link.resolved}
 
 

@@ -27,7 +27,7 @@ async def place() -> AsyncIterator[MemoryFixture]:
 
 
 async def do(place: MemoryFixture, name: str, **given: Any) -> dict[str, Any]:
-    """One operation, and proof that its answer is JSON."""
+    """Run an operation, and check that its result is JSON."""
     answer = await operations.operations(place.memory)[name](place.ann, given)
     assert json.loads(json.dumps(answer)) == json.loads(json.dumps(answer))
     return answer

@@ -38,18 +38,18 @@ async def place(back: str) -> AsyncIterator[MemoryFixture]:
 
 
 async def put(place: MemoryFixture, slug: str, body: str = "", **fields: object) -> int:
-    """Write a page; gives its version."""
+    """Write a page; return its version."""
     expected = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     return (await place.memory.write(place.ann, expected, FREELY)).page.version
 
 
 async def body(place: MemoryFixture, slug: str, as_of: int | None = None) -> str:
-    """What a page says."""
+    """Return the body of a page."""
     return (await place.memory.read(place.ann, slug, as_of)).page.body
 
 
 async def out(memory: MemoryService, caller: Caller, slug: str) -> set[tuple[str, str, bool]]:
-    """Where a page leads: target, type, whether there is a page."""
+    """Return a page's links: target, type, and whether the page exists."""
     return {(link.target, link.type, link.resolved) for link in await memory.links(caller, slug)}
 
 

@@ -53,7 +53,7 @@ class ModelPage:
 
 
 def folders_of(slug: str) -> list[str]:
-    """What slugs begin with in the folders that a page lies in, the outermost first."""
+    """Return the slug prefixes of the folders of a page, the outermost first."""
     steps = slug.split("/")[:-1]
     return ["/".join(steps[:depth]) + "/" for depth in range(1, len(steps) + 1)]
 
@@ -293,7 +293,7 @@ class PagesMachine(RuleBasedStateMachine):
 
 
 def play(back: str, examples: int, steps: int, mutant: Mutant | None = None) -> bool:
-    """Try sequences; whether all of them told the model's story. A mutant changes the statements before."""
+    """Try sequences; return whether all agreed with the model. A mutant changes the statements first."""
     output = {"back": back, "mutant": staticmethod(mutant) if mutant else None}
     case: Any = type("Machine", (PagesMachine,), output).TestCase()
     case.settings = settings(
@@ -314,7 +314,7 @@ def play(back: str, examples: int, steps: int, mutant: Mutant | None = None) -> 
 
 
 def statement(name: str, old: str, new: str) -> Mutant:
-    """A memory whose statement `name` says something else."""
+    """Replace the statement `name` of a memory."""
 
     def change(database: Any) -> None:
         queries = dict(database._queries)

@@ -28,7 +28,7 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[MemoryFixture]:
 
 
 async def put(place: MemoryFixture, slug: str, body: str) -> str:
-    """Write a page, and return its id."""
+    """Write a page; return its id."""
     saved = await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
     return saved.page.id
 

@@ -31,7 +31,7 @@ LEAST_OF_A_KIND = {
 
 
 async def measured(corpora: Sequence[Corpus]) -> tuple[Quality, dict[str, float]]:
-    """The quality over all questions, and the recall at 10 of each kind of them."""
+    """Return the quality over all questions, and the recall at 10 of each kind."""
     database = SqliteDatabase(":memory:")
     finder = SearchService(database, IndexCache(database, PageIndex))
     judged: list[tuple[float, float, float, float]] = []
@@ -49,7 +49,7 @@ async def measured(corpora: Sequence[Corpus]) -> tuple[Quality, dict[str, float]
 
 
 def hold(found: Quality, least: Quality) -> None:
-    """Fail where a figure is below the least."""
+    """Fail if a figure is below its minimum."""
     assert found.questions == least.questions
     for name in ("recall_5", "recall_10", "mrr", "ndcg"):
         assert getattr(found, name) >= getattr(least, name), f"{name}: {found}"

@@ -29,7 +29,7 @@ async def put(place: MemoryFixture, slug: str, body: str, *collections: str) -> 
 
 
 async def ask(place: MemoryFixture, query: str, caller: Caller | None = None) -> SearchResult:
-    """Search, and be told why."""
+    """Search with score explanations."""
     return await place.memory.search(caller or place.ann, SearchRequest(query, explain=True))
 
 

@@ -49,7 +49,7 @@ async def test_video_is_signed_and_stored_in_bounded_memory(tmp_path: Path, size
 
 
 class Watched(FileStore):
-    """A blob store that records what is written to it."""
+    """Blob store that records what is written to it."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

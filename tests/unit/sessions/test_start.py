@@ -24,7 +24,7 @@ LEASE = SessionLease("boot_test", 30_000_000)
 
 
 class Builder:
-    """A worker whose first step is answered when the test says so, or tells what it is given."""
+    """Worker whose first step completes when the test allows it, or records its input."""
 
     def __init__(self, answer: RunFailed | None = None) -> None:
         self.asked_for: list[StepRequest] = []
@@ -135,7 +135,7 @@ async def test_takeover_checks_the_end_of_the_interval_at_once(tmp_path: Path) -
 
 
 class Poser(Builder):
-    """A worker that tells a pose for each tick."""
+    """Worker that returns a pose for each tick."""
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """At once."""

@@ -37,7 +37,7 @@ async def driver() -> AsyncIterator[InlineDriver]:
 
 
 async def sat(pool: SessionWorkerPool, about: WorkerSpec, count: int, lost: int = 0) -> Sequence[SessionSlot]:
-    """So many who sit down at once."""
+    """Acquire `count` slots at once."""
     return await asyncio.gather(*(pool.acquire(about, SLOTS, lost) for _ in range(count)))
 
 
@@ -106,7 +106,7 @@ async def test_lost_worker_is_lost_to_all_and_shared_by_fewer_next(tmp_path: Pat
 
 
 class Mute:
-    """A worker that never answers."""
+    """Worker that never responds."""
 
     def __init__(self) -> None:
         self.alive = True

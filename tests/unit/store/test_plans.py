@@ -265,7 +265,7 @@ async def test_postgresql_with_statistics_scans_no_large_table(
 
 
 class Recorded(dict[str, sql.SqlStatement]):
-    """Named statements that remember which of them were looked up."""
+    """Named statements that record which of them were used."""
 
     def __init__(self, statements: Mapping[str, sql.SqlStatement]) -> None:
         super().__init__(statements)

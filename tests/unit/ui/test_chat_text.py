@@ -39,7 +39,7 @@ The end costs $5 or $6, with $x^2$.
 
 
 async def grown(text: str, size: int) -> GrowingText:
-    """A text that came in pieces."""
+    """Return a text that arrived in chunks."""
     growing = GrowingText()
     for at in range(0, len(text), size):
         growing.push(text[at : at + size])

@@ -25,7 +25,7 @@ MOST_BYTES = 600 * KIB
 
 
 class Served:
-    """The application of a server: answers the number of bytes of a body, once it may go on."""
+    """Application that responds with the length of a body, once it is released."""
 
     def __init__(self) -> None:
         self.arrived, self.released = asyncio.Event(), asyncio.Event()

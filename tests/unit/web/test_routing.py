@@ -13,12 +13,12 @@ from sixfold.web.routing import ApiGroup, RouteEntry, Router, SocketRoute
 
 
 async def handler(_request: Request) -> Response:
-    """Answer."""
+    """Respond with an empty body."""
     return Response()
 
 
 def face(name: str, *paths: str, prefixes: tuple[str, ...] = (), reserved: tuple[str, ...] = ()) -> ApiGroup:
-    """A face with some paths."""
+    """Return an API with some paths."""
     return ApiGroup(
         name,
         error_response,
@@ -29,7 +29,7 @@ def face(name: str, *paths: str, prefixes: tuple[str, ...] = (), reserved: tuple
 
 
 def table() -> Router:
-    """Two faces, and one for what neither has."""
+    """Return two APIs, and a fallback."""
     a = face("a", "/a", "/a/{name}", "/a/{name}/end", prefixes=("/a/",), reserved=("/b/reserved",))
     b = face("b", "/b/{rest:path}", prefixes=("/a/deeper/",))
     return Router([a, b], face("none"))

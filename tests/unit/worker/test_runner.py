@@ -30,7 +30,7 @@ class RecordedReports:
 
 
 class Does:
-    """An engine that does what it is given."""
+    """Engine that calls a function."""
 
     name = "does"
     version = "7"

@@ -23,7 +23,7 @@ ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "other": "EchoEngine"}
 
 
 class Counting(InlineDriver):
-    """A driver that remembers which engines had a worker at the same time."""
+    """Driver that records which engines had a worker at the same time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def sized(driver: Counting, gigabytes: int = 16, **sizes: float) -> Options:
 
 
 async def running(built: PipelineFixture, model: str) -> str:
-    """The id of a long run that has begun."""
+    """Start a long run; return its id."""
     prediction = await built.service.submit(built.order(model, extras={"seconds": 600}))
     async for _ in built.service.events(prediction):
         if (await built.service.get_any(prediction.id)).state is PredictionState.RUNNING:

@@ -13,7 +13,7 @@ from tests.harness.pipeline import HARDWARE, Options, running_pipeline
 
 
 class Placing(InlineDriver):
-    """A driver with room for so many workers; it remembers where each was to stand."""
+    """Driver with a number of slots that records where each worker was placed."""
 
     def __init__(self, capacity: int = 9) -> None:
         super().__init__()

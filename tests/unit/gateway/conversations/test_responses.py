@@ -26,7 +26,7 @@ MOST = 1 << 20
 
 @dataclass
 class Place:
-    """A shelf on a database whose moment the test sets, and an account."""
+    """Response store with a clock that the test sets, and an account."""
 
     database: Database
     account_id: str
