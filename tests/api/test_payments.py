@@ -249,6 +249,21 @@ async def test_a_processor_that_refuses_is_told_as_such(shop: tuple[AppFixture, 
     assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
 
 
+@pytest.mark.parametrize(("path", "body"), [(CHECKOUT, {"amount_usd": 5}), (PLAN, {"plan": "monthly"})])
+async def test_a_failed_checkout_can_be_repeated_with_its_key(
+    shop: tuple[AppFixture, Processor], path: str, body: dict[str, Any]
+) -> None:
+    app, processor = shop
+    headers = {**app.bearer, "Idempotency-Key": "one"}
+    processor.status = 503
+    assert (await app.client.post(path, json=body, headers=headers)).status_code == 502
+    processor.status = 200
+    answers = [await app.client.post(path, json=body, headers=headers) for _ in range(2)]
+    assert [answer.json() for answer in answers] == [{"checkout_url": "https://pay.example/cs_1"}] * 2
+    assert [answer.headers.get("idempotent-replayed") for answer in answers] == [None, "true"]
+    assert len(processor.asked) == 2
+
+
 async def test_without_a_processor_the_variable_is_named(
     app: AppFixture, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -38,11 +38,15 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """A request that may be repeated; `content` are bytes that differ whenever the request does."""
+    """A request that may be repeated; `content` are bytes that differ whenever the request does.
+
+    Responses with a status of `retried` are not stored, beside those of `idempotency.NOT_STORED`.
+    """
 
     account_id: str
     content: bytes
     error_format: ErrorFormat
+    retried: frozenset[int] = frozenset()
 
 
 class UncachedResponse(Response):
@@ -106,7 +110,7 @@ class IdempotencyGuard:
         self, request: Request, repeatable: IdempotentRequest, scope: str, work: Work
     ) -> Response:
         response = await self._run_work(request, repeatable, scope, work)
-        if isinstance(response, UncachedResponse):
+        if isinstance(response, UncachedResponse) or response.status_code in repeatable.retried:
             await self._database.write(idempotency.forget(scope))
             return response
         reply = StoredReply(response.status_code, _stored_headers(response), bytes(response.body))

@@ -8,12 +8,15 @@ from starlette.responses import Response
 from sixfold.core.accounts import payments, rights
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import now
+from sixfold.errors import EngineFailed
 from sixfold.web import bodies, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 _MESSAGE_BYTES = 1 << 20
+# A call to the payment processor that failed has changed nothing, so the same request may try again.
+_RETRIED = frozenset({EngineFailed.status})
 
 
 class PaymentRoutes:
@@ -33,7 +36,7 @@ class PaymentRoutes:
             return responses.json({"checkout_url": url})
 
         return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.error_response), work
+            request, IdempotentRequest(principal.replays, raw, responses.error_response, _RETRIED), work
         )
 
     async def plan(self, request: Request) -> Response:
@@ -47,7 +50,7 @@ class PaymentRoutes:
             return responses.json({"checkout_url": url})
 
         return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.error_response), work
+            request, IdempotentRequest(principal.replays, raw, responses.error_response, _RETRIED), work
         )
 
     async def deposit(self, request: Request) -> Response:
