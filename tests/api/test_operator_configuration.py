@@ -105,6 +105,24 @@ async def test_forms_add_a_server_a_price_and_an_alias(either: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("models", [[], ["small"]])
+async def test_an_unreachable_server_is_not_shown_as_ready(app: AppFixture, models: list[str]) -> None:
+    headers = bearer(await app.operator_key())
+
+    async def shown(url: str) -> list[str]:
+        row = {"kind": "openai", "base_url": url, "api_key": "sk-box", "models": models}
+        body = {"name": "box", "value": row}
+        answer = await app.client.put(f"{ROOT}/configuration/gateway.upstreams", json=body, headers=headers)
+        assert answer.status_code == 200
+        return [each["state"] for each in answer.json()["servers"] if each["name"] == "box"]
+
+    async with model_server() as acme:
+        closed = acme.url
+    assert await shown(closed) == ["absent"]
+    async with model_server() as acme:
+        assert await shown(acme.url) == ["ready"]
+
+
 async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppFixture) -> None:
     app = any_database_app
     other = bootstrap.build(app.product.settings, small_models())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sixfold.clients.hosts import LOOPBACK
+
+_LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +47,11 @@ CHAT: Sequence[LocalServer] = (
     LocalServer("llamaswap", "llama-swap", "", 8080, "/running", b'"running"'),
 )
 COMFYUI = LocalServer("comfyui", "ComfyUI", "ComfyUI", 8188, "/system_stats", b"comfyui")
+
+
+def is_in_local_network(host: str) -> bool:
+    """Return whether a host is in the local network, by its name or address."""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith(_LOCAL_SUFFIXES)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
 import time
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +67,6 @@ _BASES = {
     "tei": f"http://{LOOPBACK}:8080",
 }
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-_LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _LIST_SECONDS, _KEY_SECONDS = 10.0, 1.0
 # Time for a response from a known port; a closed port refuses the connection at once.
 PROBE_SECONDS = 3.0
@@ -77,6 +74,7 @@ PROBE_SECONDS = 3.0
 _BUSY_SECONDS = 120.0
 # llama.cpp's properties include a chat template.
 _PROBE_BYTES = 2**20
+_State = Literal["ready", "slow", "absent"]
 
 
 class ModelServer:
@@ -105,6 +103,8 @@ class ModelServer:
         self._models: tuple[ServedModel, ...] = ()
         self._by_name: dict[str, ServedModel] = {}
         self.available = True
+        # The result of the last query for its models; calls try an unreachable server, too.
+        self.last_state: _State | None = None
         self.in_flight = 0
         self.gpu: GpuAccess | None = None
         self.discovered = discovered
@@ -113,7 +113,9 @@ class ModelServer:
         self._cached_headers: tuple[str | None, dict[str, str]] = (None, {})
         is_loopback = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (is_loopback and not key())
-        self.in_local_network = self.local or _is_in_local_network(urlsplit(self.base_url).hostname or "")
+        self.in_local_network = self.local or local_servers.is_in_local_network(
+            urlsplit(self.base_url).hostname or ""
+        )
         own_service = row.kind != _COMPATIBLE or self.base_url == bases[_COMPATIBLE]
         self.reads_documents = self._spec.documents and own_service and not self.in_local_network
         # Only servers of the kind `openai` may be others than the provider's own.
@@ -165,15 +167,20 @@ class ModelServer:
     async def refresh(self) -> None:
         """Fetch the list of models; without a response the last list stays.
 
-        If the configuration names the models, only local servers are queried, for the capabilities.
+        If the configuration names the models, a local server is queried for their capabilities, and any other
+        one until it responds.
         """
-        if not self.ready or (self._row.models and self._row.kind not in LOCAL_KINDS):
+        is_complete = bool(self._row.models) and self._row.kind not in LOCAL_KINDS
+        if not self.ready or (is_complete and self.last_state == "ready"):
             return
-        with contextlib.suppress(UpstreamFailure, TimeoutError):
-            async with asyncio.timeout(_LIST_SECONDS):
-                models = await self._list(self.queries())
-            if models is not None:
-                self._set_models(models)
+        try:
+            models = await asyncio.wait_for(self._list(self.queries()), _LIST_SECONDS)
+        except (UpstreamFailure, TimeoutError) as failure:
+            self.last_state = "slow" if isinstance(failure, TimeoutError) else "absent"
+            return
+        self.last_state = "ready"
+        if models is not None and not is_complete:
+            self._set_models(models)
 
     async def probe(self, seconds: float) -> tuple[tuple[str, ...], str]:
         """Return the models that the server lists now, or why there are none, in one sentence."""
@@ -285,14 +292,6 @@ def _address(url: str) -> tuple[str, int | None, str]:
     return LOOPBACK if host in _LOOPBACK else host, port, parts.path.rstrip("/")
 
 
-def _is_in_local_network(host: str) -> bool:
-    """Return whether a host is in the local network, by its name or address."""
-    try:
-        return not ipaddress.ip_address(host).is_global
-    except ValueError:
-        return "." not in host or host.endswith(_LOCAL_SUFFIXES)
-
-
 class EmbeddedServer(Upstream, Protocol):
     """A model server that runs as a part of this server, as for model files."""
 
@@ -305,15 +304,15 @@ class EmbeddedServer(Upstream, Protocol):
 class ServerStatus:
     """The result of the last probe of a model server.
 
-    `slow`: it did not respond in time, as when it loads a model. `absent`: no such server responds at `url`,
-    or a provider's key is missing. `url` is without `/v1`, and empty for models that this server runs itself.
+    `slow`: it did not respond in time, as when it loads a model. `absent`: no server responds at `url`, or a
+    provider's key is missing. `url` is without `/v1`, and empty for models that this server runs itself.
     `discovered`: found on a known port of `host` instead of configured. `listing` has the models with their
     capabilities and whether they are loaded.
     """
 
     name: str
     url: str
-    state: Literal["ready", "slow", "absent"]
+    state: _State
     models: tuple[str, ...]
     kind: str = ""
     title: str = ""
@@ -456,10 +455,11 @@ class ModelServers:
 def _status(server: Upstream, titles: Mapping[str, str], slow: Container[str]) -> ServerStatus:
     url = server.base_url.removesuffix("/v1") if isinstance(server, ModelServer) else ""
     kind = server.kind if isinstance(server, ModelServer) else "gguf"
+    state = None if server.discovered or not isinstance(server, ModelServer) else server.last_state
     return ServerStatus(
         server.name,
         url,
-        "ready" if server.ready else "slow" if server.name in slow else "absent",
+        (state or "ready") if server.ready else "slow" if server.name in slow else "absent",
         server.models() if server.ready else (),
         kind=kind,
         title=titles.get(kind, server.name),
