@@ -89,6 +89,12 @@ async def test_a_rolled_key_keeps_name_limits_and_spending(
     assert (await app.client.get("/api/account", headers=bearer(secret[1]))).status_code == 200
     page = (await app.client.post(f"/account/keys/{new['id']}/roll", data={"csrf": csrf, "keep": "day"})).text
     assert (await app.client.get("/api/account", headers=bearer(secret[1]))).status_code == 200, "for a day"
+    newest = re.search(r'id="new-key">(sf_[^<]+)', page)
+    assert newest is not None
+    await run(app, secret[1])
+    await run(app, newest[1])
+    page = (await app.client.get("/account/keys")).text
+    assert page.count("0.12</data> of 1.00 USD") == 2, "both keys count against the same budget"
     again = await app.client.post(f"/account/keys/{old['id']}/roll", data={"csrf": csrf})
     assert again.status_code == 404
     assert await app.product.database.read(ledger_queries.verify()) == ()

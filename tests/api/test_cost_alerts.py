@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,8 +18,10 @@ from starlette.routing import Route
 from sixfold.app import bootstrap
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.keys import NewKey
 from sixfold.core.accounts.webhook_secrets import signature
 from sixfold.core.alerts.sweep import period_of
+from sixfold.core.clock import DAY_US
 from sixfold.core.database import many, now
 from sixfold.core.predictions.webhooks import RetrySchedule
 from tests.api.app_fixture import bearer
@@ -128,6 +131,25 @@ async def test_a_key_has_an_alert_of_its_own(gateway: Gateway) -> None:
         await gateway.settled(2)
         assert [row["spent_usd"] for row in await sweep(gateway)] == [COST]
         assert [one["key_id"] for one in heard.documents] == [second.id]
+
+
+async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) -> None:
+    app = gateway.app
+    scope = keys.Scope(budget_day=13_000)
+    old = await app.product.database.write(keys.create(app.account.id, scope))
+    new = await app.product.database.write(keys.roll(app.account.id, old.id, keep_us=DAY_US))
+    body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}], "max_tokens": 9}
+
+    async def chat(key: NewKey) -> httpx.Response:
+        return await app.client.post("/v1/chat/completions", json=body, headers=bearer(key.api_key))
+
+    async with receiver() as heard:
+        await create(gateway, heard.url, "1", key=new.id, period="month")
+        assert (await chat(old)).status_code == 200
+        await gateway.settled()
+        refused = await chat(new)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "budget_exceeded")
+        assert [row["spent_usd"] for row in await sweep(gateway)] == [COST]
 
 
 async def test_a_failed_delivery_is_repeated_with_the_same_id(gateway: Gateway) -> None:

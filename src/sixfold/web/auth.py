@@ -128,8 +128,8 @@ class Authenticator:
         """Count a request against the rates of its account and its key; raise `TooManyRequests`."""
         if principal.kind != "operator":
             self._per_account.spend(principal.account_id)
-        if principal.scope.rpm is not None and principal.key_id is not None:
-            await self._rates.spend(principal.key_id, principal.scope.rpm)
+        if principal.scope.rpm is not None and principal.limit_id is not None:
+            await self._rates.spend(principal.limit_id, principal.scope.rpm)
 
     def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:
         """Return a `receive` that reads a body before its key is known, within the budget for such bodies."""

@@ -122,6 +122,8 @@ class Principal:
     content_days: int = 0
     # The shared folder whose memory the request addresses; None for the account's own memory.
     memory: MemoryAccess | None = None
+    # The key that this one replaced, if its budgets and rates count for both.
+    first_key_id: str | None = None
 
     @property
     def organization_id(self) -> str:
@@ -132,6 +134,11 @@ class Principal:
     def is_operator(self) -> bool:
         """Whether this is the account of the operator, who runs this server."""
         return self.kind == "operator"
+
+    @property
+    def limit_id(self) -> str | None:
+        """The key whose budgets and rates count its requests: the first of those that replaced each other."""
+        return self.first_key_id or self.key_id
 
     @property
     def credential_id(self) -> str:
@@ -283,15 +290,15 @@ def create(
 def roll(account_id: str, key_id: str, member_id: str | None = None, keep_us: int = 0) -> Transaction[NewKey]:
     """Replace the secret of a key: create a key like it, and end the old one after `keep_us` µs.
 
-    The new key has the same name, rights, limits, guardrail and cost alerts, and counts what the old one has
-    spent. With a `member_id`, it must be a key of that member, otherwise one of no member. Raises `NotFound`.
+    The new key has the same name, rights, limits, guardrail and cost alerts. Both count against the same
+    budgets and rates. With a `member_id`, it must be a key of that member, otherwise one of no member. Raises
+    `NotFound`.
     """
     new = NewKey(ids.new("key"), ids.secret("sf"))
     params = {"id": key_id, "account_id": account_id, "new_id": new.id}
     secret = {"hash": hash_of(new.api_key), "hint": new.api_key[-4:], "member_id": member_id or ""}
     if not (yield Query("key_copy", {**params, **secret})):
         raise errors.NotFound(f"Key {key_id[:60]} not found, or already revoked")
-    yield Query("key_spend_copy", {"id": key_id, "new_id": new.id})
     yield Query("key_guardrail_copy", params)
     yield Query("key_alerts_move", params)
     yield _note(account_id, "key.roll", f"{key_id}, {new.id}")
@@ -382,6 +389,7 @@ def _principal(row: Row) -> Principal:
         suspended=row["suspended_at"] is not None,
         guardrail=row["guardrail"] or "",
         content_days=row["content_days"] or 0,
+        first_key_id=row["budget_id"],
     )
 
 

@@ -45,7 +45,7 @@ _OWNERS = {"key": "This key's", "member": "This member's", "team": "The team's",
 class Payer(NamedTuple):
     """A key and its budgets in micro-dollars, and the budgets that it shares with others.
 
-    Without a key, `key_id` is empty and only the shared budgets apply.
+    `key_id` is the `limit_id` of its principal. Without a key it is empty and only the shared budgets apply.
     """
 
     key_id: str
@@ -68,7 +68,7 @@ class Payer(NamedTuple):
 
 def payer_of(principal: Principal) -> Payer | None:
     """Return the payer for a principal whose spending is counted, else None."""
-    scope, key_id = principal.scope, principal.key_id
+    scope, key_id = principal.scope, principal.limit_id
     has_budget = key_id is not None and (scope.budget_day is not None or scope.budget_month is not None)
     if not has_budget and not principal.budgets:
         return None

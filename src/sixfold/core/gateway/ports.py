@@ -216,6 +216,8 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     # The hold of the prediction that pays for this call; nothing is held or charged here.
     prepaid_hold: int | None = None
     tpm: int | None = None
+    # The key whose tokens per minute count this request.
+    limit_id: str | None = None
     key_id: str | None = None
     credential_id: str = ""
     headers: Mapping[str, str] = {}

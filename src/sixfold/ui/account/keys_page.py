@@ -157,13 +157,13 @@ def key_rows(session: SessionCookie) -> Transaction[tuple[dict[str, Any], ...]]:
     moment = yield from now()
     live = [row for row in rows if row["revoked_at"] is None and row["grant_id"] is None]
     live = [row for row in live if row["expires_at"] is None or row["expires_at"] > moment]
-    spent = yield from limits.spent_now([row["id"] for row in live])
+    spent = yield from limits.spent_now([row["budget_id"] for row in live])
     return tuple(
         {
             **row,
             "limits": describe_limits(keys.scope_of(row)),
             "rights": ", ".join(rights.names(keys.rights_of(row))),
-            "budgets": _budgets(keys.scope_of(row), spent[row["id"]]),
+            "budgets": _budgets(keys.scope_of(row), spent[row["budget_id"]]),
             "rolls": row["member_id"] == session.principal.member_id,
         }
         for row in live

@@ -59,15 +59,14 @@ INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_
 VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id, :member_id, :team_id, :name);
 
 -- name: key_copy | Insert a key with the rights, limits and name of an active key of the account or, if given, of its member; return no row without one.
-INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, member_id, team_id, name)
-SELECT :new_id, k.account_id, :hash, :hint, k.scope, k.rights, k.origin, :now, k.expires_at, k.member_id, k.team_id, k.name
+INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, member_id, team_id, name,
+                     budget_id)
+SELECT :new_id, k.account_id, :hash, :hint, k.scope, k.rights, k.origin, :now, k.expires_at, k.member_id, k.team_id, k.name,
+    COALESCE(k.budget_id, k.id)
 FROM api_key k
 WHERE k.id = :id AND k.account_id = :account_id AND COALESCE(k.member_id, '') = :member_id AND k.grant_id IS NULL
   AND k.hint <> '' AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
 RETURNING id;
-
--- name: key_spend_copy | Count what a key has spent against the budgets of another one, too.
-INSERT INTO key_spend (key_id, period, amount) SELECT :new_id, s.period, s.amount FROM key_spend s WHERE s.key_id = :id;
 
 -- name: key_guardrail_copy | Give a key the guardrail of another one.
 INSERT INTO guardrail (account_id, key_id, document, updated_at)
@@ -87,7 +86,7 @@ WHERE id = :id AND account_id = :account_id AND revoked_at IS NULL AND hint <> '
 UPDATE api_key SET used_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: key_by_hash | Return an active key and its account by the key's hash, unless the account is being deleted.
-SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+SELECT k.id AS key_id, k.budget_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
@@ -103,7 +102,7 @@ WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.exp
   AND a.closing_at IS NULL AND (k.member_id IS NULL OR m.id IS NOT NULL);
 
 -- name: key_by_id | Return a key and its account by the key's id, including revoked and expired keys.
-SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+SELECT k.id AS key_id, k.budget_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
@@ -119,7 +118,7 @@ WHERE k.id = :id;
 
 -- name: keys_of | Return all keys of an account, newest first, except those without a secret, which stand for members.
 SELECT k.id, k.hint, k.scope, k.rights, k.origin, a.kind, k.created_at, k.expires_at, k.revoked_at, k.grant_id,
-    k.member_id, k.team_id, k.name, k.used_at,
+    k.member_id, k.team_id, k.name, k.used_at, COALESCE(k.budget_id, k.id) AS budget_id,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id
 WHERE k.account_id = :account_id AND k.hint <> ''

@@ -26,7 +26,10 @@ LEFT JOIN relay_call ON relay_call.id = entries.request_id AND entries.kind = 'c
 LEFT JOIN prediction ON prediction.id = entries.paid AND :key_id <> ''
 LEFT JOIN hold ON hold.id = entries.paid AND :key_id <> ''
 WHERE entries.kind IN ('charge', 'chat', 'session', 'refund')
-  AND (:key_id = '' OR substr(COALESCE(relay_call.key_id, prediction.key_id, hold.key_id), 1, length(:key_id)) = :key_id);
+  AND (:key_id = '' OR substr(COALESCE(relay_call.key_id, prediction.key_id, hold.key_id), 1, length(:key_id)) = :key_id
+    OR substr(COALESCE(relay_call.key_id, prediction.key_id, hold.key_id), 1, length(:key_id)) IN (
+      SELECT k.id FROM api_key k JOIN api_key c ON COALESCE(c.budget_id, c.id) = COALESCE(k.budget_id, k.id)
+      WHERE c.id = :key_id AND k.account_id = c.account_id));
 
 -- name: alert_count | Store what was counted unless another server has; mark the alert as due if it is reached.
 UPDATE cost_alert SET counted_for = :counted_for, counted_until = :counted_until, amount = :amount,
