@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -11,7 +14,7 @@ import pytest
 
 from sixfold.core.accounts import keys, ledger, ledger_queries
 from sixfold.core.accounts.keys import Principal, Scope
-from sixfold.core.gateway import billing, request_log
+from sixfold.core.gateway import billing, request_log, response_stream
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, MessageEnd, TextDelta, TextPart
 from sixfold.core.gateway.request_log import CallRecord
 from tests.api.app_fixture import bearer
@@ -137,6 +140,33 @@ async def test_who_leaves_pays_what_was_delivered(tmp_path: Path) -> None:
         assert 1 <= call["usage"]["output_tokens"] < 40
         assert 0 < float(call["cost_usd"]) < 0.04
         await gateway.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
+        assert await gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize("model", ["acme/small", "anth/small"])
+@pytest.mark.parametrize(("delayed", "status"), [("caller", "left"), ("server", "failed")])
+async def test_a_stream_beyond_its_time_is_free_if_the_server_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, delayed: str, status: str
+) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        server = gateway.acme if model == "acme/small" else gateway.anth
+        server.mode = "trickle"
+        reads = itertools.count(1)
+
+        def perf_counter() -> float:
+            """Jump after the first block: while the caller takes it, or until the server sends the next."""
+            read = next(reads)
+            if read == 2:
+                server.go_on.set()
+            return time.perf_counter() + 4000 * (read >= (2 if delayed == "caller" else 3))
+
+        monkeypatch.setattr(response_stream, "time", SimpleNamespace(perf_counter=perf_counter))
+        answer = await gateway.chat(model=model, text="say 20 words", max_tokens=30, **STREAM)
+        [call] = await gateway.settled()
+        late = "was not read in time" if delayed == "caller" else "did not finish in time"
+        assert late in answer.text
+        assert (call["status"], float(call["cost_usd"]) > 0) == (status, status == "left")
+        assert await gateway.pending() == 0
         assert await gateway.app.faults() == ()
 
 

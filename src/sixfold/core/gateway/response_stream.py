@@ -21,7 +21,12 @@ from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
 # How long a stream is read after its caller has left.
 _END_SECONDS = 0.5
+_SLOW_CALLER = "The response was not read in time; the part that was delivered is charged"
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
+
+
+class _CallerTooSlow(Exception):
+    """The time limit of the call has passed because its caller read slowly."""
 
 
 class ResponseStream:
@@ -63,11 +68,13 @@ class ResponseStream:
             if last_chunk and final[0] == "succeeded":
                 yield last_chunk
             outcome = final
+        except _CallerTooSlow:
+            outcome = ("left", _SLOW_CALLER)
         except UpstreamFailure as error:
             outcome = ("failed", f"The model server {error}")
         finally:
             await self._close(scanner, *outcome, lambda block: scanner.forward(block, keep_usage=True))
-        if outcome[0] == "failed":
+        if outcome[1]:
             raise errors.EngineFailed(outcome[1])
 
     async def _events(self) -> AsyncGenerator[Event]:
@@ -84,11 +91,13 @@ class ResponseStream:
                 usage = _usage(self._active, parser, parser.chars, complete=True)
                 end = parser.end()
                 yield replace(end, usage=usage) if isinstance(end, chats.MessageEnd) else end
+        except _CallerTooSlow:
+            outcome = ("left", _SLOW_CALLER)
         except UpstreamFailure as error:
             outcome = ("failed", f"The model server {error}")
         finally:
             await self._close(parser, *outcome, parser.events)
-        if outcome[0] == "failed":
+        if outcome[1]:
             raise errors.EngineFailed(outcome[1])
 
     async def abandon(self) -> None:
@@ -133,11 +142,18 @@ class ResponseStream:
 
     async def _read(self) -> AsyncGenerator[bytes]:
         stream, deadline = self._response.stream, self._active.started_at + self._call_seconds
+        # The same without the time in which the caller did not read.
+        server_deadline = deadline
         block = self._response.first_block
         while block:
+            yielded_at = time.perf_counter()
             yield block
-            if time.perf_counter() > deadline:
+            moment = time.perf_counter()
+            server_deadline += moment - yielded_at
+            if moment > server_deadline:
                 raise UpstreamFailure("did not finish in time")
+            if moment > deadline:
+                raise _CallerTooSlow
             block = await stream.read()
 
 
