@@ -10,6 +10,7 @@ import pytest
 
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.keys import Holder
+from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.database import Query, Transaction
 from tests.api.app_fixture import AppFixture, bearer
@@ -45,6 +46,11 @@ async def test_a_share_with_an_account_opens_for_no_other(app: AppFixture) -> No
     answers = [(await each.get(by_id)).status_code for each in (ben, cleo, stranger(app))]
     assert answers == [200, 404, 404]
     assert (await app.client.get(f"{PATH}/received", headers=bearer(app.poor))).json()["shares"] == []
+    person = await app.product.database.read(accounts.by_email("ben@example.com"))
+    for suspended, status in ((True, 403), (False, 200)):
+        suspending = customers.suspend(app.operator.owner, person.id, suspended=suspended)
+        await app.product.database.write(suspending)
+        assert [(await ben.get(each)).status_code for each in (path, by_id)] == [status] * 2
     await app.client.delete(f"{PATH}/{created['id']}", headers=app.bearer)
     assert [(await ben.get(each)).status_code for each in (path, by_id, file)] == [404, 404, 404]
 

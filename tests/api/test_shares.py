@@ -15,6 +15,7 @@ from PIL import Image
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Query, Transaction, many, one
@@ -55,6 +56,44 @@ async def list_shares(app: AppFixture) -> list[dict[str, Any]]:
 
 def files_of(page: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"/s/[\w-]+/files/[\w.-]+", page)))
+
+
+async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixture) -> None:
+    app, visitor = any_database_app, stranger(any_database_app)
+    result = await run(app)
+    created = await share(app, "run", result["id"])
+    await share(app, "run", result["id"], **{"with": "cleo@example.com"})
+    page = {"slug": "work/plan", "title": "plan", "body": "lantern"}
+    assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
+    folder = {"folder": "work", "with": "cleo@example.com"}
+    shared = await app.client.post("/api/shared-folders", json=folder, headers=app.bearer)
+    csrf = await signed_in(app)
+    form = {"csrf": csrf, "run": result["id"], "name": "ada", "text": "My harbour", "tags": "sea"}
+    post = (await app.client.post("/gallery/publish", data=form)).headers["location"]
+    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    key = (await app.product.database.write(keys.create(cleo.id))).api_key
+    in_folder = bearer(key) | {"X-Sixfold-Memory": shared.json()["id"]}
+    link = created["url"].removeprefix("http://127.0.0.1:8600")
+    file = files_of((await visitor.get(link)).text)[0]
+
+    async def readable() -> list[Any]:
+        answers = [await visitor.get(path) for path in (link, file, post)]
+        answers.append(await app.client.get("/api/pages/work/plan", headers=in_folder))
+        listed = await app.client.get("/api/shares/received", headers=bearer(key))
+        posts = [(await visitor.get(f"/api/posts{query}")).json()["posts"] for query in ("", "?tag=sea")]
+        rows = [listed.json()["shares"], *posts]
+        return [answer.status_code for answer in answers] + [len(row) for row in rows]
+
+    async def suspend(account_id: str, *, suspended: bool) -> None:
+        await app.product.database.write(
+            customers.suspend(app.operator.owner, account_id, suspended=suspended)
+        )
+
+    assert await readable() == [200, 200, 200, 200, 1, 1, 1]
+    await suspend(app.account.id, suspended=True)
+    assert await readable() == [404, 404, 404, 404, 0, 0, 0]
+    await suspend(app.account.id, suspended=False)
+    assert await readable() == [200, 200, 200, 200, 1, 1, 1]
 
 
 async def test_a_run_is_read_by_a_stranger_until_its_share_ends(any_database_app: AppFixture) -> None:

@@ -194,7 +194,7 @@ def create_post(draft: PostDraft) -> Transaction[Post]:
 
 
 def get_post(post_id: str) -> Transaction[Post]:
-    """Return a post; raises `NotFound`."""
+    """Return a post; raises `NotFound`, also while its account is suspended or about to be closed."""
     row = yield from one("gallery_post", id=post_id)
     if row is None:
         raise errors.NotFound("The post was not found")
@@ -204,12 +204,11 @@ def get_post(post_id: str) -> Transaction[Post]:
 def delete_post(account_id: str, post_id: str) -> Transaction[None]:
     """Delete a post of an account with its file; raises `NotFound`."""
     params = {"id": post_id, "account_id": account_id}
-    row = yield from one("gallery_post", id=post_id)
-    if row is None or row["account_id"] != account_id:
-        raise errors.NotFound("The post was not found")
     yield Query("gallery_post_tags_delete", params)
-    yield Query("gallery_post_delete", params)
-    yield Query("media_expire", {"name": row["media"], "account_id": account_id})
+    rows = yield Query("gallery_post_delete", params)
+    if not rows:
+        raise errors.NotFound("The post was not found")
+    yield Query("media_expire", {"name": rows[0]["media"], "account_id": account_id})
 
 
 def public_name(account_id: str) -> Transaction[str]:

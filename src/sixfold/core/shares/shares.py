@@ -206,8 +206,8 @@ def page(
 def opened(token: str, viewer: Principal | None = None) -> Transaction[Share]:
     """Return the share of a token, or of an id that is shared with the viewer.
 
-    Raises `NotFound` for an unknown, ended or expired one and for other viewers, and `Unauthenticated` for a
-    restricted share without a viewer.
+    Raises `NotFound` for an unknown, ended or expired one, one of a suspended account and for other viewers,
+    `Unauthenticated` for a restricted share without a viewer, and `Forbidden` for a suspended viewer of one.
     """
     row = None
     if token.startswith(_ID_PREFIX) and viewer is not None:
@@ -242,6 +242,7 @@ def received(
 
 
 def _received(viewer: Principal, share_id: str) -> Transaction[Share]:
+    viewer.require(rights.RUN)
     rows = yield from received(viewer, 1, share_id=share_id)
     if not rows:
         raise errors.NotFound(_UNKNOWN)

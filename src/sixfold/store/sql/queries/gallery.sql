@@ -6,9 +6,9 @@ RETURNING *, (SELECT author_id FROM account WHERE account.id = :account_id) AS a
 -- name: gallery_url_name | Return the id of the character that uses a name in URLs.
 SELECT id FROM gallery_character WHERE url_name = :url_name;
 
--- name: gallery_characters | Return a page of the characters of all accounts, newest first.
+-- name: gallery_characters | Return a page of the characters of all open accounts, newest first.
 SELECT c.*, a.author_id FROM gallery_character AS c JOIN account AS a ON a.id = c.account_id
-WHERE c.id < :before ORDER BY c.id DESC LIMIT :limit;
+WHERE c.id < :before AND a.closing_at IS NULL AND a.suspended_at IS NULL ORDER BY c.id DESC LIMIT :limit;
 
 -- name: gallery_character_count | Count an account's characters.
 SELECT COUNT(*) AS total FROM gallery_character WHERE account_id = :account_id;
@@ -19,15 +19,15 @@ VALUES (:id, :account_id, :text, :media, :content_type, :tags, :is_unlisted, :mo
 RETURNING *, (SELECT author_id FROM account WHERE account.id = :account_id) AS author_id,
     (SELECT public_name FROM account WHERE account.id = :account_id) AS author_name;
 
--- name: gallery_post | Return a post, listed or not.
+-- name: gallery_post | Return a post of an open account, listed or not.
 SELECT p.*, a.author_id, a.public_name AS author_name FROM gallery_post AS p JOIN account AS a ON a.id = p.account_id
-WHERE p.id = :id;
+WHERE p.id = :id AND a.closing_at IS NULL AND a.suspended_at IS NULL;
 
 -- name: gallery_post_tags_delete | Delete the tags of a post of an account.
 DELETE FROM gallery_tag WHERE post_id IN (SELECT id FROM gallery_post WHERE id = :id AND account_id = :account_id);
 
--- name: gallery_post_delete | Delete a post of an account.
-DELETE FROM gallery_post WHERE id = :id AND account_id = :account_id;
+-- name: gallery_post_delete | Delete a post of an account and return its file; return no row if there is none.
+DELETE FROM gallery_post WHERE id = :id AND account_id = :account_id RETURNING media;
 
 -- name: media_expire | Mark a media file of an account as expired, so that the sweep deletes its bytes.
 UPDATE media SET expires_at = :now WHERE name = :name AND account_id = :account_id;
@@ -44,14 +44,14 @@ UPDATE account SET public_name = :name WHERE id = :id;
 -- name: gallery_tag_insert | Insert a tag of a post.
 INSERT INTO gallery_tag (tag, post_id) VALUES (:tag, :post_id);
 
--- name: gallery_posts | Return a page of the listed posts of all accounts, newest first.
+-- name: gallery_posts | Return a page of the listed posts of all open accounts, newest first.
 SELECT p.*, a.author_id, a.public_name AS author_name FROM gallery_post AS p JOIN account AS a ON a.id = p.account_id
-WHERE p.id < :before AND p.is_unlisted = 0 ORDER BY p.id DESC LIMIT :limit;
+WHERE p.id < :before AND p.is_unlisted = 0 AND a.closing_at IS NULL AND a.suspended_at IS NULL ORDER BY p.id DESC LIMIT :limit;
 
--- name: gallery_posts_tagged | Return a page of listed posts with a tag, newest first.
+-- name: gallery_posts_tagged | Return a page of listed posts of open accounts with a tag, newest first.
 SELECT p.*, a.author_id, a.public_name AS author_name FROM gallery_tag AS t
 JOIN gallery_post AS p ON p.id = t.post_id JOIN account AS a ON a.id = p.account_id
-WHERE t.tag = :tag AND t.post_id < :before AND p.is_unlisted = 0
+WHERE t.tag = :tag AND t.post_id < :before AND p.is_unlisted = 0 AND a.closing_at IS NULL AND a.suspended_at IS NULL
 ORDER BY t.post_id DESC LIMIT :limit;
 
 -- name: gallery_post_count | Count an account's posts.

@@ -24,7 +24,7 @@ WHERE f.id IN (
     JOIN team s ON s.id = d.team_id AND s.account_id = :account_id
     JOIN member m ON m.account_id = s.account_id AND m.person_id = d.account_id
     WHERE d.team_id <> '' AND d.team_id = :team_id)
-  AND a.closing_at IS NULL AND (:id = '' OR f.id = :id)
+  AND a.closing_at IS NULL AND a.suspended_at IS NULL AND (:id = '' OR f.id = :id)
 ORDER BY a.email, f.folder, f.id LIMIT :limit;
 
 -- name: shared_folder_end | End the share of a folder; return no row if there is none.

@@ -29,9 +29,12 @@ SELECT * FROM share WHERE account_id = :account_id AND (:credential_id = '' OR c
       AND g.expires_at > :now))
 ORDER BY id DESC LIMIT :limit;
 
--- name: share_by_token | Return the share with a token, unless it, its account or its credential has ended.
+-- name: share_by_token | Return the share with a token, unless it, its account or its credential has ended or is suspended.
 SELECT s.* FROM share s JOIN account a ON a.id = s.account_id
-WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL
+WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :now)
+  AND a.closing_at IS NULL AND a.suspended_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM member m JOIN account p ON p.id = m.person_id
+                  WHERE m.id = s.member_id AND p.suspended_at IS NOT NULL)
   AND (s.credential_id = ''
     OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = s.credential_id AND k.revoked_at IS NULL
       AND (k.expires_at IS NULL OR k.expires_at > :now))
@@ -48,7 +51,9 @@ WHERE s.id IN (
     JOIN member m ON m.account_id = t.account_id AND m.person_id = d.account_id
     WHERE d.team_id <> '' AND d.team_id = :team_id)
   AND (:id = '' OR s.id = :id) AND s.id < :before
-  AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL
+  AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL AND a.suspended_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM member m JOIN account p ON p.id = m.person_id
+                  WHERE m.id = s.member_id AND p.suspended_at IS NOT NULL)
   AND (s.credential_id = ''
     OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = s.credential_id AND k.revoked_at IS NULL
       AND (k.expires_at IS NULL OR k.expires_at > :now))
