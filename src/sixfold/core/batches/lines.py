@@ -18,6 +18,9 @@ MAX_TRIES = 3
 _MAX_WAIT_SECONDS, _CREDIT_SECONDS = 60, 15
 # The wait while other calls of the account hold money that most of them give back.
 HELD_SECONDS = 0.25
+# How soon lines run after a suspension has ended.
+_SUSPENDED_SECONDS = 15
+_SUSPENDED_REASON = "The account is suspended"
 _RETRY_SECONDS = (2, 10, 30)
 _MAX_OPEN = 200
 _encode = msgspec.json.Encoder().encode
@@ -57,6 +60,10 @@ def judge(reply: LineReply, tries: int) -> Verdict:
     return Verdict("keep")
 
 
+# An accepted line is not lost by a suspension: it runs afterwards, or expires with its batch.
+SUSPENDED = Verdict("wait", _SUSPENDED_SECONDS)
+
+
 class ErrorText(msgspec.Struct):
     """The message and the code of an error, in the formats of OpenAI and Anthropic."""
 
@@ -87,7 +94,8 @@ def claim(
 ) -> Transaction[tuple[ClaimedLine, ...] | None]:
     """Lease the next lines of a batch, or return None if that has decided how the batch ends.
 
-    If its key is not valid any more, the batch ends as failed. If no line is left, it ends as completed.
+    If its key is not valid any more, the batch ends as failed. If no line is left, it ends as completed. It
+    waits while its account is suspended.
     """
     credential = yield from credential_of(batch)
     if credential is None:
@@ -95,6 +103,10 @@ def claim(
             batch.id, "failed", "invalid_api_key", "The API key of this batch is not valid any more"
         )
         return None
+    if (yield from is_suspended(batch)):
+        delay = _SUSPENDED_SECONDS * SECOND_US
+        yield Query("batch_pause", {"id": batch.id, "delay": delay, "reason": _SUSPENDED_REASON})
+        return ()
     if not (yield Query("batch_touch", {"id": batch.id})):
         return ()
     values = {"batch_id": batch.id, "holder": holder, "lease": lease_us, "limit": limit}
@@ -116,6 +128,12 @@ def credential_of(batch: Batch) -> Transaction[str | None]:
         return ""
     row = yield from one("batch_credential", key_id=batch.key_id, grant_id=batch.grant_id or "")
     return None if row is None else str(row["id"])
+
+
+def is_suspended(batch: Batch) -> Transaction[bool]:
+    """Return whether the account of a batch, or the person of its key, is suspended."""
+    params = {"account_id": batch.account_id, "key_id": batch.key_id or ""}
+    return (yield from one("batch_suspended", **params)) is not None
 
 
 def decide(batch_id: str, outcome: BatchOutcome, code: str = "", message: str = "") -> Transaction[None]:

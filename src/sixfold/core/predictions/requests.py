@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sixfold import errors
@@ -142,12 +142,15 @@ def authorize(request: PredictionRequest) -> None:
 
 
 def principal_of(prediction: Prediction) -> Transaction[Principal]:
-    """Return the principal that requested a prediction: its key, or else the account's owner."""
+    """Return the principal that requested a prediction: its key, or else the account's owner.
+
+    A suspension since then is left out, because an accepted run ends as usual.
+    """
     if prediction.key_id is None:
         owner = (yield from accounts.by_id(prediction.account_id)).owner
-        return owner.without_key() if prediction.keyless else owner
+        return replace(owner.without_key() if prediction.keyless else owner, suspended=False)
     principal = yield from keys.by_id(prediction.key_id)
-    return principal or Principal(prediction.account_id, "", "")
+    return replace(principal or Principal(prediction.account_id, "", ""), suspended=False)
 
 
 async def resolve_sources(

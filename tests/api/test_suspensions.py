@@ -1,0 +1,113 @@
+"""What an account had before its suspension: accepted work ends or waits, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.operation import customers
+from sixfold.core.batches import lines
+from sixfold.core.database import one
+from sixfold.core.predictions.child_runs import ChildRun, PipelineChildren
+from sixfold.core.predictions.models import Prediction
+from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
+from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_batches import chat_line, content, create_batch, finished_batch
+from tests.api.test_workflows_money import SPACES, template_graph
+
+SUSPENDED = "The account is suspended"
+
+
+@pytest.fixture
+async def gateway(either: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(either) as result:
+        yield result
+
+
+@pytest.fixture
+async def graphs(either: Path) -> AsyncIterator[AppFixture]:
+    """A server that runs workflows, whose models all give dots."""
+    document = small_models()
+    graph = app_catalog.models_document()["engines"]["graph"]
+    async with running_app(either, {**document, "engines": {**document["engines"], "graph": graph}}) as app:
+        yield app
+
+
+async def suspend(app: AppFixture, *, suspended: bool = True) -> None:
+    await app.product.database.write(
+        customers.suspend(app.operator.owner, app.account.id, suspended=suspended)
+    )
+
+
+async def waiting_for(app: AppFixture, batch_id: str) -> str | None:
+    """Return why a batch waits, from the database: the account may not read it."""
+    params = {"id": batch_id, "account_id": app.account.id, "dialect": "openai", "credential_id": ""}
+    row = await app.product.database.read(one("batch_by_id", **params))
+    assert row is not None
+    return row["waiting_for"]
+
+
+async def until_status(gateway: Gateway, batch_id: str, status: int) -> None:
+    """Wait until reading a batch has a status: verified keys are cached for a moment."""
+    async with asyncio.timeout(30):
+        while True:
+            answer = await gateway.app.client.get(f"/v1/batches/{batch_id}", headers=gateway.headers)
+            if answer.status_code == status:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_batch_waits_for_the_end_of_a_suspension(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "_SUSPENDED_SECONDS", 0)
+    monkeypatch.setattr(lines, "SUSPENDED", lines.Verdict("wait"))
+    gateway.acme.mode = "wait"
+    batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)])
+    async with asyncio.timeout(30):
+        await gateway.acme.asked.wait()
+    await suspend(gateway.app)
+    gateway.acme.mode = "well"
+    gateway.acme.go_on.set()
+    async with asyncio.timeout(30):
+        while await waiting_for(gateway.app, batch.id) != SUSPENDED:  # noqa: ASYNC110 - it is polled
+            await asyncio.sleep(0.02)
+    assert len(gateway.acme.seen) < 60
+    await until_status(gateway, batch.id, 403)
+    await suspend(gateway.app, suspended=False)
+    await until_status(gateway, batch.id, 200)
+    done = await finished_batch(gateway, batch)
+    assert (done.status, done.error_file_id) == ("completed", None)
+    answered = await content(gateway, done.output_file_id)
+    assert {line["response"]["status_code"] for line in answered} == {200}
+    assert (len(answered), len(gateway.acme.seen)) == (60, 60)
+    assert await gateway.app.faults() == ()
+
+
+async def test_a_workflow_that_was_accepted_before_ends_as_usual(
+    graphs: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, run = graphs, PipelineChildren.run
+
+    async def suspended_first(self: PipelineChildren, parent: Prediction, child: ChildRun) -> Prediction:
+        await suspend(app)
+        return await run(self, parent, child)
+
+    monkeypatch.setattr(PipelineChildren, "run", suspended_first)
+    body = {"workflow": template_graph("ra1", prompt="a lake"), "name": "one"}
+    slug = (await app.client.post(SPACES, json=body, headers=app.bearer)).json()["slug"]
+    result: dict[str, Any] = (
+        await app.client.post(f"{SPACES}/{slug}/run", json={}, headers=app.bearer)
+    ).json()
+    assert (result["status"], result["cost"]) == ("succeeded", "0.04")
+    refused = await app.client.get(f"/api/containers/predictions/{result['id']}", headers=app.bearer)
+    assert refused.status_code == 403
+    await suspend(app, suspended=False)
+    shown = await app.client.get(f"/api/containers/predictions/{result['id']}", headers=bearer(app.key))
+    assert shown.json()["status"] == "succeeded"
+    assert await app.faults() == ()
