@@ -20,7 +20,7 @@ __all__ = [
     "__version__",
     "model",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:

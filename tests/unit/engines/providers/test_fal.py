@@ -109,7 +109,7 @@ async def test_fill_sends_the_area_around_the_mask_and_keeps_the_rest(
         for name in ("image_url", "mask_url")
     ]
     assert image.size == mask.size == (512, 512)
-    assert dict(mask.getcolors()) == {512 * 512 - 1600: (0, 0, 0), 1600: (255, 255, 255)}
+    assert dict(mask.getcolors() or ()) == {512 * 512 - 1600: (0, 0, 0), 1600: (255, 255, 255)}
     before, after = (
         parts.Image.open(io.BytesIO(content)).convert("RGB"),
         parts.decoded_image(result.artifacts[0]),
