@@ -35,6 +35,11 @@ class PageIndex(IndexedPages):
         self._views.clear()
         super().remove(page_id)
 
+    @property
+    def cache_size(self) -> int:
+        """Estimated bytes that searches have cached."""
+        return sum(view.size for view in self._views.values())
+
     def settle(self) -> None:
         """Prepare what searches need of the words that were put."""
         self.spellings.catch_up()

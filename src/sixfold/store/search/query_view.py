@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,10 @@ from sixfold.store.search.page_store import IndexedPages
 T = TypeVar("T")
 _EVERYTHING = SearchFilter()
 _LENDS = 0.4  # pages below this share of the best score pass nothing to their neighbors
-_MAX_HELD = 1 << 20  # cached postings, 12 bytes each
+_MAX_POSTINGS = 1 << 20  # cached postings
+_POSTING_BYTES = 12
+_ENTRY_BYTES = 400  # measured size of the Python objects of a cached word
+_VIEW_BYTES = 6_000  # measured size of the Python objects of a view
 _BLOCK = 128  # places per block when the best scores are selected
 _SCATTERED = 0.25  # share of pages with distant neighbors from which all are looked up
 _NONE = np.zeros(0, np.int64)
@@ -34,16 +37,24 @@ class PageView:
         self._visible = visible
         self._pages = int(np.count_nonzero(visible))
         self._whole = whole
-        self._known: dict[Hashable, Hits | None] = {}
-        self._held = 0
+        self._known: dict[Hashable, Hits] = {}
+        self._postings = 0
         self._made: dict[Hashable, Any] = {}
+        self._made_bytes = 0
         self._zero = np.zeros(len(visible), np.float32)
         self._zero.flags.writeable = False
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._made:
-            self._made[key] = make()
+            value = self._made[key] = make()
+            self._made_bytes += _array_bytes(value)
         return self._made[key]
+
+    @property
+    def size(self) -> int:
+        """Estimated bytes of the cached data."""
+        cached = self._postings * _POSTING_BYTES + len(self._known) * _ENTRY_BYTES
+        return _VIEW_BYTES + self._zero.nbytes + self._visible.nbytes + self._made_bytes + cached
 
     def nothing(self) -> Floats:
         """Return a vector of zeros, always the same object."""
@@ -327,15 +338,20 @@ class PageView:
         return self._kept((word, ""), lambda: self._seen_hits(self._of.hits(word)))
 
     def _kept(self, key: Hashable, make: Callable[[], Hits | None]) -> Hits | None:
-        """Return the cached result of `make`, None if empty; drops the oldest entries above `_MAX_HELD`."""
-        if key not in self._known:
+        """Return the cached result of `make`, None if empty; drops the oldest entries above `_MAX_POSTINGS`.
+
+        An empty result is not cached, as a misspelled word has hundreds of candidates.
+        """
+        hits = self._known.get(key)
+        if hits is None:
             hits = make()
-            self._known[key] = hits if hits is not None and len(hits[0]) else None
-            self._held += len(hits[0]) + 1 if hits is not None else 1
-            while self._held > _MAX_HELD and len(self._known) > 1:
-                oldest = self._known.pop(next(iter(self._known)))
-                self._held -= len(oldest[0]) + 1 if oldest is not None else 1
-        return self._known[key]
+            if hits is None or not len(hits[0]):
+                return None
+            self._known[key] = hits
+            self._postings += len(hits[0])
+            while self._postings > _MAX_POSTINGS and len(self._known) > 1:
+                self._postings -= len(self._known.pop(next(iter(self._known)))[0])
+        return hits
 
     def _seen_hits(self, hits: Hits | None) -> Hits | None:
         if hits is None or self._whole:
@@ -434,6 +450,14 @@ def _steps(places: Places, step: int) -> tuple[Places | slice, Places, Places]:
     if len(odd) > len(places) * _SCATTERED:
         return slice(None), np.maximum(places, 0), ends
     return odd, places[odd], ends
+
+
+def _array_bytes(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        return sum(map(_array_bytes, cast("Mapping[str, Any]", value).values()))
+    return sum(map(_array_bytes, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else 0
 
 
 def _rarity(having: int, of: int) -> float:

@@ -141,6 +141,9 @@ class IndexCache:
                 if place.change == _UNREAD:
                     await self._read(account_id, place)
                     await asyncio.to_thread(_prepare, place.index)
+        # Searches cache data in an index.
+        self._measure(account_id, place)
+        self._evict(account_id)
         return place
 
     async def _read(self, account_id: str, place: _CacheSlot) -> None:
@@ -197,7 +200,7 @@ class IndexCache:
         """Update the total, which is not summed again, as there may be many accounts."""
         # The index may have been evicted while it was read.
         if self._places.get(account_id) is place:
-            size = place.index.size
+            size = place.index.size + place.index.cache_size
             self._total += size - place.size
             place.size = size
 

@@ -236,5 +236,10 @@ class Index(Protocol):
 
     @property
     def size(self) -> int:
-        """Return the approximate memory usage in bytes."""
+        """Return the approximate memory usage in bytes, without what searches have cached."""
+        ...
+
+    @property
+    def cache_size(self) -> int:
+        """Return the approximate bytes that searches have cached until the next change."""
         ...
