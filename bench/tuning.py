@@ -77,7 +77,7 @@ def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
     judged: list[tuple[float, float, float, float]] = []
     for one in asked:
         ranked = ranking.rank(one.view, one.question, weights)
-        places = one.view.best(ranked.score, ranked.among, SearchFilter(), quality.DEPTH)
+        places = one.view.best(ranked.score, ranked.candidates, SearchFilter(), quality.DEPTH)
         judged.append(quality.judge([one.slugs[place] for place in places], one.case.answers))
     return quality.mean(judged)
 

@@ -112,7 +112,7 @@ def _answer(index: PageIndex, query: str, indexes: tuple[str, ...]) -> list[tupl
     view = index.view(indexes)
     question = query_parser.parse_query(view, query, MODEL.embed([query])[0])
     ranked = ranking.rank(view, question)
-    places = view.best(ranked.score, ranked.among, SearchFilter(), 5)
+    places = view.best(ranked.score, ranked.candidates, SearchFilter(), 5)
     return [
         (
             view.page_id(place),

@@ -193,7 +193,7 @@ def _rank(index: Index, query: ChunkQuery, tags: Sequence[str]) -> list[tuple[st
     view = index.view(())
     question = query_parser.parse_query(view, query.text.replace("\0", " ")[: memory_search.MAX_CHARS])
     ranked = ranking.rank(view, question)
-    best = view.best(ranked.score, ranked.among, SearchFilter(tags=tags), query.limit)
+    best = view.best(ranked.score, ranked.candidates, SearchFilter(tags=tags), query.limit)
     scores = [max(0.0, view.score_at(ranked.score, place)) for place in best]
     return [
         (view.page_id(place), round(score / (1 + score), 6))

@@ -17,7 +17,7 @@ from sixfold.store.search.page_store import IndexedPages
 
 T = TypeVar("T")
 _EVERYTHING = SearchFilter()
-_LENDS = 0.4  # pages below this share of the best score pass nothing to their neighbors
+_MIN_SHARE = 0.4  # pages below this share of the best score pass nothing to their neighbors
 _MAX_POSTINGS = 1 << 20  # cached postings
 _POSTING_BYTES = 12
 _ENTRY_BYTES = 400  # measured size of the Python objects of a cached word
@@ -202,7 +202,7 @@ class PageView:
     def asking(self) -> Floats:
         return (self._visible & ~self._of.states.values).astype(np.float32)
 
-    def holding(self, kind: AnswerKind) -> Floats:
+    def kind_counts(self, kind: AnswerKind) -> Floats:
         """Return the answers of the requested kind on each page, as a share of `ENOUGH`."""
         counts = self._of.holds[KINDS.index(kind)].values
         return counts.astype(np.float32) * np.float32(1 / ENOUGH)
@@ -236,23 +236,23 @@ class PageView:
         buffer[ends] = 0
         return buffer
 
-    def linked(self, vector: Any, lenders: int, crowd: int = 0) -> Floats:
-        """Return the best value among the linked pages of each page, of the `lenders` best pages only.
+    def linked(self, vector: Any, linking: int, crowd: int = 0) -> Floats:
+        """Return the best value among the linked pages of each page, of the `linking` best pages only.
 
-        With a `crowd`, a page with more links than that lends the less to each.
+        With a `crowd`, a page with more links than that passes less to each.
         """
-        best = _greatest(vector, lenders)
+        best = _greatest(vector, linking)
         neighbours = [self._of.neighbours(place) for place in best.tolist()]
         others = [place for places in neighbours for place in places]
         if not others:
             return self._zero
-        lent = self._zero.copy()
+        passed = self._zero.copy()
         counts = [len(places) for places in neighbours]
         values = vector[best]
         if crowd:
             values = values * np.minimum(1, np.float32(crowd) / np.maximum(counts, 1)).astype(np.float32)
-        np.maximum.at(lent, others, np.repeat(values, counts))
-        return lent if self._whole else lent * self._visible
+        np.maximum.at(passed, others, np.repeat(values, counts))
+        return passed if self._whole else passed * self._visible
 
     def from_scores(self, numbers: Mapping[str, float]) -> Floats:
         """Return a vector of values by page id, without unknown and invisible pages."""
@@ -298,9 +298,9 @@ class PageView:
 
     # -- results ---------------------------------------------------------------------------------
 
-    def best(self, score: Any, among: Any, keep: SearchFilter, limit: int) -> Sequence[int]:
-        """Return the places of the `limit` best pages that pass `keep` and are above 0 in `among`."""
-        allowed = (among > 0) & self._visible
+    def best(self, score: Any, candidates: Any, keep: SearchFilter, limit: int) -> Sequence[int]:
+        """Return the places of the `limit` best pages that pass `keep` and are above 0 in `candidates`."""
+        allowed = (candidates > 0) & self._visible
         if keep != _EVERYTHING:
             allowed &= self._passing(keep)
         places = np.flatnonzero((score >= _reached(score * allowed, limit)) & allowed)
@@ -467,7 +467,7 @@ def _rarity(having: int, of: int) -> float:
 def _greatest(vector: Floats, count: int) -> Places:
     """Return the places of the greatest values, at most `count`, none far below the best."""
     best = float(np.max(vector, initial=0.0))
-    least = max(_LENDS * best, _reached(vector, count))
+    least = max(_MIN_SHARE * best, _reached(vector, count))
     places = np.flatnonzero(vector >= least) if best > 0 else np.zeros(0, np.int64)
     if len(places) > count:
         places = places[np.argsort(-vector[places], kind="stable")[:count]]

@@ -85,7 +85,7 @@ class IndexView(Protocol):
         """Return 1 for a short page that asks a question, 0 for any other."""
         ...
 
-    def holding(self, kind: AnswerKind) -> Vector:
+    def kind_counts(self, kind: AnswerKind) -> Vector:
         """Score the answers of the requested kind on each page: 0 for none, 0.5 for one, 1 for more."""
         ...
 
@@ -117,10 +117,10 @@ class IndexView(Protocol):
         """Return 1 for a page that has all the words, 0 for any other."""
         ...
 
-    def linked(self, vector: Vector, lenders: int, crowd: int = 0) -> Vector:
-        """Return the best value among the linked pages of each page, of at most the `lenders` best pages.
+    def linked(self, vector: Vector, linking: int, crowd: int = 0) -> Vector:
+        """Return the best value among the linked pages of each page, of at most the `linking` best pages.
 
-        With a `crowd`, a page with more links than that lends less to each.
+        With a `crowd`, a page with more links than that passes less to each.
         """
         ...
 
@@ -151,8 +151,8 @@ class IndexView(Protocol):
         """Return 1 for each page whose value is at least `least`."""
         ...
 
-    def best(self, score: Vector, among: Vector, keep: SearchFilter, limit: int) -> Sequence[int]:
-        """Return the positions of the `limit` best pages that pass `keep` and are above 0 in `among`.
+    def best(self, score: Vector, candidates: Vector, keep: SearchFilter, limit: int) -> Sequence[int]:
+        """Return the positions of the `limit` best pages that pass `keep` and are above 0 in `candidates`.
 
         Ties are ordered by slug.
         """

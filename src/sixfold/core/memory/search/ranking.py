@@ -91,13 +91,13 @@ class Weights:
     whole_folder: Saturation = _FOLDER
     # In a folder with more pages, the signal of the folder decreases.
     crowd: int = 30
-    # A page with more links lends less to each by `hop`.
+    # A page with more links passes less to each by `hop`.
     hop_crowd: int = 4
 
 
 WEIGHTS = Weights()
 # The number of best pages whose links are followed.
-LENDERS = 50
+MAX_LINKING = 50
 HALF_WORDS = 15
 HALF_LIFE_US = 90 * DAY_US
 # The minimum cosine of a result that shares no word with the query.
@@ -132,7 +132,7 @@ class RankedQuery:
     @property
     def guessed(self) -> frozenset[str]:
         """The words that replace misspelled ones."""
-        return frozenset(word for near in self.spelling.values() for word in near)
+        return frozenset(word for replacements in self.spelling.values() for word in replacements)
 
     def weighted(self, spelling: float) -> Mapping[str, float]:
         """The words, with a reduced weight for guessed ones."""
@@ -152,11 +152,11 @@ class ScorePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankedPage:
-    """The scores of all pages, their parts by name, and the candidates: pages above 0 in `among`."""
+    """The scores of all pages, their parts by name, and `candidates`, above 0 for possible results."""
 
     score: Vector
     parts: Mapping[str, ScorePart]
-    among: Vector
+    candidates: Vector
     # 1 for a page that has all words of the query.
     complete: Vector
 
@@ -173,39 +173,43 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
     """Score all pages of `view`; without words by vectors alone, without a vector by words alone."""
     score, kind = view.once(weights, lambda: _kind(view, weights))
     parts: dict[str, ScorePart] = {}
-    among = view.nothing()
+    candidates = view.nothing()
     if question.words:
-        written, parts, among = _words(view, question, weights)
-        score = score + written
+        text_score, parts, candidates = _words(view, question, weights)
+        score = score + text_score
     if question.answers:
         answering = view.from_scores(question.answers)
         parts["relation"] = ScorePart(answering, weights.relation)
         score = score + answering * weights.relation
-        among = among + answering
+        candidates = candidates + answering
     if question.exact:
         exact = view.from_scores(question.exact)
         parts["stop_words"] = ScorePart(exact, 1.0)
         score = score + exact
-        among = among + exact
+        candidates = candidates + exact
     if (expected := question.expected_kind) is not None:
-        held = view.once(("holding", expected), lambda: view.holding(expected))
-        parts["answer"] = ScorePart(held, weights.answer)
-        score = score + held * weights.answer
+        kind_counts = view.once(("kind_counts", expected), lambda: view.kind_counts(expected))
+        parts["answer"] = ScorePart(kind_counts, weights.answer)
+        score = score + kind_counts * weights.answer
     if question.span is not None:
-        then = view.when(*question.span)
-        parts["when"] = ScorePart(then, weights.when)
-        score = score + then * weights.when
+        in_period = view.when(*question.span)
+        parts["when"] = ScorePart(in_period, weights.when)
+        score = score + in_period * weights.when
         if question.timed:
-            among = among + then
+            candidates = candidates + in_period
     if question.vector is not None:
-        near = view.meaning(question.vector)
-        lent = near + view.previous(near) * weights.meaning_previous + view.next(near) * weights.meaning_next
-        nearest = view.greatest(lent)
-        parts["meaning"] = ScorePart(lent, weights.meaning / nearest if nearest > 0 else 0.0)
-        score = score + lent * parts["meaning"].weight
-        among = among + view.at_least(near, NEAR)
+        cosines = view.meaning(question.vector)
+        meaning = (
+            cosines
+            + view.previous(cosines) * weights.meaning_previous
+            + view.next(cosines) * weights.meaning_next
+        )
+        nearest = view.greatest(meaning)
+        parts["meaning"] = ScorePart(meaning, weights.meaning / nearest if nearest > 0 else 0.0)
+        score = score + meaning * parts["meaning"].weight
+        candidates = candidates + view.at_least(cosines, NEAR)
     complete = parts["complete"].vector if "complete" in parts else view.nothing()
-    return RankedPage(score, {**parts, **kind}, among, complete)
+    return RankedPage(score, {**parts, **kind}, candidates, complete)
 
 
 def _words(
@@ -219,7 +223,9 @@ def _words(
         scores = _times(text, weights.text + weights.passage)
     else:
         scores = text * weights.text + passage * weights.passage
-    around = view.once(weights.article, lambda: view.parts() * (1 - weights.article) + weights.article)
+    neighbor_share = view.once(
+        weights.article, lambda: view.parts() * (1 - weights.article) + weights.article
+    )
     before, after = view.previous(scores), view.next(scores)
     previous = before * weights.previous + view.previous(before) * weights.previous_but_one
     following = after * weights.next + view.next(after) * weights.next_but_one
@@ -227,42 +233,44 @@ def _words(
     path = view.folder_words(words)
     reply = view.previous(scores * view.once("asking", view.asking))
     beside = previous + following + _times(reply, weights.reply) + _times(folder, weights.folder)
-    written = _added(view, scores + beside * around, {"path": ScorePart(path, weights.path)})
+    text_score = _added(view, scores + beside * neighbor_share, {"path": ScorePart(path, weights.path)})
 
-    best = view.greatest(written)
+    best = view.greatest(text_score)
     scale = 1 / best if best > 0 else 0.0
     parts = {
         "text": ScorePart(text, weights.text * scale),
         "passage": ScorePart(passage, weights.passage * scale),
-        "previous": ScorePart(previous, scale, around),
-        "next": ScorePart(following, scale, around),
-        "reply": ScorePart(reply, weights.reply * scale, around),
-        "folder": ScorePart(folder, weights.folder * scale, around),
+        "previous": ScorePart(previous, scale, neighbor_share),
+        "next": ScorePart(following, scale, neighbor_share),
+        "reply": ScorePart(reply, weights.reply * scale, neighbor_share),
+        "folder": ScorePart(folder, weights.folder * scale, neighbor_share),
         "path": ScorePart(path, weights.path * scale),
     }
-    alone = view.once(("title", weights.part_title), lambda: view.parts() * (weights.part_title - 1) + 1)
+    title_share = view.once(
+        ("title", weights.part_title), lambda: view.parts() * (weights.part_title - 1) + 1
+    )
     titled = view.titled(words)
     if titled is not view.nothing():
-        titled = titled * alone
+        titled = titled * title_share
     required = question.required
     # A question has its own words, an answer by inference may have others.
-    whole = len(required) > 1 and not question.answers
-    complete = view.complete(required) if whole else view.nothing()
+    all_required = len(required) > 1 and not question.answers
+    complete = view.complete(required) if all_required else view.nothing()
     if complete is not view.nothing():
         complete = complete * view.statements()
-    hop = view.linked(titled, LENDERS, weights.hop_crowd)
+    hop = view.linked(titled, MAX_LINKING, weights.hop_crowd)
     about = {
         "title": ScorePart(titled, weights.title),
         "entitled": ScorePart(view.entitled(required), weights.entitled),
         "complete": ScorePart(complete, weights.complete),
         "hop": ScorePart(hop, weights.hop),
         "entities": ScorePart(view.named(question.names), weights.entities),
-        "links": ScorePart(view.linked(scores, LENDERS), weights.links * scale),
+        "links": ScorePart(view.linked(scores, MAX_LINKING), weights.links * scale),
     }
-    among = scores if path is view.nothing() else scores + path
+    candidates = scores if path is view.nothing() else scores + path
     if len(words) - len(question.guessed) >= SENTENCE:
-        among = among + before + after + hop
-    return _added(view, written * scale, about), {**parts, **about}, among
+        candidates = candidates + before + after + hop
+    return _added(view, text_score * scale, about), {**parts, **about}, candidates
 
 
 def _added(view: IndexView, score: Vector, parts: Mapping[str, ScorePart]) -> Vector:

@@ -292,7 +292,7 @@ def _best_pages(index: Index, caller: Caller, request: SearchRequest, known: _Kn
     ranked = ranking.rank(view, question)
     keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
     end = request.offset + request.limit
-    best = view.best(ranked.score, ranked.among, keep, max(end, phrases.MAX_PAGES))
+    best = view.best(ranked.score, ranked.candidates, keep, max(end, phrases.MAX_PAGES))
     scores = {place: view.score_at(ranked.score, place) for place in best[: phrases.MAX_PAGES]}
     complete = [place for place in scores if view.score_at(ranked.complete, place) > 0]
     return _BestPages(view, worded, ranked, best, scores, complete, mode)
