@@ -9,8 +9,8 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from tests.api.app_fixture import AppFixture
+from tests.api.tenants import LAST, filled, owned, routes, signed_in
 from tests.api.test_pages import link
-from tests.api.test_tenants_routes import LAST, filled, owned, routes, signed_in
 
 # All links or tags of one page, whose `next_cursor` is always null.
 WHOLE = {"/api/links/{slug:path}", "/api/tags/{slug:path}"}

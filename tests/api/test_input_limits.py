@@ -14,8 +14,8 @@ import pytest
 from sixfold import errors
 from sixfold.web.bodies import BodyBudget
 from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.tenants import routes
 from tests.api.test_media import BAD_KEY
-from tests.api.test_tenants_routes import routes
 
 MIB = 2**20
 # More values than the route accepts, or than any route accepts.

@@ -12,9 +12,9 @@ import pytest
 from sixfold.core.accounts import accounts, keys
 from sixfold.store import sql
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
+from tests.api.tenants import ELSEWHERE, filled, owned, routes
 from tests.api.test_gallery import post
 from tests.api.test_pages import signed_in
-from tests.api.test_tenants_routes import ELSEWHERE, filled, owned, routes
 
 ACCOUNT_ID = re.compile(r"acct_[0-9a-z]")
 SMALL = {"prompt": "x", "width": "64", "height": "64", "save_path": "draft.png"}

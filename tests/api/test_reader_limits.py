@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from tests.api.test_tenants_routes import COMMON, LAST, built, filled, table
+from tests.api.tenants import COMMON, LAST, built, filled, table
 from tests.loops import documents, server
 from tests.loops.documents import DOCUMENTS, HEADERS, MIB, QUERIES, Document
 from tests.loops.server import Cost, MeteredServer
