@@ -1,8 +1,10 @@
-"""Objects of one account on every kind of route, and the routes to request as another account."""
+"""Objects of one account for every kind of route, and the routes to request with other credentials."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -11,11 +13,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
+from PIL import Image
 from starlette.types import ASGIApp
 
 from sixfold.app import asgi, bootstrap
 from sixfold.core.accounts import accounts
+from sixfold.core.accounts.authentication import login_sessions, oauth, passkeys
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.accounts.organizations import members
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Transaction, now
+from sixfold.core.gateway.conversations import responses
+from sixfold.core.gateway.conversations.responses import StoredResponse
 from sixfold.settings import Settings
 from sixfold.web.routing import RouteEntry
 from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
@@ -25,20 +34,20 @@ from tests.api.test_pages import link
 
 SECRET = "zeppelin"
 PAGE = "airship"
-ELSEWHERE = "203.0.113.9"
-# Whose id alone is enough, on purpose: see CAPABILITIES of test_tenants.py, which has the described ones.
-BY_ID = {"/media/{name}", "/uploads/{path:path}", "/api/media/status/{job_id}"}
-# What ends the caller's own account or sign-in: asked last, so that all others are asked by somebody.
+REMOTE_ADDRESS = "203.0.113.9"
+REDIRECT = "https://client.example.com/callback"
+RESPONSE = "resp_zeppelin"
+# Objects that anyone with their id may read; CAPABILITIES of test_tenants.py has the documented ones.
+READABLE_BY_ID = {"/media/{name}", "/uploads/{path:path}", "/api/media/status/{job_id}"}
+# Routes that end the caller's own account or sign-in; they are requested last.
 LAST = (
     *("/account/close", "/account/keep", "/account/sessions/end", "/signout", "/api/account"),
     *("/account/organizations", "/account/switch", "/account/members/leave"),
 )
-# Values that name nothing of an account's; a new name in a route's path has to be put here or into `owned`.
-COMMON = {
-    "account_id": "acct_1",
-    "alert_id": "alert_1",
-    "token": "none",
-    "post_id": "post_none",
+# Path parameters that name no object of an account, or whose objects have tests of their own: videos
+# (test_openai_videos.py), and the tokens of shares, which are secrets (test_shares.py). Live sessions, which
+# need workers, are in tests/e2e/test_sessions.py. `create_objects` returns all other parameters.
+SHARED_NAMES = {
     "app": "fal-ai/flux/schnell",
     "area": "memory",
     "digest": "sha256:0",
@@ -48,144 +57,184 @@ COMMON = {
     "provider": "openai",
     "family": "chat",
     "folder": "checkpoints",
-    "grant_id": "1",
     "model": "ra2",
     "model_id": "ra2",
     "name": "ra2",
     "owner": "sixfold",
     "version": "1",
     "path": "none.png",
-    "passkey_id": "1",
+    "token": "none",
+    "video_id": "video_1",
 }
 
-OWN = ("prediction_id", "slug", "prompt_id", "job_id")
+BODY_NAMES = ("prediction_id", "slug", "prompt_id", "job_id")
 
 
 def built() -> ASGIApp:
-    """An application that is only built."""
+    """Return an application that is not started."""
     with TemporaryDirectory() as folder:
         return asgi.create_app(bootstrap.build(Settings(data_dir=Path(folder)), small_models()))
 
 
 def table(app: ASGIApp) -> list[RouteEntry]:
-    """Every route of the router, described or not."""
-    known: Any = vars(app)["_router"]  # the router has no other way to be listed
-    results = [match.route for match in known._exact.values() if match.route is not None]
-    return results + [route for _, _, route in known._patterns]
+    """Return every route of the router, with those that no OpenAPI document describes."""
+    router: Any = vars(app)["_router"]  # the router has no other way to be listed
+    results = [match.route for match in router._exact.values() if match.route is not None]
+    return results + [route for _, _, route in router._patterns]
 
 
 def routes(app: ASGIApp) -> Iterator[tuple[str, str]]:
-    """Every method and path of the router; those that end the caller's account last."""
+    """Yield every method and path of the router; those that end the caller's account last."""
     pairs = [(method, route.path) for route in table(app) for method in sorted(route.handlers)]
     return iter(sorted(pairs, key=lambda pair: (pair[1] in LAST, pair[1])))
 
 
-async def shared(app: AppFixture, prediction_id: str) -> str:
-    """The id of a share of a run."""
-    body = {"kind": "run", "id": prediction_id}
-    return str((await app.client.post("/api/shares", json=body, headers=app.bearer)).json()["id"])
+def fill_path(path: str, names: dict[str, str]) -> str:
+    """Return a route's path with the first account's names in it."""
+    values = dict(names)
+    if path.startswith(("/api/graph/", "/workflows/")):
+        values["slug"] = names["space"]
+    if path.startswith("/account/sessions/"):
+        values["session_id"] = names["login_session_id"]
+    return re.sub(r"\{(\w+)(:path)?\}", lambda match: values[match[1]], path)
 
 
-async def shared_folder(app: AppFixture) -> str:
-    """The id of a folder that the first account shares with the third one."""
-    body = {"folder": SECRET, "with": "cleo@example.com"}
-    return str((await app.client.post("/api/shared-folders", json=body, headers=app.bearer)).json()["id"])
+async def create_objects(app: AppFixture) -> dict[str, str]:
+    """Create objects of the first account that contain the secret; return their ids by path parameter."""
+    names = SHARED_NAMES | await _runs_and_pages(app) | await _files(app)
+    names |= await _organization(app) | await _credentials(app)
+    async with asyncio.timeout(60):
+        while (await app.balance())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
+            await asyncio.sleep(0.02)
+    return names
 
 
-async def organized(app: AppFixture) -> dict[str, str]:
-    """A team, an invitation, a key and a member of the first account's organization."""
-    client, mine = app.client, app.bearer
-    root = "/api/organization"
-    team = (await client.post(f"{root}/teams", json={"name": SECRET}, headers=mine)).json()
-    guest = {"email": f"{SECRET}@example.com", "team_id": team["id"]}
-    invitation = (await client.post(f"{root}/invitations", json=guest, headers=mine)).json()
-    key = (await client.post(f"{root}/keys", json={"team_id": team["id"]}, headers=mine)).json()
-    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
-    joined = members.add(app.account.id, cleo.id, "admin", "operator", team["id"])
-    member = await app.product.database.write(joined)
+async def _runs_and_pages(app: AppFixture) -> dict[str, str]:
+    client, headers = app.client, app.bearer
+    page = {"slug": PAGE, "title": SECRET, "body": SECRET, "tags": [SECRET], "collections": [SECRET]}
+    assert (await client.post("/api/pages", json=page, headers=headers)).status_code == 201
+    run = {"model": "ra2", "input": {"prompt": SECRET, "width": 64, "height": 64}}
+    prediction = (await client.post("/api/containers/run", json=run, headers=headers)).json()
+    workflow = {"workflow": PAINT, "name": SECRET}
+    space = (await client.post("/api/graph/spaces", json=workflow, headers=headers)).json()
+    prompt = (await client.post("/prompt", json={"prompt": PAINT}, headers=headers)).json()
+    job = {"api_key": app.key, "prompt": SECRET, "response_mode": "polling"}
+    polled = (await client.post("/api/ra1", json=job)).json()
+    share = {"kind": "run", "id": prediction["id"]}
+    folder = {"folder": SECRET, "with": "cleo@example.com"}
+    # A post is public, so it does not contain the secret; only its author can delete it.
+    post = {"api_key": app.key, "text": "a post", "media_bytes": base64.b64encode(_png()).decode()}
     return {
-        "member_id": member.id,
-        "team_id": team["id"],
-        "invitation_id": invitation["id"],
-        "key_id": key["id"],
+        "prediction_id": prediction["id"],
+        "request_id": prediction["id"],
+        "slug": PAGE,
+        "space": space["slug"],
+        "prompt_id": prompt["prompt_id"],
+        "job_id": polled["job_id"],
+        "share_id": await _created_id(app, "/api/shares", share),
+        "folder_id": await _created_id(app, "/api/shared-folders", folder),
+        "post_id": (await client.post("/api/create-post", json=post)).json()["id"],
     }
 
 
-async def owned(app: AppFixture) -> dict[str, str]:
-    """What the first account has, with the secret in all of it; gives its names as routes call them."""
-    client, mine = app.client, app.bearer
-    page = {"slug": PAGE, "title": SECRET, "body": SECRET, "tags": [SECRET], "collections": [SECRET]}
-    assert (await client.post("/api/pages", json=page, headers=mine)).status_code == 201
-    run = {"model": "ra2", "input": {"prompt": SECRET, "width": 64, "height": 64}}
-    document = (await client.post("/api/containers/run", json=run, headers=mine)).json()
-    space = {"workflow": PAINT, "name": SECRET}
-    body = (await client.post("/api/graph/spaces", json=space, headers=mine)).json()
-    prompt = (await client.post("/prompt", json={"prompt": PAINT}, headers=mine)).json()
-    job = {"api_key": app.key, "prompt": SECRET, "response_mode": "polling"}
-    polled = (await client.post("/api/ra1", json=job)).json()
+async def _files(app: AppFixture) -> dict[str, str]:
+    client, headers = app.client, app.bearer
     form = {"files": {"file": (SECRET, SECRET.encode())}, "data": {"purpose": "user_data"}}
-    file = (await client.post("/v1/files", headers=mine, **form)).json()
+    file = (await client.post("/v1/files", headers=headers, **form)).json()
     form = {"files": {"file": (SECRET, b"{}")}, "data": {"purpose": "batch"}}
-    lines = (await client.post("/v1/files", headers=mine, **form)).json()
-    expected = {
+    lines = (await client.post("/v1/files", headers=headers, **form)).json()
+    job = {
         "input_file_id": lines["id"],
         "endpoint": "/v1/responses",
         "completion_window": "24h",
         "metadata": {"job": SECRET},
     }
-    batch = (await client.post("/v1/batches", json=expected, headers=mine)).json()
+    batch = (await client.post("/v1/batches", json=job, headers=headers)).json()
     async with asyncio.timeout(60):
         while batch["status"] != "failed":
-            batch = (await client.get(f"/v1/batches/{batch['id']}", headers=mine)).json()
+            batch = (await client.get(f"/v1/batches/{batch['id']}", headers=headers)).json()
             await asyncio.sleep(0.02)
-    parted = {"bytes": 1, "filename": SECRET, "mime_type": "text/plain", "purpose": "user_data"}
-    upload = (await client.post("/v1/uploads", json=parted, headers=mine)).json()
-    stored = {"name": SECRET, "metadata": {"of": SECRET}, "file_ids": [file["id"]]}
-    store = (await client.post("/v1/vector_stores", json=stored, headers=mine)).json()
-    batched = {"file_ids": [file["id"]], "attributes": {"of": SECRET}}
-    in_store = f"/v1/vector_stores/{store['id']}"
-    file_batch = (await client.post(f"{in_store}/file_batches", json=batched, headers=mine)).json()
+    upload = {"bytes": 1, "filename": SECRET, "mime_type": "text/plain", "purpose": "user_data"}
+    store = {"name": SECRET, "metadata": {"of": SECRET}, "file_ids": [file["id"]]}
+    store_id = await _created_id(app, "/v1/vector_stores", store)
+    file_batch = {"file_ids": [file["id"]], "attributes": {"of": SECRET}}
     text = {"items": [{"role": "user", "content": SECRET}], "metadata": {"of": SECRET}}
-    talk = (await client.post("/v1/conversations", json=text, headers=mine)).json()
-    items = await client.get(f"/v1/conversations/{talk['id']}/items", headers=mine)
-    talk_item = items.json()["data"][0]["id"]
-    async with asyncio.timeout(60):
-        while (await app.balance())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
-            await asyncio.sleep(0.02)
-    return (
-        COMMON
-        | await organized(app)
-        | {
-            "prediction_id": document["id"],
-            "slug": PAGE,
-            "space": body["slug"],
-            "prompt_id": prompt["prompt_id"],
-            "job_id": polled["job_id"],
-            "session_id": "1",
-            "request_id": document["id"],
-            "response_id": "resp_1",
-            "conversation_id": talk["id"],
-            "item_id": talk_item,
-            "video_id": "video_1",
-            "file_id": file["id"],
-            "upload_id": upload["id"],
-            "vector_store_id": store["id"],
-            "file_batch_id": file_batch["id"],
-            "batch_id": batch["id"],
-            "share_id": await shared(app, document["id"]),
-            "folder_id": await shared_folder(app),
-        }
-    )
+    conversation_id = await _created_id(app, "/v1/conversations", text)
+    items = await client.get(f"/v1/conversations/{conversation_id}/items", headers=headers)
+    document = f'{{"id": "{RESPONSE}", "object": "response", "status": "completed", "text": "{SECRET}"}}'
+    stored = StoredResponse(RESPONSE, None, "", f'[{{"role": "user", "content": "{SECRET}"}}]', document)
+    await app.product.database.write(responses.keep(Tenant(app.account.id), stored))
+    return {
+        "conversation_id": conversation_id,
+        "item_id": items.json()["data"][0]["id"],
+        "file_id": file["id"],
+        "upload_id": await _created_id(app, "/v1/uploads", upload),
+        "vector_store_id": store_id,
+        "file_batch_id": await _created_id(app, f"/v1/vector_stores/{store_id}/file_batches", file_batch),
+        "batch_id": batch["id"],
+        "response_id": RESPONSE,
+    }
 
 
-def filled(path: str, names: dict[str, str]) -> str:
-    """A route's path with the first account's names in it."""
-    slug = names["space"] if path.startswith(("/api/graph/", "/workflows/")) else names["slug"]
-    return re.sub(r"\{(\w+)(:path)?\}", lambda found: {**names, "slug": slug}[found[1]], path)
+async def _organization(app: AppFixture) -> dict[str, str]:
+    """Create a team, an invitation, a key and a member of the first account's organization."""
+    root = "/api/organization"
+    team_id = await _created_id(app, f"{root}/teams", {"name": SECRET})
+    invitation = {"email": f"{SECRET}@example.com", "team_id": team_id}
+    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    joined = members.add(app.account.id, cleo.id, "admin", "operator", team_id)
+    return {
+        "account_id": app.account.id,
+        "team_id": team_id,
+        "invitation_id": await _created_id(app, f"{root}/invitations", invitation),
+        "key_id": await _created_id(app, f"{root}/keys", {"team_id": team_id}),
+        "member_id": (await app.product.database.write(joined)).id,
+    }
 
 
-async def standing(app: AppFixture) -> list[Any]:
-    """What the first account sees of its own."""
+async def _credentials(app: AppFixture) -> dict[str, str]:
+    """Create a cost alert, a passkey, a login session and a program with access."""
+    alert = {"period": "month", "threshold_usd": "1", "url": f"https://{SECRET}.example.com/alert"}
+    write, account_id = app.product.database.write, app.account.id
+    await write(_new_session(account_id))
+    await write(_new_grant(account_id))
+    (session,) = await app.product.database.read(login_sessions.of_account(account_id, ""))
+    (grant,) = await app.product.database.read(oauth.of_account(account_id))
+    return {
+        "alert_id": await _created_id(app, "/api/account/alerts", alert),
+        "passkey_id": await write(passkeys.add(account_id, b"credential", b"key", 0, SECRET)),
+        "grant_id": str(grant["id"]),
+        "login_session_id": str(session["id"]),
+        "session_id": "sess_1",
+    }
+
+
+def _new_session(account_id: str) -> Transaction[str]:
+    moment = yield from now()
+    return (yield from login_sessions.new_session(account_id, moment, LoginSession("link")))
+
+
+def _new_grant(account_id: str) -> Transaction[str]:
+    client = yield from oauth.register(SECRET, [REDIRECT])
+    params = {"response_type": "code", "code_challenge_method": "S256", "code_challenge": "a" * 43}
+    request = oauth.parse_authorization_request(client, REDIRECT, params, ())
+    return (yield from oauth.grant(account_id, request))
+
+
+async def _created_id(app: AppFixture, path: str, body: dict[str, Any]) -> str:
+    response = await app.client.post(path, json=body, headers=app.bearer)
+    assert response.is_success, (path, response.text)
+    return str(response.json()["id"])
+
+
+def _png() -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(data, "PNG")
+    return data.getvalue()
+
+
+async def state_of_objects(app: AppFixture) -> list[Any]:
+    """Return the lists and objects of the first account, as it sees them itself."""
     paths = (
         f"/api/pages/{PAGE}",
         "/api/containers/predictions",
@@ -195,21 +244,32 @@ async def standing(app: AppFixture) -> list[Any]:
         "/v1/files",
         "/v1/vector_stores",
         "/v1/batches",
+        f"/v1/responses/{RESPONSE}",
         "/api/shares",
+        "/api/shared-folders",
+        "/api/account/alerts",
+        "/api/posts",
         "/api/organization",
         "/api/organization/members",
         "/api/organization/teams",
         "/api/organization/invitations",
         "/api/organization/keys",
     )
-    return [(await app.client.get(path, headers=app.bearer)).json() for path in paths]
+    documents = [(await app.client.get(path, headers=app.bearer)).json() for path in paths]
+    read, account_id = app.product.database.read, app.account.id
+    credentials = (
+        await read(passkeys.of_account(account_id)),
+        await read(oauth.of_account(account_id)),
+        await read(login_sessions.of_account(account_id, "")),
+    )
+    return [*documents, {"credentials": [[str(row["id"]) for row in rows] for rows in credentials]}]
 
 
 @asynccontextmanager
 async def signed_in(app: AppFixture) -> AsyncIterator[httpx.AsyncClient]:
-    """The second account in a browser elsewhere, with the token of the pages' forms."""
+    """Yield a browser elsewhere where the second account is signed in, with the token of the pages' forms."""
     account = await app.product.database.read(accounts.by_email("ben@example.com"))
-    async with app.visitor(ELSEWHERE) as browser:
+    async with app.visitor(REMOTE_ADDRESS) as browser:
         await browser.get("/signin", params={"token": await link(app, account)})
         browser.headers[CSRF_HEADER] = SessionCookie(account, browser.cookies[COOKIE], account.owner).csrf
         yield browser

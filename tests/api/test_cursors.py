@@ -9,7 +9,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from tests.api.app_fixture import AppFixture
-from tests.api.tenants import LAST, filled, owned, routes, signed_in
+from tests.api.tenants import LAST, create_objects, fill_path, routes, signed_in
 from tests.api.test_pages import link
 
 # All links or tags of one page, whose `next_cursor` is always null.
@@ -38,7 +38,7 @@ def is_list(answer: httpx.Response) -> bool:
 
 
 async def test_routes_that_read_a_cursor_refuse_an_invalid_one(app: AppFixture, reads: list[str]) -> None:
-    names = await owned(app)
+    names = await create_objects(app)
     results: set[str] = set()
     answered: list[tuple[str, str, int]] = []
     async with signed_in(app) as browser, app.visitor() as operator:
@@ -46,7 +46,7 @@ async def test_routes_that_read_a_cursor_refuse_an_invalid_one(app: AppFixture, 
         for method, path in routes(app.asgi):
             if method != "GET" or path in {*LAST, *WHOLE}:
                 continue
-            address = filled(path, names)
+            address = fill_path(path, names)
             for client, headers in (
                 (app.client, app.bearer),
                 (app.client, {}),

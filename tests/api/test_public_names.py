@@ -12,7 +12,7 @@ import pytest
 from sixfold.core.accounts import accounts, keys
 from sixfold.store import sql
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
-from tests.api.tenants import ELSEWHERE, filled, owned, routes
+from tests.api.tenants import REMOTE_ADDRESS, create_objects, fill_path, routes
 from tests.api.test_gallery import post
 from tests.api.test_pages import signed_in
 
@@ -23,15 +23,15 @@ UPLOAD = "/create_and_upload_image"
 
 async def test_no_route_that_answers_a_stranger_names_an_account(app: AppFixture) -> None:
     # Paths that a stranger sends may be in the answer.
-    names = {**(await owned(app)), "account_id": "someone"}
+    names = {**(await create_objects(app)), "account_id": "someone"}
     assert (await post(app)).status_code == 200
     upload = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)
     job = f"/api/media/status/{names['job_id']}"
     result: dict[str, httpx.Response] = {}
-    async with app.visitor(ELSEWHERE) as stranger:
+    async with app.visitor(REMOTE_ADDRESS) as stranger:
         for method, path in routes(app.asgi):
             if method in ("GET", "POST"):
-                result[f"{method} {path}"] = await stranger.request(method, filled(path, names))
+                result[f"{method} {path}"] = await stranger.request(method, fill_path(path, names))
         for path in (job, "/api/posts", "/gallery", upload.json()["path"].removeprefix(ORIGIN)):
             result[path] = await stranger.get(path)
             assert result[path].status_code == 200, path
@@ -51,7 +51,7 @@ async def test_uploads_lie_at_urls_that_nobody_guesses(any_database_app: AppFixt
     path = response.json()["path"].removeprefix(ORIGIN)
     folder = path.split("/")[2]
     assert re.fullmatch("[0-9a-f]{32}", folder)
-    async with app.visitor(ELSEWHERE) as stranger:
+    async with app.visitor(REMOTE_ADDRESS) as stranger:
         assert (await stranger.get(path)).content == (await app.client.get(path)).content
         for guess in (
             f"{'0' * 32}/draft.png",
@@ -70,7 +70,7 @@ async def test_url_of_a_file_made_without_a_key_is_for_this_machine(app: AppFixt
     assert (await app.client.get(path)).headers["Cache-Control"] == "private, no-cache"
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"X-Forwarded-For": "203.0.113.9"}, bearer(app.other)):
         assert (await app.client.get(path, headers=headers)).status_code == 404
-    async with app.visitor(ELSEWHERE) as stranger:
+    async with app.visitor(REMOTE_ADDRESS) as stranger:
         assert (await stranger.get("/uploads/draft.png")).status_code == 404
     key = (await app.product.database.write(keys.create(app.operator.id))).api_key
     keyed = {**SMALL, "save_path": "own.png"}

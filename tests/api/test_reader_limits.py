@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from tests.api.tenants import COMMON, LAST, built, filled, table
+from tests.api.tenants import LAST, SHARED_NAMES, built, fill_path, table
 from tests.loops import documents, server
 from tests.loops.documents import DOCUMENTS, HEADERS, MIB, QUERIES, Document
 from tests.loops.server import Cost, MeteredServer
@@ -25,11 +25,12 @@ MAX_BYTES = 32 * MIB  # also of uploads, which go to disk as they come in
 QUICK_BYTES = 8 * MIB  # in `make test`, of the classes whose reader takes the same time for each byte
 UNREAD_BYTES = 64 * 1024
 TRIES = 3
-NAMES = COMMON | dict.fromkeys(("prediction_id", "prompt_id", "job_id", "session_id", "key_id"), "1")
+NAMES = SHARED_NAMES | dict.fromkeys(("prediction_id", "prompt_id", "job_id", "session_id", "key_id"), "1")
 NAMES |= {"slug": "airship", "space": "photoreal-text-to-image", "response_id": "resp_1"}
 NAMES |= dict.fromkeys(("conversation_id", "item_id", "vector_store_id", "file_id", "file_batch_id"), "1")
 NAMES |= dict.fromkeys(("batch_id", "video_id", "upload_id", "digest", "app", "owner", "version"), "1")
 NAMES |= dict.fromkeys(("alert_id", "request_id", "message_batch_id", "part_id"), "1")
+NAMES |= dict.fromkeys(("account_id", "grant_id", "passkey_id", "login_session_id"), "1")
 NAMES |= dict.fromkeys(
     ("member_id", "team_id", "invitation_id", "share_id", "folder_id", "token", "post_id"), "1"
 )
@@ -45,7 +46,7 @@ class BodyRoute(NamedTuple):
     @property
     def address(self) -> str:
         """The path with names in it."""
-        return filled(self.path, NAMES)
+        return fill_path(self.path, NAMES)
 
 
 def body_routes() -> list[BodyRoute]:

@@ -1,4 +1,4 @@
-"""A second account asks every route of the router for what is the first one's: nothing is read or changed."""
+"""Every route of the router with credentials that have no right to an account: nothing is read or changed."""
 
 from __future__ import annotations
 
@@ -10,63 +10,26 @@ from typing import Any
 import httpx
 from PIL import Image
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.keys import Holder, Scope
+from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.database import Transaction, now
 from sixfold.web.sessions import CSRF_HEADER
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.tenants import (
-    BY_ID,
-    ELSEWHERE,
+    BODY_NAMES,
     LAST,
-    OWN,
+    READABLE_BY_ID,
+    REMOTE_ADDRESS,
     SECRET,
     built,
-    filled,
-    owned,
+    create_objects,
+    fill_path,
     routes,
     signed_in,
-    standing,
+    state_of_objects,
 )
-
-
-def every_route() -> list[tuple[str, str]]:
-    """Return the routes of a server that is only built: `make assurance` counts them."""
-    return list(routes(built()))
-
-
-def told(path: str, answer: httpx.Response) -> bool:
-    """Whether an answer has the secret in it, where its id alone is not enough."""
-    return answer.status_code < 300 and path not in BY_ID and SECRET in answer.text
-
-
-async def test_no_route_shows_or_changes_data_of_another_account(app: AppFixture) -> None:
-    names = await owned(app)
-    before = await standing(app)
-    body = {
-        **{name: names[name] for name in OWN},
-        "delete": [names["prompt_id"]],
-        "id": names["prediction_id"],
-    }
-    pairs, leaks = list(routes(app.asgi)), list[str]()
-    async with app.visitor(ELSEWHERE) as caller, AsyncExitStack() as stack:
-        browser = await stack.enter_async_context(signed_in(app))
-        for method, path in pairs:
-            if path in LAST:
-                browser = await stack.enter_async_context(signed_in(app))
-            where = filled(path, names)
-            form = {**body, "csrf": browser.headers[CSRF_HEADER]}
-            answers = [
-                await caller.request(method, where, json=body, headers=bearer(app.other)),
-                await browser.request(method, where, json=body),
-                await browser.request(method, where, data=form),
-            ]
-            assert all(each.status_code < 500 or each.status_code == 503 for each in answers), (method, path)
-            leaks += [f"{method} {path}: {each.status_code}" for each in answers if told(path, each)]
-    assert leaks == []
-    assert str(before).count(SECRET) > 5, "there was something to be read"
-    assert await standing(app) == before
-    assert len(pairs) > 250
-
 
 # What every key of an account that runs models may read: the names of its models, also in own predictions.
 SHOWN_TO_ALL = (
@@ -80,43 +43,117 @@ OWN_KEYS = {
 }
 
 
+def every_route() -> list[tuple[str, str]]:
+    """Return the routes of a server that is only built: `make assurance` counts them."""
+    return list(routes(built()))
+
+
+def has_secret(path: str, response: httpx.Response) -> bool:
+    """Return whether a response contains the secret, unless the object is readable by its id alone."""
+    return response.status_code < 300 and path not in READABLE_BY_ID and SECRET in response.text
+
+
+def body_with(names: dict[str, str]) -> dict[str, Any]:
+    """Return a body that names objects of the first account."""
+    ids = {name: names[name] for name in BODY_NAMES}
+    return {**ids, "delete": [names["prompt_id"]], "id": names["prediction_id"]}
+
+
+async def test_no_route_shows_or_changes_data_of_another_account(app: AppFixture) -> None:
+    names = await create_objects(app)
+    before = await state_of_objects(app)
+    body = body_with(names)
+    pairs, leaks = list(routes(app.asgi)), list[str]()
+    async with app.visitor(REMOTE_ADDRESS) as caller, AsyncExitStack() as stack:
+        browser = await stack.enter_async_context(signed_in(app))
+        for method, path in pairs:
+            if path in LAST:
+                browser = await stack.enter_async_context(signed_in(app))
+            url = fill_path(path, names)
+            form = {**body, "csrf": browser.headers[CSRF_HEADER]}
+            answers = [
+                await caller.request(method, url, json=body, headers=bearer(app.other)),
+                await browser.request(method, url, json=body),
+                await browser.request(method, url, data=form),
+            ]
+            assert all(each.status_code < 500 or each.status_code == 503 for each in answers), (method, path)
+            leaks += [f"{method} {path}: {each.status_code}" for each in answers if has_secret(path, each)]
+    assert leaks == []
+    assert str(before).count(SECRET) > 5, "there was something to read"
+    assert await state_of_objects(app) == before
+    assert len(pairs) > 250
+
+
+async def test_no_route_accepts_a_credential_that_has_ended(app: AppFixture) -> None:
+    """Keys that were revoked, rolled or have expired, and the key of a former member, act for no one."""
+    names = await create_objects(app)
+    ended = await app.product.database.write(_ended_keys(app.account.id))
+    before = await state_of_objects(app)
+    body, wrong = body_with(names), list[str]()
+    async with app.visitor(REMOTE_ADDRESS) as caller:
+        for method, path in routes(app.asgi):
+            url = fill_path(path, names)
+            anonymous = await caller.request(method, url, json=body)
+            for title, key in ended.items():
+                response = await caller.request(method, url, json=body, headers=bearer(key))
+                is_open = response.status_code < 300 and anonymous.status_code >= 300
+                if is_open or has_secret(path, response):
+                    wrong.append(f"{title}: {method} {path}: {response.status_code}")
+    assert "\n".join(wrong) == ""
+    assert await state_of_objects(app) == before
+
+
+def _ended_keys(account_id: str) -> Transaction[dict[str, str]]:
+    """Return keys of an account that are valid no more, by the reason."""
+    revoked = yield from keys.create(account_id)
+    yield from keys.revoke(revoked.id)
+    rolled = yield from keys.create(account_id)
+    yield from keys.roll(account_id, rolled.id)
+    expired = yield from keys.create(account_id, expires_at=(yield from now()) - 1)
+    person = yield from accounts.by_email("ben@example.com")
+    member = yield from members.add(account_id, person.id, "admin", "operator")
+    former = yield from keys.create(account_id, holder=Holder(member_id=member.id))
+    yield from members.remove(account_id, member.id)
+    return {
+        "revoked": revoked.api_key,
+        "rolled": rolled.api_key,
+        "expired": expired.api_key,
+        "former member": former.api_key,
+    }
+
+
 async def test_no_route_lets_a_narrow_key_change_the_account(any_database_app: AppFixture) -> None:
     """A key without `account.read` sees only its own work, and none changes what needs another right."""
     app = any_database_app
-    names = await owned(app)
-    image = {"file": ("vault.zip", archive())}
-    assert (await app.client.post("/api/documents", files=image, headers=app.bearer)).status_code == 200
+    names = await create_objects(app)
+    vault = {"file": ("vault.zip", archive())}
+    assert (await app.client.post("/api/documents", files=vault, headers=app.bearer)).status_code == 200
     (page_file,) = (await app.client.get("/v1/files?purpose=memory", headers=app.bearer)).json()["data"]
-    before = await standing(app)
-    body = {
-        **{name: names[name] for name in OWN},
-        "delete": [names["prompt_id"]],
-        "id": names["prediction_id"],
-    }
-    wrong = list[str]()
+    before = await state_of_objects(app)
+    body, wrong = body_with(names), list[str]()
     for title, (granted, sees_runs) in OWN_KEYS.items():
         headers = bearer(await app.limited_key(Scope(), granted))
         for method, path in routes(app.asgi):
             # A key that sees the account's runs may also end and delete them.
             if sees_runs and method != "GET":
                 continue
-            for file_id in (
-                (names["file_id"], page_file["id"]) if "{file_id}" in path else (names["file_id"],)
-            ):
-                where = filled(path, names | {"file_id": file_id})
-                answer = await app.client.request(method, where, json=body, headers=headers)
-                is_leak = told(path, answer) and not path.startswith(SHOWN_TO_ALL)
+            file_ids = [names["file_id"], page_file["id"]] if "{file_id}" in path else [names["file_id"]]
+            for file_id in file_ids:
+                url = fill_path(path, names | {"file_id": file_id})
+                answer = await app.client.request(method, url, json=body, headers=headers)
+                is_leak = has_secret(path, answer) and not path.startswith(SHOWN_TO_ALL)
                 is_leak = is_leak and not sees_runs
-                is_file = answer.status_code < 300 and file_id == page_file["id"] and page_file["id"] in where
+                is_file = answer.status_code < 300 and file_id == page_file["id"] and page_file["id"] in url
                 if is_leak or is_file:
                     wrong.append(f"{title}: {method} {path}: {answer.status_code}")
     assert "\n".join(wrong) == ""
-    after = await standing(app)
-    assert [row for one, other in zip(before, after, strict=True) for row in lost(one, other)] == []
+    after = await state_of_objects(app)
+    pairs = zip(before, after, strict=True)
+    assert [row for old, new in pairs for row in missing_rows(old, new)] == []
 
 
-def lost(before: dict[str, Any], after: dict[str, Any]) -> list[Any]:
-    """What a list or a record had before; a key may add work of its own, and spends."""
+def missing_rows(before: dict[str, Any], after: dict[str, Any]) -> list[Any]:
+    """Return what a list or an object has lost; a key may add work of its own, and spends."""
     lists = [(rows, after.get(name)) for name, rows in before.items() if isinstance(rows, list)]
     if lists and "slug" not in before:
         return [row for rows, others in lists for row in rows if row not in (others or ())]
@@ -124,7 +161,7 @@ def lost(before: dict[str, Any], after: dict[str, Any]) -> list[Any]:
 
 
 def archive() -> bytes:
-    """A zip of a page that embeds an image."""
+    """Return a zip of a page that embeds an image."""
     data, image = io.BytesIO(), io.BytesIO()
     Image.new("RGB", (4, 4)).save(image, "PNG")
     with zipfile.ZipFile(data, "w") as target:
