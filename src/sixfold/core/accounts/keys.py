@@ -22,6 +22,7 @@ Origin = Literal["key", "oauth"]
 _NO_CREDENTIAL = "-"
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
 # The rights that a suspension removes: all but to read, export and close the account.
+SUSPENDED = "This account is suspended: ask the operator of this server"
 _SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
 MAX_NAME = 60
 # How long after a login its session may use `account.manage`.
@@ -179,7 +180,7 @@ class Principal:
         """
         needed = access.bits
         if self.suspended and needed & _SUSPENDED_REFUSED:
-            raise errors.Forbidden("This account is suspended: ask the operator of this server")
+            raise errors.Forbidden(SUSPENDED)
         if needed & ~int(self.rights):
             raise errors.Forbidden(_missing_rights(access.right & ~self.rights, self.authentication))
         if rights.ROLES.index(self.role) < rights.ROLES.index(access.role):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from sixfold.core.accounts import accounts, idempotency
+from sixfold.core.accounts import accounts, idempotency, keys
 from sixfold.core.batches import models
 from sixfold.core.batches.models import Batch, BatchOutcome, ClaimedLine, LineReply
 from sixfold.core.clock import SECOND_US
@@ -49,6 +49,9 @@ def judge(reply: LineReply, tries: int) -> Verdict:
     status = reply.status
     if status == 402:
         return Verdict("wait", _CREDIT_SECONDS, for_money=True)
+    if status == 403 and error_of(reply).message == keys.SUSPENDED:
+        # It runs after the suspension, or expires with its batch; the suspension may have ended meanwhile.
+        return Verdict("wait", _SUSPENDED_SECONDS)
     if status == 429:
         seconds = min(max(reply.retry_after, 1), _MAX_WAIT_SECONDS)
         return Verdict("wait", seconds, for_money=error_of(reply).code == BudgetExceeded.code)
@@ -58,10 +61,6 @@ def judge(reply: LineReply, tries: int) -> Verdict:
         is_stored = status not in (409, 500) and status not in idempotency.NOT_STORED
         return Verdict("retry", _RETRY_SECONDS[tries], new_attempt=is_stored)
     return Verdict("keep")
-
-
-# An accepted line is not lost by a suspension: it runs afterwards, or expires with its batch.
-SUSPENDED = Verdict("wait", _SUSPENDED_SECONDS)
 
 
 class ErrorText(msgspec.Struct):

@@ -214,8 +214,6 @@ class BatchProcessor:
         reply = await self._call(batch, line, key_id, body)
         self._failpoints.hit("batch.answered")
         verdict = lines.judge(reply, line.tries)
-        if reply.status == 403 and await self._database.read(lines.is_suspended(batch), snapshot=False):
-            verdict = lines.SUSPENDED
         if verdict.answer == "keep":
             await self._write(lambda: lines.finish(batch.id, line.number, reply))
             self._failpoints.hit("batch.stored")
