@@ -173,8 +173,8 @@ async def list_in_slices(
     rows: list[Row] = []
     start: str | None = after
     while start is not None and len(rows) <= limit:
-        found, start = await database.read(_list_slice(caller, page_filter, limit - len(rows), start))
-        rows += found
+        matches, start = await database.read(_list_slice(caller, page_filter, limit - len(rows), start))
+        rows += matches
         await asyncio.sleep(0)
     return rows
 
