@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
+from sixfold.engines.image.inpaint import fill_area
 from tests.fakes.comfyui_nodes import InstalledFiles
 from tests.unit.engines.orders import pixels
 from tests.unit.engines.test_comfyui import ComfySetup, comfy_setup
@@ -61,6 +62,14 @@ async def test_a_comfyui_without_nodes_for_masks_says_so(tmp_path: Path) -> None
     async with comfy_setup(tmp_path, installed) as setup:
         with pytest.raises(EngineError, match="does not have nodes for masks: update it"):
             await setup.run("image-fill", files(tmp_path), prompt="a boat", seed=1)
+
+
+async def test_an_unreadable_painted_image_is_a_fault_of_the_model(setup: ComfySetup) -> None:
+    sent = files(setup.folder)
+    area = fill_area.prepare(Task("t", "image-fill", {}, sent), setup.folder)
+    with pytest.raises(EngineError, match="The model returned an image that cannot be read") as caught:
+        area.finish(b"no image", "png", 90)
+    assert not isinstance(caught.value, UnusableInput)
 
 
 async def test_an_unusable_mask_starts_nothing(setup: ComfySetup) -> None:

@@ -51,7 +51,7 @@ async def run(
         # Masks need OpenCV, which other images do without.
         from sixfold.engines.image.inpaint import fill_area
 
-        area = await asyncio.to_thread(fill_area.prepare, task)
+        area = await asyncio.to_thread(fill_area.prepare, task, context.scratch)
         run.upload, run.mask = [
             UploadImage(data, "image/png", area.size, area.size) for data in (area.image, area.mask)
         ]
@@ -112,8 +112,7 @@ async def _artifacts(
     async def artifact(index: int, image: bytes | str) -> Artifact:
         content = image if isinstance(image, bytes) else await _download(image, index, run)
         if area is not None:
-            file = run.context.scratch / f"painted-{index}"
-            return await asyncio.to_thread(area.finish, content, file, request.format, request.quality)
+            return await asyncio.to_thread(area.finish, content, request.format, request.quality)
         return await asyncio.to_thread(
             image_io.encode_output, content, size, request.format, request.quality, run.title
         )

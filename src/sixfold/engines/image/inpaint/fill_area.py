@@ -6,13 +6,16 @@ of the mask and its soft edge come from the model; all others stay as they were.
 
 from __future__ import annotations
 
+import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 
-from sixfold.core.catalog.engines import Artifact, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, EngineError, Task, UnusableInput
 from sixfold.engines.image import decode, decoder_process, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.image.inpaint import masks
@@ -22,6 +25,7 @@ from sixfold.engines.limited_process import Argument
 _LEAST_SIDE = 512  # pixels of the area, where the image has them
 _MARGIN = 0.5  # of the mask's longer side, on each side of it
 _MEMORY_BYTES = 3 * 2**29  # of an image of 40 megapixels with its mask and distances
+_PROCESSES = threading.BoundedSemaphore(2)  # at once, to limit their memory
 _INPUTS = ("grow", "feather", "mask_by")  # of a task, passed on to the other process
 
 
@@ -84,34 +88,41 @@ def _span(start: int, length: int, margin: int, limit: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedArea:
-    """The area of a task as PNG files for a model elsewhere: the image, and the mask (white is painted)."""
+    """The area of a task as PNG files for a model elsewhere: the image, and the mask (white is painted).
+
+    `scratch` is the run's folder for temporary files.
+    """
 
     task: Task
+    scratch: Path
     image: bytes
     mask: bytes
     size: tuple[int, int]
 
-    def finish(self, painted: bytes | Path, scratch: Path, format_: str, quality: int) -> Artifact:
-        """Return the whole image, encoded; bytes are written to `scratch`. Raise `UnusableInput`."""
-        file = painted
-        if isinstance(file, bytes):
-            scratch.write_bytes(file)
-            file = scratch
-        data, (width, height) = decoder_process.call(
-            f"{__name__}:_finish", _MEMORY_BYTES, *_arguments(self.task), str(file), format_, quality
-        )
+    def finish(self, painted: bytes | Path, format_: str, quality: int) -> Artifact:
+        """Return the whole image, encoded; raise `EngineError` if the painted one cannot be read. Blocks."""
+        if isinstance(painted, bytes):
+            with tempfile.NamedTemporaryFile(dir=self.scratch, delete=False) as file:
+                file.write(painted)
+            painted = Path(file.name)
+        try:
+            data, (width, height) = _call("_finish", self.task, str(painted), format_, quality)
+        except UnusableInput as error:
+            raise EngineError("The model returned an image that cannot be read; try again.") from error
         return Artifact(encode.CONTENT_TYPES[format_], data, {"width": width, "height": height})
 
 
-def prepare(task: Task) -> PreparedArea:
-    """Return the area of a task as files; raise `UnusableInput`. Blocks: run it in a thread."""
-    image, mask, size = decoder_process.call(f"{__name__}:_prepare", _MEMORY_BYTES, *_arguments(task))
-    return PreparedArea(task, image, mask, tuple(size))
+def prepare(task: Task, scratch: Path) -> PreparedArea:
+    """Return the area of a task as files; raise `UnusableInput`. Blocks."""
+    image, mask, size = _call("_prepare", task)
+    return PreparedArea(task, scratch, image, mask, tuple(size))
 
 
-def _arguments(task: Task) -> list[Argument]:
-    files = [str(masks.path(task, name)) for name in ("image", "mask")]
-    return [*files, *(task.inputs.get(name) for name in _INPUTS)]
+def _call(name: str, task: Task, *arguments: Argument) -> Any:
+    files = [str(masks.path(task, file)) for file in ("image", "mask")]
+    inputs = [task.inputs.get(name) for name in _INPUTS]
+    with _PROCESSES:
+        return decoder_process.call(f"{__name__}:{name}", _MEMORY_BYTES, *files, *inputs, *arguments)
 
 
 def _prepare(*arguments: Argument) -> tuple[bytes, bytes, tuple[int, int]]:

@@ -151,7 +151,7 @@ class ComfyEngine:
     async def _run(self, run: HostRun, task: Task, context: Context) -> Result:
         installed = run.installed
         kind = self._task or _kind(task)
-        request = await self._request(run, kind, task)
+        request = await self._request(run, kind, task, context.scratch)
         model = installed.serves[kind]
         context.log(f"ComfyUI {installed.stats.version}: {model}")
         try:
@@ -181,10 +181,9 @@ class ComfyEngine:
         count = request.count if alone is None else 1
         if len(images) < count:
             raise EngineError(f"ComfyUI returned {len(images)} of {count} images.")
-        scratch = progress.scratch
-        return [await self._artifact(run, image, request, scratch) for image in images[:count]]
+        return [await self._artifact(run, image, request) for image in images[:count]]
 
-    async def _request(self, run: HostRun, kind: str, task: Task) -> _ImageRequest:
+    async def _request(self, run: HostRun, kind: str, task: Task, scratch: Path) -> _ImageRequest:
         installed = run.installed
         if kind == TEXT_TO_IMAGE:
             spec = _spec(task, _number(task, "width", 1024), _number(task, "height", 1024))
@@ -192,7 +191,7 @@ class ComfyEngine:
             build = partial(image_graphs.text_to_image, installed, spec)
             return _ImageRequest(build, _finish(task, spec.width, spec.height), spec.count)
         if kind == FILL:
-            return await self._fill_request(run, task)
+            return await self._fill_request(run, task, scratch)
         image, source = await self._upload_source(run, task)
         if kind == UPSCALE:
             width, height = _upscaled_size(task, image)
@@ -205,11 +204,11 @@ class ComfyEngine:
         build = partial(image_graphs.image_to_image, installed, spec, source, denoise)
         return _ImageRequest(build, _finish(task, spec.width, spec.height, crop=False), spec.count)
 
-    async def _fill_request(self, run: HostRun, task: Task) -> _ImageRequest:
+    async def _fill_request(self, run: HostRun, task: Task, scratch: Path) -> _ImageRequest:
         # Masks need OpenCV, which other images do without.
         from sixfold.engines.image.inpaint import fill_area
 
-        area = await asyncio.to_thread(fill_area.prepare, task)
+        area = await asyncio.to_thread(fill_area.prepare, task, scratch)
         source, mask = [
             await run.server.upload(image_io.upload_name(data, "png"), data, "image/png")
             for data in (area.image, area.mask)
@@ -226,18 +225,14 @@ class ComfyEngine:
         file = await run.server.upload(image.name, image.data, image.content_type)
         return image, ImageSource(file.annotated, image.alpha)
 
-    async def _artifact(
-        self, run: HostRun, image: Mapping[str, Any], request: _ImageRequest, scratch: Path
-    ) -> Artifact:
+    async def _artifact(self, run: HostRun, image: Mapping[str, Any], request: _ImageRequest) -> Artifact:
         content = io.BytesIO()
         file = ComfyFile(*(str(image.get(part) or "") for part in ("filename", "subfolder", "type")))
         await run.server.view(file, content, image_io.MAX_BYTES)
         if request.area is None:
             return await asyncio.to_thread(image_io.encode_output, content.getvalue(), request.finish)
         finish = request.finish
-        return await asyncio.to_thread(
-            request.area.finish, content.getvalue(), scratch / "painted", finish.format, finish.quality
-        )
+        return await asyncio.to_thread(request.area.finish, content.getvalue(), finish.format, finish.quality)
 
 
 class _ImageProgress:
@@ -259,11 +254,6 @@ class _ImageProgress:
         self._graph, self._started = graph, 0
         self._part += 1
         return self
-
-    @property
-    def scratch(self) -> Path:
-        """The folder for the run's temporary files."""
-        return self._context.scratch
 
     def __call__(self, event: Event) -> None:
         match event:
