@@ -127,7 +127,7 @@ async def brief(tmp_path: Path) -> AsyncIterator[AppFixture]:
 async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> None:
     url = await use_everything(brief)
     ben = await brief.product.database.read(accounts.by_email("ben@example.com"))
-    his = await use_everything(replace(brief, key=brief.other, account=ben))
+    other_file = await use_everything(replace(brief, key=brief.other, account=ben))
     remaining = remains(brief, ben.id)
     assert {"media", "prediction", "page", "gallery_post", "gallery_character"} <= remaining.keys(), sorted(
         remaining
@@ -151,7 +151,7 @@ async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> N
         assert trace not in response
     assert all(row["expires_at"] is not None for row in rest.get("media", ()))
     assert remains(brief, ben.id) == remaining, "another's is as it was"
-    assert (await brief.client.get(his)).status_code == 200
+    assert (await brief.client.get(other_file)).status_code == 200
     again = await brief.client.post("/signin", data={"email": "ada@example.com", "password": "x"})
     assert again.status_code == 401
 

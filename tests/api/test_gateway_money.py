@@ -225,7 +225,7 @@ async def test_without_money_nothing_is_asked(tmp_path: Path) -> None:
 async def test_balance_spent_during_a_call_gives_no_answer_no_charge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
-    """He had plenty when he asked, so his hold was not waited for."""
+    """The account had enough credit at the request, so the response did not wait for the hold."""
     monkeypatch.setattr(billing, "_DEFER_SECONDS", 60)
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "wait"

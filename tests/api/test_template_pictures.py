@@ -44,18 +44,18 @@ async def run_template(app: AppFixture, template: str, status: int = 200, /, **i
     return answer.json()
 
 
-async def output(app: AppFixture, told: Mapping[str, Any]) -> bytes:
+async def output(app: AppFixture, document: Mapping[str, Any]) -> bytes:
     """Return the bytes of a run's only file, with its manifest."""
-    assert told["status"] == "succeeded", told["error"]
-    answer = await app.client.get(told["output"]["url"])
-    assert answer.headers["Content-Type"].startswith(told["output"]["content_type"])
-    assert f'"model":"{told["model"]}"' in (embed.extract(answer.content) or "")
+    assert document["status"] == "succeeded", document["error"]
+    answer = await app.client.get(document["output"]["url"])
+    assert answer.headers["Content-Type"].startswith(document["output"]["content_type"])
+    assert f'"model":"{document["model"]}"' in (embed.extract(answer.content) or "")
     return answer.content
 
 
-async def output_image(app: AppFixture, told: Mapping[str, Any]) -> Image.Image:
+async def output_image(app: AppFixture, document: Mapping[str, Any]) -> Image.Image:
     """Return the image of a run."""
-    return Image.open(io.BytesIO(await output(app, told)))
+    return Image.open(io.BytesIO(await output(app, document)))
 
 
 async def test_text_to_image_has_the_snapped_size_and_format(real: AppFixture) -> None:
