@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.database import Query, Transaction, TransactionConflict, one
 from sixfold.store import sql
-from sixfold.store.postgres import readers
+from sixfold.store.postgres import connection, readers
 from tests.harness import backends, databases, postgres
 
 pytestmark = [
@@ -34,23 +34,25 @@ async def _sessions_end(folder: Path) -> None:
     """What a restart of PostgreSQL does to its sessions."""
     import asyncpg  # noqa: PLC0415 - an extra
 
-    connection = await asyncpg.connect(backends.database_url(folder))
-    await connection.execute(
+    admin = await asyncpg.connect(backends.database_url(folder))
+    await admin.execute(
         "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
-    await connection.close()
+    await admin.close()
 
 
-async def _sessions(folder: Path) -> int:
-    """The sessions that others have in the folder's database."""
+async def _sessions(folder: Path, query: str = "%") -> int:
+    """Return the number of other sessions in the folder's database whose query is like `query`."""
     import asyncpg  # noqa: PLC0415 - an extra
 
-    connection = await asyncpg.connect(backends.database_url(folder))
-    count = await connection.fetchval(
-        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    admin = await asyncpg.connect(backends.database_url(folder))
+    count = await admin.fetchval(
+        "SELECT COUNT(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE $1",
+        query,
     )
-    await connection.close()
+    await admin.close()
     return int(count)
 
 
@@ -209,6 +211,22 @@ async def test_what_is_under_way_when_the_server_goes_is_refused_whole(database:
     await database.write(ledger.hold(account.id, "h", 4))
     assert (await database.read(accounts.by_id(account.id))).held == 4
     assert await database.read(ledger_queries.verify()) == ()
+
+
+async def test_cancelled_connect_closes_its_session(tmp_path: Path) -> None:
+    url = backends.database_url(tmp_path, "postgres")
+    # The settings of the session take a second, in which the connecting is cancelled.
+    connecting = asyncio.create_task(connection.connect(url, application_name="a'; SELECT pg_sleep(1), 'b"))
+    async with asyncio.timeout(30):
+        while not await _sessions(tmp_path, "%pg_sleep%"):  # noqa: ASYNC110 - the server has no event for it
+            await asyncio.sleep(0.01)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError) as error:
+        await connecting
+    async with asyncio.timeout(30):
+        while await _sessions(tmp_path):  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0.01)
+    del error  # its traceback refers to the connection, which would be closed by the garbage collector
 
 
 @pytest.mark.parametrize("at", range(1, 16))

@@ -74,8 +74,12 @@ async def connect(url: str, **session: str) -> PostgresConnection:
         connection = await open_connection(
             url, timeout=_CONNECT_SECONDS, statement_cache_size=1000, max_cached_statement_lifetime=0
         )
-        # Not as parameters of the connection, most of which PgBouncer refuses.
-        await connection.execute(settings)
+        try:
+            # Not as parameters of the connection, most of which PgBouncer refuses.
+            await connection.execute(settings)
+        except BaseException:
+            connection.terminate()
+            raise
     except (*GONE, ValueError) as error:
         raise DatabaseUnreachable(
             f"The database {place(url)} cannot be reached ({_reason(error)})"

@@ -139,7 +139,8 @@ class PostgresDatabase:
             await self._task
         await self._listener.close()
         await self._readers.close()
-        await link.close(self._writer)
+        async with self._opening:  # a read that began before may be opening it
+            await link.close(self._writer)
 
     def _error_for_caller(self, error: BaseException) -> BaseException:
         """Return the error for callers, which names the database's address only at the first connection."""
