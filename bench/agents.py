@@ -110,7 +110,7 @@ async def theirs() -> list[Row]:
         for name, method, params in (
             ("ping, official SDK", "ping", {}),
             (
-                "a tool that reads nothing, official SDK",
+                "a tool without a database, official SDK",
                 "tools/call",
                 {"name": "read", "arguments": {"slug": "a"}},
             ),
@@ -140,7 +140,7 @@ def reading() -> list[Row]:
     for _ in range(1_000):
         inference.forms().read("how do I configure the billing service for staging")
     spent = time.process_time() - began
-    rows.append(Row("a query that asks for no relation", spent * 1e3, "µs", note="CPU"))
+    rows.append(Row("a query without a relation", spent * 1e3, "µs", note="CPU"))
     return rows
 
 

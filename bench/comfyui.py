@@ -39,9 +39,9 @@ from sixfold.engines.providers.comfyui.engine import ComfyEngine
 from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSpec
 from tests.api.app_fixture import AppFixture, running_app
 
-TITLE = "In front of a ComfyUI"
+TITLE = "ComfyUI directly and through Sixfold"
 ROUNDS, PROBES = 40, 20
-KNOWN, FOREIGN = "straight to ComfyUI", "a graph with a class of its own, straight to ComfyUI"
+KNOWN, FOREIGN = "ComfyUI directly", "a graph with a custom node, ComfyUI directly"
 STRAIGHT = (KNOWN, FOREIGN)
 SIDE = 512
 One = Callable[[int], Awaitable[None]]
@@ -159,11 +159,11 @@ async def _measure(url: str, folder: Path) -> list[Row]:
         stock = await comfyui_capabilities.read(ComfyServer(client, url))
         ways: dict[str, One] = {
             KNOWN: lambda seed: _straight(client, url, _plan(stock, seed)),
-            "by the engine, PNG": _by_engine(client, url, "png"),
-            "by the engine, encoded anew as WebP": _by_engine(client, url, "webp"),
-            "by the whole pipeline: key, money, queue, run, signed, stored": _by_pipeline(app),
+            "through the engine, PNG": _by_engine(client, url, "png"),
+            "through the engine, re-encoded as WebP": _by_engine(client, url, "webp"),
+            "through the whole pipeline": _by_pipeline(app),
             FOREIGN: lambda seed: _straight(client, url, _foreign(stock, seed)),
-            "the same handed on: key, money, queue, run there, brought back, kept": _through(app, stock),
+            "a graph with a custom node, through the whole pipeline": _through(app, stock),
         }
         samples: dict[str, list[float]] = {name: [] for name in ways}
         seeds = itertools.count(1)
@@ -184,7 +184,7 @@ async def _measure(url: str, folder: Path) -> list[Row]:
         middle = statistics.median(taken)
         straight = middle if name in STRAIGHT else straight
         rows.append(of_samples(name, taken, "ms", _note(middle - straight)))
-    return [*rows, of_samples("a look at what it has (probe)", probes, "ms")]
+    return [*rows, of_samples("discovery of its models (probe)", probes, "ms")]
 
 
 def _note(added: float) -> str:

@@ -1,4 +1,4 @@
-"""How well the subjects of films are cut out without weights, on films whose alpha is known in every frame.
+"""How well the subjects of videos are cut out without weights, on films whose alpha is known in every frame.
 
 .venv/bin/python -m bench cutout
 
@@ -21,7 +21,7 @@ from tests.corpora import moving
 from tests.corpora.composites import Stratum
 from tests.corpora.moving import Shot
 
-TITLE = "Background removal from films without weights, 45 films of 288 x 216"
+TITLE = "Video background removal without weights, 45 videos of 288 x 216"
 EACH, FIRST_SEED, FRAMES = 5, 91_000, 18
 GROUNDS: tuple[Stratum, ...] = ("plain", "textured", "cluttered")
 _HD = (720, 1280)

@@ -222,7 +222,7 @@ def _after_a_pause() -> Row:
         return time.thread_time() - began
 
     at_once, later = (statistics.median(work(pause) for _ in range(1000)) for pause in (0, 0.001))
-    return Row("calibration: the same Python after 1 ms of rest", later / at_once, "times")
+    return Row("calibration: the same loop after 1 ms of sleep", later / at_once, "times")
 
 
 def _percentile(samples: list[float], share: float) -> float:
@@ -291,10 +291,12 @@ def _of_rounds(name: str, where: str, rounds: list[_Round]) -> list[Row]:
     each = statistics.median(one.each for one in rounds)
     rate = statistics.median(len(one.samples) / one.seconds for one in rounds)
     return [
-        of_samples(f"{name}, {where}: whole answer", [wait for one in rounds for wait in one.samples], "ms"),
+        of_samples(
+            f"{name}, {where}: complete response", [wait for one in rounds for wait in one.samples], "ms"
+        ),
         Row(f"{name}, {where}: CPU per request", each * 1e6, "µs"),
         Row(f"{name}, {where}: requests", rate, "per s"),
-        Row(f"{name}, {where}: requests a core", 1 / max(each, 1e-6), "per s"),
+        Row(f"{name}, {where}: requests per core", 1 / max(each, 1e-6), "per s"),
     ]
 
 
@@ -317,7 +319,7 @@ async def _figures(
     results.append(Row(f"{name}, {MANY} connections: CPU per request of 20 kB", spent, "µs"))
     if server.asked >= REQUESTS:
         samples = waits[f"{RATE:,} requests/s"] = await _paced(port, key)
-        results.append(of_samples(f"{name}, {RATE:,} requests/s: whole answer", samples, "ms"))
+        results.append(of_samples(f"{name}, {RATE:,} requests/s: complete response", samples, "ms"))
     if direct is not None:
         results += _added(name, waits, direct)
     before = process_cpu(server.pid)
@@ -338,8 +340,8 @@ async def _weighed(pid: int, port: int, key: str) -> list[Row]:
         return Row(f"Sixfold: memory after {what} (PSS)", size, "MB", note=f"{size / settled - 1:+.1%}")
 
     return [
-        Row("Sixfold: memory after all of it (PSS)", settled, "MB", note="aim 120"),
-        row(f"{AGAIN:,} requests more", after),
+        Row("Sixfold: memory after these rows (PSS)", settled, "MB", note="aim 120"),
+        row(f"{AGAIN:,} further requests", after),
         row(f"{ABORTS:,} aborted streams", aborted),
     ]
 
@@ -409,8 +411,8 @@ async def _measure(folder: Path) -> list[Row]:
 def _ratio(found: list[Row]) -> Row:
     """Return the number of Sixfold's requests that a core serves for each request of the peer."""
     median = {row.name: row.median for row in found}
-    ours, theirs = (median[f"{name}, 64 connections: requests a core"] for name in ("Sixfold", "litellm"))
-    return Row("requests a core, Sixfold to litellm", ours / theirs, "times", note="aim 100, at least 50")
+    ours, theirs = (median[f"{name}, 64 connections: requests per core"] for name in ("Sixfold", "litellm"))
+    return Row("requests per core, Sixfold to litellm", ours / theirs, "times", note="aim 100, at least 50")
 
 
 def _install(folder: Path) -> None:

@@ -99,7 +99,7 @@ async def taken(graph: Graph) -> Timing:
 def each_node(of: str, length: int, samples: list[Timing], note: str = "") -> list[Row]:
     """What a node costs, by the samples of the graphs that it is one of."""
     return [
-        of_samples(f"{of}: a node, checked and run", [each.fresh / length for each in samples], "µs", note),
+        of_samples(f"{of}: a node, validated and run", [each.fresh / length for each in samples], "µs", note),
         of_samples(f"{of}: a node, all cached", [each.again / length for each in samples], "µs", note),
     ]
 
@@ -192,7 +192,9 @@ async def large(client: httpx.AsyncClient, url: str, headers: Mapping[str, str])
     for name, make in LARGE_GRAPHS.items():
         ends = [await prompted(client, url, headers, make(LARGE, uuid.uuid4().hex)) for _ in range(ROUNDS)]
         title = f"2,000 nodes, {name}"
-        rows.append(of_samples(f"{title}: a node served", [end.seconds / LARGE for end in ends], "µs"))
+        rows.append(
+            of_samples(f"{title}: a node through the server", [end.seconds / LARGE for end in ends], "µs")
+        )
         after = [end.after_output for end in ends]
         rows.append(of_samples(f"{title}: from the last output to the end", after, "ms"))
     return rows
@@ -224,7 +226,7 @@ async def whole(place: Path | None) -> list[Row]:
         row
         for name, each in samples.items()
         for row in (
-            of_samples(f"{name}: until its end", [one.fresh for one in each], "ms"),
+            of_samples(f"{name}: until it ends", [one.fresh for one in each], "ms"),
             of_samples(f"{name}: again", [one.again for one in each], "ms"),
         )
     ]
@@ -255,21 +257,26 @@ def others() -> list[Row]:
     )
     templates = [corpus.load(path) for path in corpus.TEMPLATES]
     graphs = [convert(each, workflow_nodes_registry.registry()).graph for each in templates]
-    share = Row("pairs converted to what ran", 100 * equal / len(pairs), "%", note=f"{equal} of {len(pairs)}")
+    share = Row(
+        "conversions equal to the executed graph",
+        100 * equal / len(pairs),
+        "%",
+        note=f"{equal} of {len(pairs)}",
+    )
     return [
         share,
         of_samples(
-            "template converted",
+            "conversion of a template",
             timed(lambda each: convert(each, workflow_nodes_registry.registry()), templates),
             "ms",
         ),
         of_samples(
-            "template checked",
+            "validation of a template",
             timed(lambda each: validate(each, workflow_nodes_registry.registry()), graphs),
             "µs",
         ),
         of_samples(
-            "template drawn",
+            "drawing of a template",
             timed(lambda each: layout.draw(each, workflow_nodes_registry.registry()), graphs),
             "ms",
         ),
@@ -299,7 +306,7 @@ def seen(graph: Any, registry: Registry) -> Any:
 async def beside() -> list[Row]:
     """What ours and ComfyUI's have in common."""
     place = comfyui_peer.checkout()
-    left_out = Row("ComfyUI: left out", 0, "", note=f"{comfyui_peer.PLACE} names no checkout of it")
+    left_out = Row("ComfyUI: skipped", 0, "", note=f"{comfyui_peer.PLACE} names no checkout of it")
     return [*await executors(place), *await whole(place), *([] if place else [left_out])]
 
 

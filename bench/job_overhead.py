@@ -33,7 +33,7 @@ async def _measure(folder: Path) -> list[Row]:
             of_samples(
                 "priced … captured, one at a time", alone, "ms", "the engine's own time is about 0.05 ms"
             ),
-            Row(f"jobs a second, {AT_ONCE} at once on two workers", AT_ONCE / wall, "per s"),
+            Row(f"jobs per second, {AT_ONCE} at once on two workers", AT_ONCE / wall, "per s"),
             Row("server CPU per job", cpu / AT_ONCE * 1e6, "µs"),
         ]
 

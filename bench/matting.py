@@ -24,7 +24,7 @@ EACH, FIRST_SEED = 67, 90_000
 
 
 def scores(known: Composite) -> tuple[float, float, float, float, float]:
-    """Overlap, edge error in percent, fringe, raw fringe (before the colours were cleaned), confidence."""
+    """Overlap, edge error in percent, fringe, raw fringe (before colours are cleaned), confidence."""
     alpha, confidence = segmentation.alpha(known.rgb)
     clean = edges.decontaminate(known.rgb, alpha)
     overlap = np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum()
@@ -56,14 +56,14 @@ def rows() -> list[Row]:
         low = f"tenth percentile {np.quantile(overlap, 0.1):.3f}, median {np.median(overlap):.3f}"
         result.append(Row(f"{stratum}: mean overlap", 100 * float(overlap.mean()), "%", note=low))
         result.append(Row(f"{stratum}: edge error", float(error.mean()), "%"))
-        note = f"{raw.mean():.1f} before the colours were cleaned"
+        note = f"{raw.mean():.1f} before colours are cleaned"
         result.append(Row(f"{stratum}: colour fringe", float(fringe.mean()), "of 255", note=note))
     truth, response = np.array(every).T
     sure = truth[response >= 0.85]
     result.append(
         Row("confidence: mean distance from the overlap", 100 * float(np.abs(truth - response).mean()), "%")
     )
-    note = f"{len(sure)} of {len(truth)} cuts say so"
+    note = f"{len(sure)} of {len(truth)} cut-outs report it"
     result.append(Row("mean overlap where the quality is full", 100 * float(sure.mean()), "%", note=note))
-    result.append(of_samples("a picture, one core", times, "s"))
+    result.append(of_samples("an image, one core", times, "s"))
     return result

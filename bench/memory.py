@@ -210,8 +210,8 @@ async def _on(back: str, folder: Path) -> list[Row]:
         searched, cpu = await _searches(finder, caller, questions, "lexical")
         rows = [
             Row(f"{back}: import, with links and inference", imported, "pages per s"),
-            Row(f"{back}: pages, versions and search's entries alone", filled, "pages per s"),
-            Row(f"{back}: the index read from the database, once a start", started, "s"),
+            Row(f"{back}: pages, versions and search entries only", filled, "pages per s"),
+            Row(f"{back}: loading the index, once per start", started, "s"),
             Row(
                 f"{back}: memory of the index",
                 taken / 2**20,
@@ -219,17 +219,19 @@ async def _on(back: str, folder: Path) -> list[Row]:
                 note="PSS of a process that only reads it",
             ),
             of_samples(f"{back}: search, questions of six words", searched, "ms", cpu),
-            of_samples(f"{back}: a folder of 2,000 folders opened", await _tree(database, caller), "ms"),
-            of_samples(f"{back}: a write until it is found", await _writes(database, finder, caller), "ms"),
+            of_samples(f"{back}: opening a folder of 2,000 folders", await _tree(database, caller), "ms"),
+            of_samples(
+                f"{back}: a write until search finds it", await _writes(database, finder, caller), "ms"
+            ),
         ]
         behind = await _edits(database, finder, caller, texts)
         searched, cpu = await _searches(finder, caller, questions, "lexical")
         result = await _writes(database, finder, caller)
         edited = f"{back}: after {EDITS:,} edits"
         rows += [
-            of_samples(f"{back}: a search right behind {_AT_ONCE} edits", behind, "ms", "takes them in"),
+            of_samples(f"{back}: the first search after {_AT_ONCE} edits", behind, "ms", "indexes them"),
             of_samples(f"{edited}, search, questions of six words", searched, "ms", cpu),
-            of_samples(f"{edited}, a write until it is found", result, "ms"),
+            of_samples(f"{edited}, a write until search finds it", result, "ms"),
         ]
         if back == "sqlite":
             rows += await _meaning(database, caller, questions)
@@ -266,8 +268,8 @@ async def _meaning(database: Database, caller: Caller, questions: Sequence[str])
     await finder.look()
     await finder.search(caller, SearchRequest("first"))
     seconds, cpu = await _searches(finder, caller, questions[:50], "hybrid")
-    note = f"{cpu}; 100,000 vectors, the question's own not counted"
-    return [of_samples("sqlite: search, words and meaning", seconds, "ms", note)]
+    note = f"{cpu}; 100,000 vectors, embedding of the question not counted"
+    return [of_samples("sqlite: search by words and vectors", seconds, "ms", note)]
 
 
 def _with_vectors(model: Noise) -> type[PageIndex]:
@@ -315,7 +317,7 @@ def rows() -> list[Row]:
     results: list[Row] = []
     for back in ("sqlite", "postgres"):
         if back == "postgres" and postgres.LACKING:
-            results.append(Row(f"{back}: left out", 0, "", note=postgres.LACKING))
+            results.append(Row(f"{back}: skipped", 0, "", note=postgres.LACKING))
             continue
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
             folder = Path(name)

@@ -40,7 +40,7 @@ def _timed(name: str, engine: Engine, inputs: dict[str, Any], folder: str, sound
     began = time.process_time()
     result = engine.run(task, _Quiet(folder)).artifacts[0]
     seconds = time.process_time() - began
-    return Row(name, seconds, "s", note=f"{result.info['duration'] / seconds:.0f} times as fast as it plays")
+    return Row(name, seconds, "s", note=f"{result.info['duration'] / seconds:.0f} times real time")
 
 
 def rows() -> list[Row]:

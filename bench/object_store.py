@@ -80,10 +80,10 @@ async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
         *on_disk,
         *alone,
         compared("S3: put 1 MB", put, alone[0]),
-        compared("S3: put of what is there", again, alone[0]),
+        compared("S3: put of an existing blob", again, alone[0]),
         compared("S3: get 1 MB", actual, alone[1]),
         compared("S3: get 1 MB from the cache", remaining, on_disk[1]),
-        of_samples("S3: 1 KB out of the middle", middle, "ms"),
+        of_samples("S3: 1 KB from the middle", middle, "ms"),
     ]
 
 

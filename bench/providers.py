@@ -142,13 +142,13 @@ async def _measure(urls: dict[str, str], folder: Path) -> list[Row]:
 def _ways(title: str, straight: One, engine: RemoteEngine, folder: Path) -> dict[str, One]:
     return {
         f"straight to {title}": straight,
-        f"{title} by the engine, PNG": _by_engine(engine, folder, "png"),
-        f"{title} by the engine, encoded anew as WebP": _by_engine(engine, folder, "webp"),
+        f"{title} through the engine, PNG": _by_engine(engine, folder, "png"),
+        f"{title} through the engine, re-encoded as WebP": _by_engine(engine, folder, "webp"),
     }
 
 
 def _pipeline_row(title: str, app: AppFixture) -> dict[str, One]:
-    return {f"{title} by the whole pipeline: key, money, queue, run, signed, stored": _by_pipeline(app)}
+    return {f"{title} through the whole pipeline": _by_pipeline(app)}
 
 
 async def _bench() -> list[Row]:

@@ -107,7 +107,7 @@ async def _figures(name: str, address: str, call: Call, headers: dict[str, str] 
         began = time.perf_counter()
         await asyncio.gather(*(caller(client, CALLS // AT_ONCE, taken) for _ in range(AT_ONCE)))
         wall = time.perf_counter() - began
-    note = "" if name == "Sixfold" else "nothing is kept, nothing is paid"
+    note = "" if name == "Sixfold" else "stores nothing, charges nothing"
     return [
         Row(f"{name}: jobs", len(taken) / wall, "per s", note=note),
         of_samples(f"{name}: one of {AT_ONCE}", taken, "ms"),
@@ -168,14 +168,14 @@ async def _theirs(folder: Path, peer: Peer) -> list[Row]:
     name, package, script, path, call = peer
     python = str(folder / name / "bin" / "python")
     if not await asyncio.to_thread(_install, folder / name, package):
-        return [Row(f"{name}: left out", 0, "", note=f"{package} could not be installed")]
+        return [Row(f"{name}: skipped", 0, "", note=f"{package} could not be installed")]
     (folder / f"{name}.py").write_text(script)
     port = _free()
     try:
         async with _running([python, str(folder / f"{name}.py"), str(port)], port, path) as address:
             return await _figures(name, address, call)
     except TimeoutError:
-        return [Row(f"{name}: left out", 0, "", note=f"it did not answer within {_START_SECONDS} s")]
+        return [Row(f"{name}: skipped", 0, "", note=f"it did not answer within {_START_SECONDS} s")]
 
 
 async def _measure(folder: Path) -> list[Row]:

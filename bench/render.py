@@ -175,7 +175,7 @@ def _memory(folder: Path, seconds: float) -> Row:
     done = subprocess.run(
         [sys.executable, "-c", _ALONE, str(folder), str(seconds)], check=True, capture_output=True, text=True
     )
-    return Row(f"peak memory, {seconds:g} s of film", int(done.stdout) / 1024, "MiB")
+    return Row(f"peak memory, {seconds:g} s of video", int(done.stdout) / 1024, "MiB")
 
 
 # A child's rusage begins with its parent's peak: what is measured is started by something small.
@@ -195,7 +195,7 @@ def _peer(name: str, folder: Path, command: Sequence[str]) -> list[Row]:
         [sys.executable, "-c", _WATCHED, *command], cwd=folder, check=True, capture_output=True, text=True
     )
     seconds = time.perf_counter() - began
-    note = f"{SECONDS} s of film in {seconds:.1f} s"
+    note = f"{SECONDS} s of video in {seconds:.1f} s"
     peak = int(done.stdout.split()[-1]) / 1024
     return [
         Row(name, SECONDS * RATE / seconds, "frames/s", note=note),
@@ -207,7 +207,7 @@ def _timed(name: str, make: Callable[[], None]) -> Row:
     began = time.perf_counter()
     make()
     seconds = time.perf_counter() - began
-    return Row(name, SECONDS * RATE / seconds, "frames/s", note=f"{SECONDS} s of film in {seconds:.1f} s")
+    return Row(name, SECONDS * RATE / seconds, "frames/s", note=f"{SECONDS} s of video in {seconds:.1f} s")
 
 
 def _flicker() -> list[Row]:

@@ -50,7 +50,7 @@ def calibration() -> list[Row]:
         loops.append(time.perf_counter() - began)
     return [
         of_samples("calibration: fdatasync of 4 KiB", syncs, "ms"),
-        of_samples("calibration: a million empty turns", loops, "ms", _python()),
+        of_samples("calibration: 1,000,000 empty loop iterations", loops, "ms", _python()),
     ]
 
 

@@ -1,4 +1,4 @@
-"""How much of the subject smart resize keeps, against a crop of the middle.
+"""How much of the subject smart resize keeps, against a centre crop.
 
 .venv/bin/python -m bench resize
 
@@ -78,7 +78,7 @@ def rows() -> list[Row]:
     return [
         *calibration(),
         Row("subject kept by smart resize", 100 * float(np.mean(ours)), "%", note=whole),
-        Row("subject kept by a crop of the middle", 100 * float(np.mean(theirs)), "%"),
-        of_samples("looking at a picture, faces included", looks, "ms"),
-        of_samples("bringing it to one size", makes, "ms"),
+        Row("subject kept by a centre crop", 100 * float(np.mean(theirs)), "%"),
+        of_samples("analysis of an image, faces included", looks, "ms"),
+        of_samples("one size from the analysis", makes, "ms"),
     ]

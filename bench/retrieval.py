@@ -48,7 +48,7 @@ def corpora() -> dict[str, tuple[Corpus, ...]]:
     result = {
         "LoCoMo 42, 43 (unseen)": quality.locomo(quality.UNSEEN),
         "LoCoMo 26, 30, 41 (tuned on)": quality.locomo(quality.TUNING),
-        "our wiki": quality.own(),
+        "own wiki": quality.own(),
         "our reference work": quality.islands(),
     }
     return {name: parts for name, parts in result.items() if parts}
@@ -259,7 +259,7 @@ def _peer(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
         try:
             reason = peer.install()
             if reason:
-                return [Row(f"{PEER}: left out", 0, "", note=reason)]
+                return [Row(f"{PEER}: skipped", 0, "", note=reason)]
             rows: list[Row] = []
             for group, parts in measured.items():
                 judged, seconds = list[Judged](), list[float]()
@@ -271,7 +271,7 @@ def _peer(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
                 named = "" if all(map(_has_unique_titles, parts)) else "; slugs for titles"
                 rows.append(replace(row, note=row.note + named))
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
-            return [Row(f"{PEER}: left out", 0, "", note=str(error)[:200].replace("|", "/"))]
+            return [Row(f"{PEER}: skipped", 0, "", note=str(error)[:200].replace("|", "/"))]
         return rows
 
 
@@ -303,7 +303,7 @@ def rows() -> list[Row]:
         result = asyncio.run(_ours(Path(folder) / "words", measured, meaning=False))
         missing = _fetch(Path(folder) / "meaning")
         if missing:
-            result.append(Row("Sixfold, words and MiniLM: left out", 0, "", note=missing))
+            result.append(Row("Sixfold, words and MiniLM: skipped", 0, "", note=missing))
         else:
             result += asyncio.run(_ours(Path(folder) / "meaning", measured, meaning=True))
     result += _fts(measured)

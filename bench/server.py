@@ -72,7 +72,7 @@ async def _measure(folder: Path) -> list[Row]:
         await server.restart()
         await server.call("GET", "/livez")
         results = [
-            of_samples("process start to first answer, after the first start", starts, "s", "aim 1.2"),
+            of_samples("process start to first response, after the first start", starts, "s", "aim 1.2"),
             Row("memory at rest (PSS)", _pss(server.process.pid), "MB", note="aim 120"),
         ]
         key = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}

@@ -186,6 +186,6 @@ def rows() -> list[Row]:
     result = calibration()
     for prompt in PROMPTS:
         first, *rest = frames(prompt)
-        result.append(of_samples(f"frame, {prompt}", rest, "ms", f"the land {first * 1000:.0f} ms, once"))
+        result.append(of_samples(f"frame, {prompt}", rest, "ms", f"terrain {first * 1000:.0f} ms, once"))
     result.append(of_samples("pose", poses(), "ms"))
     return result + asyncio.run(served()) + asyncio.run(shared())

@@ -75,7 +75,7 @@ def echo(folder: Path) -> WorkerSpec:
 
 def left_out(name: str, why: str) -> Row:
     """What could not be measured here."""
-    return Row(f"cold start and first run: {name}, left out", 0, "", note=why)
+    return Row(f"cold start and first run: {name}, skipped", 0, "", note=why)
 
 
 def containers(folder: Path) -> Row:
@@ -114,7 +114,7 @@ async def idle(folder: Path) -> Row:
             while driver.workers:  # noqa: ASYNC110 - a driver tells nobody of an end
                 await asyncio.sleep(0.005)
             seconds.append(time.perf_counter() - began - IDLE_SECONDS)
-    return of_samples(f"idle to zero, beyond the {IDLE_SECONDS:.0f} s", seconds, "ms")
+    return of_samples(f"idle until stopped, beyond the {IDLE_SECONDS:.0f} s", seconds, "ms")
 
 
 async def again(built: PipelineFixture, prediction: Prediction, attempt: int) -> None:
@@ -141,7 +141,7 @@ async def bereft(folder: Path) -> Row:
             seconds.append(time.perf_counter() - began)
             await built.service.cancel(prediction.id, Tenant(built.payer.id))
             await built.service.wait(prediction, 10)
-    return of_samples("killed worker to its job at work again", seconds, "ms")
+    return of_samples("killed worker until its job runs again", seconds, "ms")
 
 
 async def killed(folder: Path) -> list[Row]:
@@ -172,10 +172,10 @@ async def killed(folder: Path) -> list[Row]:
         whole = time.perf_counter() - began
         lost = sum(status != "succeeded" for status in statuses.values())
         verified, text = await server.command("ledger", "verify")
-    note = f"{lost} of {JOBS} lost; the ledger {'adds up' if not verified else text}"
+    note = f"{lost} of {JOBS} lost; the ledger {'verifies' if not verified else text}"
     return [
-        Row("killed server to serving again", serving * 1000, "ms"),
-        Row(f"the same to the end of {JOBS} jobs that were accepted", whole * 1000, "ms", note=note),
+        Row("killed server until it responds again", serving * 1000, "ms"),
+        Row(f"killed server until {JOBS} accepted jobs are complete", whole * 1000, "ms", note=note),
     ]
 
 

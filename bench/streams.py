@@ -152,12 +152,12 @@ async def _rows(server: _Server, count: int, rest: float, files: int) -> list[Ro
     again = await _streams(server, count, SETTLE_SECONDS)
     name, note = f"{count:,} streams", f"{first.after:.1f} MB, {rest:.1f} MB at the start"
     return [
-        Row(f"{name}: memory of each", (first.memory - rest) * 1024 / count, "KB", note="aim 25"),
-        Row(f"{name}: descriptors of each", (first.descriptors - files) / count, ""),
+        Row(f"{name}: memory per stream", (first.memory - rest) * 1024 / count, "KB", note="aim 25"),
+        Row(f"{name}: descriptors per stream", (first.descriptors - files) / count, ""),
         Row(f"{name}: CPU to open one", first.opening / count * 1e6, "µs"),
         Row(f"{name}: CPU per chunk", first.chunk / count * 1e6, "µs"),
         Row(f"{name}: memory a minute after", first.after / rest, "times", note=note),
-        Row(f"{name}: the same after as many again", again.after / first.after, "times"),
+        Row(f"{name}: memory after as many further streams", again.after / first.after, "times"),
     ]
 
 

@@ -42,7 +42,7 @@ from sixfold.engines.video import (
 )
 from sixfold.engines.video.engine import CameraEngine
 
-TITLE = "Films, on one core"
+TITLE = "Videos, on one core"
 HD = (1280, 720)
 Array = NDArray[Any]
 
@@ -178,7 +178,7 @@ def _sounds() -> list[Row]:
         levels.append(loudness.integrated(sound))
     spread = f"{min(levels):.1f} to {max(levels):.1f} LUFS"
     return [
-        Row("prompts whose sound lies where it should", right, f"of {len(SOUNDS)}", note=spread),
+        Row("prompts whose sound is in its band", right, f"of {len(SOUNDS)}", note=spread),
         Row("five seconds of sound", seconds / len(SOUNDS), "s"),
     ]
 
@@ -192,9 +192,9 @@ def rows() -> list[Row]:
         usual = {"num_frames": 81, "frames_per_second": 16}
         between = {"interpolator_model": "film", "num_interpolated_frames": 1}
         return [
-            _film("video-a as it is by default", source, prompt="slow pan left", **usual, **between),
+            _film("video-a, default inputs", source, prompt="slow pan left", **usual, **between),
             _film("video-a without interpolation", source, prompt="slow pan left", **usual),
-            _film("a film from words, 720p, 5 s", None, prompt="a fox in an autumn forest", duration=5),
+            _film("a video from text, 720p, 5 s", None, prompt="a fox in an autumn forest", duration=5),
             *_stages(),
             *_interpolation(),
             *_sounds(),

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.reporting import Row, calibration, of_samples
 
-TITLE = "Pictures by weights (a tiny pipeline, 64 x 64, 4 steps, one thread)"
+TITLE = "Images by weights (a tiny pipeline, 64 x 64, 4 steps, one thread)"
 ROUNDS, STEPS = 40, 4
 BATCHES = (1, 4, 8)
 
@@ -96,7 +96,7 @@ def _batches(engine: Any) -> list[Row]:
         rate = statistics.median(rates[2:])
         first = first or rate
         note = "" if size == 1 else f"{rate / first:.2f} times batch 1"
-        results.append(Row(f"pictures a processor second, batch of {size}", rate, "per s", note=note))
+        results.append(Row(f"images per CPU second, batch of {size}", rate, "per s", note=note))
     return results
 
 

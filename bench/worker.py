@@ -63,7 +63,7 @@ async def starts(folder: Path) -> None:
         worker = await driver.start(spec)
         samples.append(time.perf_counter() - began)
         await worker.kill()
-    forked = row("forked worker, asked to ready", samples, "ms", "aim 30")
+    forked = row("forked worker, request to ready", samples, "ms", "aim 30")
     command = [sys.executable, "-c", "import numpy, PIL.Image, cv2"]
     fresh = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(9)]
     median = row("fresh python importing the same", fresh, "ms")
