@@ -1,1 +1,1 @@
-"""Speed, measured: one script per figure, each prints a table beside calibration rows of the same run."""
+"""Benchmarks: each module measures one area and prints a table with calibration rows."""

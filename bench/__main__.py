@@ -1,4 +1,4 @@
-"""Run the benches: `python -m bench [NAME …] [--write]`; `--write` writes the tables to the docs."""
+"""Run benchmarks: `python -m bench [NAME …] [--write]`; `--write` updates the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents wait for: tools called beside the official SDK's server, and pages read for their links.
+"""Measure MCP tool calls beside the official SDK's server, and link inference on pages.
 
 .venv/bin/python -m bench agents
 """

@@ -1,9 +1,9 @@
-"""What a job, a call and a search cost a server and its database, and how long jobs wait at three loads.
+"""Measure the cost of a job, a call and a search on a server, and waiting times at three loads.
 
-.venv/bin/python -m bench capacity --write puts the tables into `docs/reference/capacity.md`.
+.venv/bin/python -m bench capacity --write writes the tables to `docs/reference/capacity.md`.
 
-Each unit is sent to a real server over HTTP, on SQLite and then on PostgreSQL. strace, if it is installed,
-counts the fsyncs of a server on SQLite; PostgreSQL counts its own.
+Each operation is requested over HTTP from a real server, on SQLite and then on PostgreSQL. The fsyncs of a
+server on SQLite are counted by strace, if it is installed, and those of PostgreSQL by PostgreSQL.
 """
 
 from __future__ import annotations

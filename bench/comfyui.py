@@ -1,8 +1,8 @@
-"""What Sixfold adds in front of a ComfyUI: the same prompt sent straight there, and through each layer.
+"""Measure what Sixfold adds to a ComfyUI server: the same prompt sent directly and through each layer.
 
-The ComfyUI is the tests' own, in a process of its own. It makes a picture of 512 x 512 in a few
-milliseconds, where a real one takes seconds: what differs between the rows is ours. Rows are measured in
-turns, each with a seed of its own, so that nothing is reused.
+The ComfyUI server is the fake of the tests, in its own process. It returns an image of 512 x 512 within a
+few milliseconds, so that the rows differ only by Sixfold's overhead. The variants are measured in turns,
+each request with a new seed, so that nothing is cached.
 
 .venv/bin/python -m bench comfyui
 """

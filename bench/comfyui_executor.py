@@ -1,11 +1,11 @@
-"""ComfyUI's own executor on the graphs that it is sent: a program for the interpreter of a checkout of it.
+"""Run graphs with ComfyUI's own executor; started by the Python interpreter of a ComfyUI checkout.
 
-PYTHON bench/comfyui_executor.py CHECKOUT    its version is the first line out; then a graph a line in, and
-                                             {"fresh": seconds, "again": seconds} a line out
+PYTHON bench/comfyui_executor.py CHECKOUT    prints the version of ComfyUI, then reads one graph per line and
+                                             prints one {"fresh": seconds, "again": seconds} per graph
 
-`fresh` is its check and its run with an empty cache, `again` the same once more, with everything cached.
-What stands in for its server hears every message and does nothing with it. Nothing of Sixfold is imported:
-ComfyUI's modules are found by names such as `nodes`, in a process that has no other use.
+`fresh` is validation and execution with an empty cache, `again` the same with every output cached. A
+stand-in for ComfyUI's server ignores all messages. The module imports nothing of Sixfold, because ComfyUI's
+modules have general names such as `nodes` and need a process of their own.
 """
 
 from __future__ import annotations

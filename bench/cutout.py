@@ -1,9 +1,10 @@
-"""How well the subjects of videos are cut out without weights, on films whose alpha is known in every frame.
+"""Measure video background removal without weights on videos whose alpha is known in every frame.
 
 .venv/bin/python -m bench cutout
 
-Three grounds before three cameras, seeds that nothing was tuned on. Overlap is the soft IoU, the mean of all
-frames; flicker is how much more the mask changes from a frame to the next than the subject does.
+The videos combine three backgrounds with three camera movements and use seeds that were not used for
+tuning. Overlap is the soft IoU, averaged over all frames. Flicker is the change of the mask between frames
+beyond the change of the subject.
 """
 
 from __future__ import annotations

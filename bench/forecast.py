@@ -1,9 +1,9 @@
-"""Forecasts beside statsforecast's: sMAPE, how often the truth lies within an interval, and time.
+"""Measure forecasts beside statsforecast's: sMAPE, interval coverage and time.
 
 PEERS=FOLDER .venv/bin/python -m bench forecast    FOLDER: a virtual environment with statsforecast
 
-The series: the air passengers of 1949 to 1960, as statsforecast has them, at four origins, and generated ones
-of six kinds. Each keeps its last twelve values back, which both sides foretell.
+The series are the air passengers of 1949 to 1960, as contained in statsforecast, at four origins, and
+generated series of six kinds. The last twelve values of each are held out for evaluation.
 """
 
 from __future__ import annotations

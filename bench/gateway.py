@@ -1,13 +1,15 @@
-"""What a call of a model server costs the gateway: processor time, requests a second, added waiting.
+"""Measure the gateway's overhead per chat call: CPU time, requests per second and added latency.
 
-.venv/bin/python -m bench gateway; SIXFOLD_BENCH_PEER=1 also installs and measures litellm[proxy], and
-SIXFOLD_BENCH_REQUESTS (100,000) and SIXFOLD_BENCH_ABORTS (10,000) are after how many memory is looked at.
-SIXFOLD_BENCH_LONG=1 looks at nothing but memory, after a million and 100,000 of them.
+.venv/bin/python -m bench gateway
 
-The servers stand on one core; the load and a model server of a few lines on the other. Everything is on: a
-key with a budget and limits, the ledger, the log, routing with a fallback. At 64 connections the servers are
-asked by turns, in rounds of which the median counts, so that no figure hangs on one moment; a round is long
-enough that its 64 new connections are a small part of it.
+SIXFOLD_BENCH_PEER=1 also installs and measures litellm[proxy]. Memory is read after SIXFOLD_BENCH_REQUESTS
+(100,000) requests and SIXFOLD_BENCH_ABORTS (10,000) aborted streams. SIXFOLD_BENCH_LONG=1 measures only
+memory, after a million requests and 100,000 aborted streams.
+
+The servers run on one core, the load generator and a minimal model server on the other. All features are
+on: a key with a budget and limits, the ledger, the request log, and routing with a fallback. At 64
+connections the servers are measured alternately in rounds, and the median round counts, so that a short
+disturbance affects no figure. A round is long enough that opening its 64 connections is a small part of it.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
-"""What graphs cost beside the work of their nodes: checking, running, running again, converting, drawing.
+"""Measure the overhead of workflow graphs: validation, execution, caching, conversion and drawing.
 
-.venv/bin/python -m bench graphs; SIXFOLD_BENCH_COMFYUI=FOLDER also gives the same graphs to the ComfyUI that
-lies there (bench/comfyui_peer.py says where one is found), by turns with ours.
+.venv/bin/python -m bench graphs; SIXFOLD_BENCH_COMFYUI=FOLDER also measures the ComfyUI in that folder (see
+bench/comfyui_peer.py), in turns with Sixfold.
 
-Nodes are trivial, so that only the run itself is measured. `checked and run` is the executor alone, from a
-graph to its outputs. `all cached` is the same graph again, its outputs known: ours asks for them first, while
-ComfyUI asks for every node. ComfyUI's key of a node tells all that the node comes of, so that one long chain
-is its worst case and many short ones are its best; both are shown. Each does what the other does not: ComfyUI
-asks every node whether it changed, makes an object of it, keeps its progress and frees models' memory; ours
-names nodes by their inputs' content, keeps account of memory, and its cache outlives the process.
+The nodes are trivial, so that only the overhead is measured. `validated and run` is the executor alone,
+from a graph to its outputs. `all cached` is the same graph again: Sixfold looks up the outputs first, while
+ComfyUI looks up every node. ComfyUI's cache key of a node includes all of its ancestors, so that one long
+chain is its worst case and many short chains are its best; both are shown. The programs do not do the same
+work: ComfyUI asks every node whether it changed, instantiates it, records progress and frees the memory of
+models; Sixfold identifies nodes by the content of their inputs, accounts for memory, and its cache outlives
+the process.
 
-`served` is a graph of 2,000 nodes through `POST /prompt`, beside the executor alone on a chain of the same
-length: the time for each node, and the time from its last output to `execution_success`. One graph only
-passes a text on, one shows every second node, and one makes 500 images of 8 x 8 pixels that are stored.
+`through the server` is a graph of 2,000 nodes sent to `POST /prompt`, beside the executor alone on a chain
+of the same length: the time per node, and the time from the last output to `execution_success`. One graph
+only forwards a text, one shows every second node, and one stores 500 images of 8 x 8 pixels.
 
-`POST /prompt` is a whole server, asked over HTTP and heard by websocket, by the same client at both. Ours
-knows the client's key, prices the prompt, holds the price, keeps prompt and end in a database and captures;
-ComfyUI's has one user, and its queue and history last as long as its process.
+`POST /prompt` measures a whole server over HTTP and websocket, with the same client for both. Sixfold
+checks the key, prices the prompt, holds the price, stores prompt and result in a database and captures;
+ComfyUI has one user, and its queue and history end with its process.
 
-Pairs and templates are other people's workflows (`shared/data/workflows`); where they are not on the machine
-their rows are left out.
+Pairs and templates are public workflows in `shared/data/workflows`; without them their rows are skipped.
 """
 
 from __future__ import annotations

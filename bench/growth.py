@@ -1,7 +1,7 @@
-"""Fill a database with years of use, and time what people and operators ask of it first.
+"""Fill a database with the rows of years of use, and time the first queries of users and operators.
 
 Run by `make growth`. SIXFOLD_BENCH_ROWS (1,000,000) is the number of predictions. Each has five holds and
-transfers; a tenth as many accounts share them, and one account owns a fifth.
+transfers. There is one account per ten predictions, and one account owns a fifth of them.
 """
 
 from __future__ import annotations

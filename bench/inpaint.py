@@ -1,9 +1,10 @@
-"""How holes in photographs are filled without weights: the rim that is left, and time.
+"""Measure inpainting of photographs without weights: the visible rim, and time.
 
 .venv/bin/python -m bench inpaint
 
-Photographs of scikit-image, none of which anything was fitted to, at a megapixel. The rim is the step of the
-mean color across the hole's edge, in the channel that differs most, as the mean of sixteen parts of the edge.
+Photographs of scikit-image, none of which was used for tuning, at one megapixel. The rim is the step of the
+mean color across the hole's edge, in the channel that differs most, averaged over sixteen parts of the
+edge.
 """
 
 from __future__ import annotations

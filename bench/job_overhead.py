@@ -1,4 +1,4 @@
-"""What the pipeline adds to an engine's own time: a trivial engine in a worker process, every job durable.
+"""Measure the pipeline's overhead per job: a trivial engine in a worker process, every job durable.
 
 .venv/bin/python -m bench job_overhead
 """

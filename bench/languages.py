@@ -1,7 +1,7 @@
-"""Retrieval in languages beside English: `python -m bench.languages` prints a row for each.
+"""Measure retrieval in other languages: `python -m bench.languages` prints one row per language.
 
-The first figure is the share of questions whose page is the first result, the second the share of those with
-it among the first three. The corpora are small and made for this, so they compare versions, not products.
+The columns are the shares of questions whose page is the first result and among the first three. The
+corpora are small and written for this benchmark: they compare versions of Sixfold, not products.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ledger transactions a second: one to a commit against many to a commit, durable against not.
+"""Measure ledger transactions per second: one per commit and many per commit, durable and not durable.
 
 .venv/bin/python -m bench ledger
 """

@@ -1,10 +1,11 @@
-"""How well subjects are cut out without weights, on composites whose alpha is known.
+"""Measure background removal without weights on composites whose alpha is known.
 
 .venv/bin/python -m bench matting
 
-Four strata of 67 composites each, seeds that nothing was tuned on: plain grounds, textured ones, shadows,
-and clutter. Overlap is the soft IoU; the edge error is the mean difference of alpha, in percent, within two
-pixels of where it is neither 0 nor 1; the fringe is how far the colours there are from the subject's, of 255.
+Four strata of 67 composites each, with seeds that were not used for tuning: plain backgrounds, textures,
+shadows and clutter. Overlap is the soft IoU. The edge error is the mean difference of alpha, in percent,
+within two pixels of partly transparent pixels; the fringe is the distance of their colours from the
+subject's, of 255.
 """
 
 from __future__ import annotations

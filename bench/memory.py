@@ -1,9 +1,10 @@
-"""The memory at 100,000 pages: import, the index, searches, and how soon a write is found; on both databases.
+"""Measure the memory at 100,000 pages on both databases: import, index, search, delay of new pages.
 
 .venv/bin/python -m bench memory
 
-The first pages come in as an import brings them: with versions, links and inference. The others are written
-as search sees them, so that the bench ends within minutes; to a search they are the same.
+The first pages are imported completely, with versions, links and inference. The others are written directly
+to the tables that search reads, so that the benchmark ends within minutes; search does not distinguish
+them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A model server that costs next to nothing, to measure gateways against: `python -m bench.modelserver PORT`.
+"""A minimal model server for measuring gateways: `python -m bench.modelserver PORT`.
 
-It answers every POST with the same chat completion, or, where the body asks for a stream, with forty chunks,
-a millisecond apart. Nothing is parsed but the length of a body.
+It answers every POST with the same chat completion, or with forty chunks, one per millisecond, if the body
+requests a stream. It parses only the length of a body.
 """
 
 from __future__ import annotations

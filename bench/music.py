@@ -1,4 +1,4 @@
-"""Music without weights: seconds of the processor for seconds of sound.
+"""Measure music generation without weights: CPU seconds beside seconds of audio.
 
 .venv/bin/python -m bench music
 """

@@ -1,9 +1,9 @@
-"""What an object store costs beside plain files: put and get of one megabyte on both, in one run.
+"""Measure put and get of one megabyte on an object store beside plain files, in one run.
 
 .venv/bin/python -m bench object_store
 
-The store is moto on this machine, a Python program: the rows show what Sixfold adds to it, not what a cloud
-takes. The same bytes with obstore alone, without Sixfold's cache, checks and names, stand beside as the peer.
+The store is moto, a Python program on this machine: the rows show Sixfold's overhead, not the latency of a
+cloud. The peer is obstore alone with the same bytes, without Sixfold's cache, checks and names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The pages in Chromium: from a token to its paint, long tasks in a long chat, and what pages weigh.
+"""Measure the pages in Chromium: time from a token to its paint, long tasks in a long chat, page weights.
 
-.venv/bin/python -m bench pages; SIXFOLD_BENCH_PAGES_ANSWERS (15) is the number of answers. Server and browser
-share the cores of the machine, so other work on it delays paints.
+.venv/bin/python -m bench pages; SIXFOLD_BENCH_PAGES_ANSWERS (15) is the number of answers. Server and
+browser share the cores of the machine, so other work on it delays paints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ledger and the queue on PostgreSQL beside SQLite: the same transactions, each acknowledged job durable.
+"""Measure the ledger and the queue on PostgreSQL beside SQLite, with the same transactions.
 
 .venv/bin/python -m bench postgres
 """

@@ -1,10 +1,10 @@
-"""What a call of the gateway costs a server of several processes on SQLite.
+"""Measure the CPU time of a gateway call on a server of several processes on SQLite.
 
 .venv/bin/python -m bench processes
 
-Servers of 1, 2 and 4 processes are called by turns, all on one core, with the load and a model server on the
-other one. So the figures are processor time for each call, not how many calls several cores carry. Each
-process has 64 connections. The key has a budget and rates, as in the bench of the gateway.
+Servers of 1, 2 and 4 processes are measured in turns on one core; the load generator and a model server use
+the other. So the figures are CPU time per call, not the calls per second of several cores. Each process has
+64 connections. The key has a budget and rate limits, as in the benchmark of the gateway.
 """
 
 from __future__ import annotations

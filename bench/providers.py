@@ -1,8 +1,8 @@
-"""What Sixfold adds in front of a provider: the same picture asked for straight, and through each layer.
+"""Measure what Sixfold adds to a provider: the same image requested directly and through each layer.
 
-The providers are the tests' own, each in a process of its own. They answer with a ready picture of
-1024 x 1024 within a millisecond or two, where real ones take seconds: what differs between the rows is
-ours. Rows are measured in turns.
+The providers are fakes of the tests, each in its own process. They return a stored image of 1024 x 1024
+within two milliseconds, so that the rows differ only by Sixfold's overhead. The variants are measured in
+turns.
 
 .venv/bin/python -m bench providers
 """

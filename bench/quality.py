@@ -1,7 +1,7 @@
-"""Retrieval quality: corpora with known answers, four metrics, and how a memory is filled and asked.
+"""Retrieval quality: corpora with known answers, four metrics, and filling and querying a memory.
 
-LoCoMo (Maharana et al. 2024, CC BY-NC) is looked for in `shared/data/locomo` beside the checkout or above it;
-it is measured with, and never part of the project.
+LoCoMo (Maharana et al. 2024, CC BY-NC) is read from `shared/data/locomo` beside the checkout or above it.
+It is used for measuring only and is not part of the project.
 """
 
 from __future__ import annotations

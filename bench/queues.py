@@ -1,7 +1,7 @@
-"""A trivial model behind three servers, each on two workers: here each call is priced, held, kept, captured.
+"""Measure a trivial model behind three servers with two workers each; Sixfold also charges each call.
 
 .venv/bin/python -m bench queues; SIXFOLD_BENCH_PEER=1 also installs and measures Gradio's queue and Ray
-Serve, each in an environment of its own. The client is the same for all, 16 calls at a time over HTTP.
+Serve, each in its own environment. One client measures all of them over HTTP with 16 concurrent calls.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 SIXFOLD_API_KEY=… .venv/bin/python -m bench.remember --conversation 42 --questions 100 [--url URL]
 
-The server's model is called and charged. Questions of category 5 ask for what never happened.
+The calls of the server's model are charged. Questions of category 5 are about events that never happened.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How fast a timeline is rendered at 720p, in how much memory, and how still a film's mask stands.
+"""Measure a timeline rendered at 720p: frames per second, memory, and flicker of a cut-out subject.
 
 .venv/bin/python -m bench render
 
-The project: two films of 1280 x 720 with a crossfade of a second, a picture with alpha that fades in and a
-title, as MP4 with their sound. The ffmpeg command line and moviepy do the same where they are installed (the
-title as a picture, which they are given ready), with the same encoder at the same preset and quality, on as
-many threads. All three decode on as many cores as there are.
+The project has two videos of 1280 x 720 with a crossfade of a second, an image with alpha that fades in,
+and a title; the output is MP4 with audio. The ffmpeg command line and moviepy, where installed, do the same
+with the same encoder, preset, quality and number of threads; they receive the title as an image. All three
+decode on all cores.
 """
 
 from __future__ import annotations

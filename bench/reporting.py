@@ -1,4 +1,4 @@
-"""The one shape of a bench's answer: rows of name, median, 95th percentile, unit and a note."""
+"""Rows of a benchmark's table: name, median, 95th percentile, unit and note."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How much of the subject smart resize keeps, against a centre crop.
+"""Measure how much of the subject smart resize keeps, beside a centre crop.
 
 .venv/bin/python -m bench resize
 
-120 composites whose subject is known and stands anywhere across, each brought to eight shapes. Kept is the
-share of the subject's area that is still in the picture, at the scale of the rest.
+120 composites with a known subject at any position, each resized to eight shapes. The figure is the share
+of the subject's area that is still in the image, at the scale of the result.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How well the memory finds, over HTTP, beside FTS5 and basic-memory on the same pages and questions.
+"""Measure search over HTTP beside FTS5 and basic-memory on the same pages and questions.
 
 .venv/bin/python -m bench retrieval
 
-LoCoMo's conversations (where they are at hand) and the wiki of our own: a page is written with POST
-/api/pages, a question asked with POST /api/search. Weights were tuned on conversations 26, 30 and 41 and on
-half of the wiki's questions; 42 and 43 are unseen. MiniLM is measured where `sixfold engines add embeddings`
-can fetch it.
+The corpora are LoCoMo's conversations, where available, and the project's own wiki: pages are written by
+POST /api/pages, and questions are sent to POST /api/search. The weights were tuned on conversations 26, 30
+and 41 and on half of the wiki's questions; 42 and 43 were not used. MiniLM is measured where `sixfold
+engines add embeddings` can download it.
 """
 
 from __future__ import annotations

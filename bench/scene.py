@@ -1,4 +1,4 @@
-"""Seconds per picture of the scene painter, one core, encoding included.
+"""Measure seconds per image of the scene painter on one core, encoding included.
 
 .venv/bin/python -m bench scene
 """

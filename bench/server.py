@@ -1,4 +1,4 @@
-"""A whole server: its start, what it weighs at rest, and what one request costs it.
+"""Measure a whole server: its start, its memory at rest, and the cost of a request.
 
 .venv/bin/python -m bench server
 """

@@ -1,9 +1,9 @@
-"""Several servers on one PostgreSQL beside SQLite: processor time of a call of the gateway.
+"""Measure several servers on one PostgreSQL beside SQLite: CPU time per gateway call.
 
 .venv/bin/python -m bench servers
 
-The key has a budget and both rate limits. The servers of a row share 64 connections, or have 64 each. All
-rows are measured by turns, and the median of the rounds counts.
+The key has a budget and both rate limits. The servers of a row share 64 connections, or have 64 each. The
+rows are measured in turns, and the median round counts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Live sessions: how long a frame takes, and how evenly poses arrive when many sessions run at once.
+"""Measure live sessions: time per frame, and the jitter of poses with many concurrent sessions.
 
 .venv/bin/python -m bench sessions
 
-Frames are drawn in this process, on one core. The poses come from a real server in a process of its own, over
-real websockets. Jitter is the gap between two poses less 50 ms, once every session has begun; the cores are
-processor time by the clock. A bare timer of the same beat, as many at once, says how this machine keeps time.
+Frames are drawn in this process on one core. Poses come from a real server in a separate process over
+websockets. Jitter is the difference of the gap between two poses from 50 ms, after all sessions have
+started; cores are CPU time per elapsed time. The same number of bare timers shows the timing precision of
+the machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many websockets in one process at little cost: of what comes, only the moments of poses are kept."""
+"""Open many websockets in one process at little cost: only the arrival times of poses are recorded."""
 
 from __future__ import annotations
 

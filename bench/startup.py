@@ -1,11 +1,11 @@
-"""From nothing to a first answer, back to nothing, and up again after a kill −9.
+"""Measure cold starts, scale-down after idleness, and recovery after kill −9.
 
 .venv/bin/python -m bench startup
 
-A cold start is a worker asked for and its first trivial run answered, for each driver: a thread, a forked
-process, a container under Podman (as root, with runc), an actor on a Ray cluster on loopback; what is not
-here is left out and said. Then a worker is left idle, one is killed under its run, and a server is killed
-with jobs in its queue.
+A cold start is the time from the request for a worker to the result of its first trivial run, for each
+driver: a thread, a forked process, a container under Podman (as root, with runc), and an actor on a Ray
+cluster on loopback. Unavailable drivers are skipped with a reason. Then a worker is left idle, a worker is
+killed during a run, and a server is killed with jobs in its queue.
 """
 
 from __future__ import annotations

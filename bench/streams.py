@@ -1,9 +1,9 @@
-"""Many open chat streams: memory, descriptors and processor time of each, and memory after they have ended.
+"""Measure many open chat streams: memory, descriptors and CPU time of each, and memory after their end.
 
 .venv/bin/python -m bench streams; SIXFOLD_BENCH_STREAMS (2000,4000,6000) are the numbers of streams.
 
-The model server stands in a process of its own: `python -m bench.streams PORT` sends the first token of each
-stream at once, one more to all of them after each `GET /next`, and their ends after `GET /end`.
+The model server runs in a separate process: `python -m bench.streams PORT` sends the first token of each
+stream immediately, one more to all of them after each `GET /next`, and their ends after `GET /end`.
 """
 
 from __future__ import annotations

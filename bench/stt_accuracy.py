@@ -1,9 +1,9 @@
-"""Words that the embedded recogniser gets wrong, of everyday sentences that our own English voices say.
+"""Measure the word errors of the embedded speech recognizer on the embedded English voices.
 
 .venv/bin/python -m bench stt_accuracy [EARS_SENTENCES=N]
 
-With the model as it is in PocketSphinx's package, with the one moved to the voices, and with the choice
-between the two that the engine makes. None of the sentences was used in moving it.
+Three variants: the model of PocketSphinx's package, the model adapted to the voices, and the engine's
+choice between the two. None of the sentences was used for the adaptation.
 """
 
 from __future__ import annotations

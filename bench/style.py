@@ -1,9 +1,9 @@
-"""Seconds per style on a picture of 1024 x 1024, one core, beside a row that calibrates the machine.
+"""Measure seconds per style on an image of 1024 x 1024 on one core, beside a calibration row.
 
     .venv/bin/python bench/style.py [STYLE …] [--sheet FILE.jpg]
 
-The calibration row blurs the same picture ten times by a Gaussian of deviation 8: divide by it to
-compare machines. With `--sheet`, every style is also drawn, small, into one contact sheet.
+The calibration row applies a Gaussian blur of deviation 8 to the same image ten times: divide by it to
+compare machines. `--sheet` also draws every style as a thumbnail into one image.
 """
 
 from __future__ import annotations

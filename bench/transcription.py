@@ -1,10 +1,10 @@
-"""Words that the transcription engines get wrong, of recorded human speech.
+"""Measure the word errors of the transcription engines on recorded human speech.
 
 .venv/bin/python -m bench transcription
 
-The recordings are the prompts of a telephone exchange, with their texts, in Debian's packages
-`asterisk-core-sounds-en` and `asterisk-core-sounds-en-g722`; no engine was tuned on them. Moonshine is
-measured where `sixfold engines add listening-english` has installed it in the data folder.
+The recordings and their texts are telephone prompts in Debian's packages `asterisk-core-sounds-en` and
+`asterisk-core-sounds-en-g722`; no engine was tuned on them. Moonshine is measured where `sixfold engines
+add listening-english` has installed it in the data folder.
 """
 
 from __future__ import annotations

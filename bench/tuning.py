@@ -1,10 +1,10 @@
-"""Choose the weights of search: coordinate descent on LoCoMo's tuning conversations and half of our own wiki.
+"""Choose the weights of search by coordinate descent on LoCoMo and half of the own wiki's questions.
 
 .venv/bin/python -m bench.tuning [--rounds N] [--meaning FOLDER]
 
-Prints what is worth changing in `core/memory/search/ranking.py`; it changes nothing itself. The unseen
-conversations and the other half of the wiki are only reported. With `--meaning` the weights of meaning are
-tuned, with the files of MiniLM in FOLDER; without it those of words.
+Prints proposed changes of `core/memory/search/ranking.py` without applying them. The held-out conversations
+and the other half of the wiki are only reported. With `--meaning`, the weights of vector search are tuned,
+with the files of MiniLM in FOLDER; without it those of words.
 """
 
 from __future__ import annotations

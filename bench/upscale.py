@@ -1,10 +1,10 @@
-"""How close enlarged photographs and text are to the originals: PSNR, SSIM and time.
+"""Measure how close enlarged photographs and text are to the originals: PSNR, SSIM and time.
 
 .venv/bin/python -m bench upscale
 
-Photographs of scikit-image and a page of text, none of which the network was trained on, are reduced by the
-mean of areas and by Lanczos's filter. The network stands beside bicubic interpolation and the recipe of
-`model: anime`.
+Photographs of scikit-image and a page of text, none of which was used to train the network, are reduced by
+area averaging and by Lanczos's filter. The network is compared with bicubic interpolation and with `model:
+anime`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Films without weights: seconds a film, frames a second, what interpolation and sound are worth.
+"""Measure videos without weights: seconds per video, frames per second, interpolation and sound.
 
     .venv/bin/python -m bench video
-    .venv/bin/python -m bench.video --sheet FILE.webp     four frames each of several films, in one picture
+    .venv/bin/python -m bench.video --sheet FILE.webp     draws four frames each of several videos
 
-All on one core, where OpenCV is held to one thread. Seconds are of the processor, so that what else the
-machine does counts little.
+All run on one core, with OpenCV limited to one thread. Seconds are CPU time, so that other work on the
+machine has little influence.
 """
 
 from __future__ import annotations

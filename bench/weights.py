@@ -1,9 +1,9 @@
-"""Overhead of our pipeline around a diffusion pipeline, and gain of a batch, with random weights.
+"""Measure the overhead around a diffusion pipeline with random weights, and the gain of a batch.
 
 .venv/bin/python -m bench weights
 
-Needs the extra `weights`. The pipeline is small on purpose, so that what is ours shows; on a real model the
-denoising takes seconds and this stays the same.
+Needs the extra `weights`. The diffusion pipeline is small, so that the overhead is visible; with a real
+model the denoising takes seconds and the overhead stays the same.
 """
 
 from __future__ import annotations

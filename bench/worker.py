@@ -1,4 +1,4 @@
-"""What a worker costs: its start, a round trip to it, and putting a blob.
+"""Measure the cost of a worker: its start, a round trip to it, and storing a blob.
 
 .venv/bin/python -m bench worker
 """
