@@ -59,7 +59,7 @@ measured in the same run, and ratios are what to compare.
 
 
 def main() -> None:
-    """Run the named benches (default: all of `NAMES`), print their tables and write them with `--write`."""
+    """Run the named benchmarks (default: all of `NAMES`), print and `--write` their tables."""
     parser = argparse.ArgumentParser(prog="bench", description="Measure Sixfold on this machine.")
     parser.add_argument("names", nargs="*", help=", ".join(NAMES + ON_REQUEST))
     parser.add_argument("--write", action="store_true", help=f"write the tables to {PAGE} and other pages")

@@ -64,7 +64,7 @@ Call = Callable[[int], Awaitable[None]]
 
 
 class Totals(NamedTuple):
-    """What has been used so far: CPU in seconds, bytes and numbers."""
+    """Resource use so far: CPU in seconds, bytes and counts."""
 
     server: float
     workers: float
@@ -88,7 +88,7 @@ class Product:
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     async def totals(self) -> Totals:
-        """Return what server and database have used."""
+        """Return the resources that server and database have used."""
         workers = sum(map(gateway.process_cpu, _descendants(self.pid)))
         server = gateway.process_cpu(self.pid)
         if self.postmaster is None:
@@ -158,7 +158,7 @@ async def _post(client: aiohttp.ClientSession, path: str, body: dict[str, Any]) 
 
 
 async def _measured(product: Product, name: str, call: Call, count: int, units: int = 1) -> list[Row]:
-    """Return the cost of each of `count` calls, which have so many units each."""
+    """Return the cost of each of `count` calls of `units` operations."""
     for number in range(AT_ONCE * 4):
         await call(-1 - number)
     await asyncio.sleep(1.2)

@@ -82,7 +82,7 @@ class Executor:
 
 
 def _loaded(checkout: Path) -> Any:
-    """Import ComfyUI's modules with the bench's classes registered, on the CPU."""
+    """Import ComfyUI's modules on the CPU and register the trivial node classes."""
     sys.path.insert(0, str(checkout))
     sys.argv = ["main.py", "--cpu"]
     importlib.import_module("comfy.options").enable_args_parsing()

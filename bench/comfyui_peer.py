@@ -26,7 +26,7 @@ _MAIN = ("--cpu", "--disable-all-custom-nodes", "--disable-api-nodes")
 
 
 class Timing(NamedTuple):
-    """Seconds for the check and run of a graph: without and with cached results."""
+    """Seconds to validate and run a graph, without and with cached results."""
 
     fresh: float
     again: float

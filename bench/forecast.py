@@ -69,14 +69,14 @@ class Quiet:
     """Run context that ignores progress and logs."""
 
     def progress(self, fraction: float) -> None:
-        """Nothing."""
+        """Ignore it."""
 
     def log(self, line: str) -> None:
-        """Nothing."""
+        """Ignore it."""
 
     @property
     def scratch(self) -> Path:
-        """Nothing is written."""
+        """Return a path that is not used."""
         return Path()
 
 
@@ -99,7 +99,7 @@ def generated(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
 
 
 def jobs(passengers: list[float]) -> Iterator[Job]:
-    """Return every series of the bench."""
+    """Return every series of the benchmark."""
     if passengers:
         whole = np.array(passengers)
         for end in (96, 108, 120, 132):

@@ -85,7 +85,7 @@ general_settings: {{master_key: sk-bench}}
 
 
 def free_port() -> int:
-    """Return a port of this machine that is free now."""
+    """Return a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -170,7 +170,7 @@ async def load(
     stream: bool = False,
     document: Mapping[str, Any] = _BODY,
 ) -> list[float]:
-    """Return the seconds of each answer."""
+    """Return the seconds of each response."""
     callers = await _callers(port, key, connections, stream=stream, document=document)
 
     async def run(caller: _Caller) -> list[float]:
@@ -213,7 +213,7 @@ async def _aborted(port: int, key: str, count: int) -> None:
 
 
 def _after_a_pause() -> Row:
-    """What the same Python takes after 1 ms of rest, in times of what it takes without."""
+    """Return the time of a Python loop after 1 ms of sleep, relative to the same loop without it."""
     source, address = inspect.getsource(_percentile), "http://127.0.0.1:8600/v1/models?limit=10#top"
 
     def work(pause: float) -> float:
@@ -245,7 +245,7 @@ def _added(name: str, found: dict[str, list[float]], direct: dict[str, list[floa
 
 
 class _Server(NamedTuple):
-    """What is measured; `asked` is how many requests it gets in a round."""
+    """A measured server; `asked` is the number of its requests in a round."""
 
     name: str
     pid: int

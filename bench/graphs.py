@@ -59,7 +59,7 @@ Graph = dict[str, dict[str, Any]]
 
 
 def chain(length: int, name: str = "") -> Graph:
-    """A number, so many additions, and an output; `name` keeps nodes of several apart."""
+    """Return a chain: a number, `count` additions and an output; `name` makes its nodes distinct."""
     graph = {f"{name}0": node("Number", value=1)}
     graph.update(
         {f"{name}{at}": node("Add", a=[f"{name}{at - 1}", 0], b=at % 50) for at in range(1, length - 1)}
@@ -68,7 +68,7 @@ def chain(length: int, name: str = "") -> Graph:
 
 
 def bundle(count: int, length: int) -> Graph:
-    """So many chains side by side, no two alike."""
+    """Return many distinct chains side by side."""
     result: Graph = {}
     for at in range(count):
         result |= chain(length, f"{at}-")
@@ -82,7 +82,7 @@ LONG = {"one chain of 20,000": chain(20_000)}
 
 
 async def ran(graph: Graph, fixture: ExecutionFixture) -> float:
-    """Return the seconds of one check and run."""
+    """Return the seconds of one validation and run."""
     gc.collect()
     began = time.perf_counter()
     await execute(validate(graph, CLASSES), fixture.place, lambda _event: None)
@@ -97,7 +97,7 @@ async def taken(graph: Graph) -> Timing:
 
 
 def each_node(of: str, length: int, samples: list[Timing], note: str = "") -> list[Row]:
-    """What a node costs, by the samples of the graphs that it is one of."""
+    """Return the time per node from the samples of several graphs."""
     return [
         of_samples(f"{of}: a node, validated and run", [each.fresh / length for each in samples], "µs", note),
         of_samples(f"{of}: a node, all cached", [each.again / length for each in samples], "µs", note),
@@ -105,7 +105,7 @@ def each_node(of: str, length: int, samples: list[Timing], note: str = "") -> li
 
 
 async def executors(place: Path | None) -> list[Row]:
-    """Ours, and by turns ComfyUI's where there is one."""
+    """Measure Sixfold's executor, in turns with ComfyUI's if it is available."""
     results: list[Row] = []
     async with AsyncExitStack() as stack:
         peer = await stack.enter_async_context(comfyui_peer.executor(place)) if place else None
@@ -284,12 +284,12 @@ def others() -> list[Row]:
 
 
 def true_of(path: Path) -> Path:
-    """The graph that ran, beside the editor's."""
+    """Return the executed graph that belongs to an editor's file."""
     return path.with_name(path.name.replace(".ui.", ".api."))
 
 
 def seen(graph: Any, registry: Registry) -> Any:
-    """A graph with the inputs that whoever runs it looks at."""
+    """Return a graph with the inputs that the registry knows."""
     return {
         node_id: {
             "class_type": each["class_type"],
@@ -304,7 +304,7 @@ def seen(graph: Any, registry: Registry) -> Any:
 
 
 async def beside() -> list[Row]:
-    """What ours and ComfyUI's have in common."""
+    """Return the rows that Sixfold and ComfyUI have in common."""
     place = comfyui_peer.checkout()
     left_out = Row("ComfyUI: skipped", 0, "", note=f"{comfyui_peer.PLACE} names no checkout of it")
     return [*await executors(place), *await whole(place), *([] if place else [left_out])]

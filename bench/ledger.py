@@ -61,7 +61,7 @@ async def _ledger(folder: Path) -> list[Row]:
 
 
 async def _claims(folder: Path, total: int = 8_000) -> list[Row]:
-    """Claim and complete with the money, as the supervisor writes them, without a worker in between."""
+    """Claim and complete runs with their payments, as the supervisor does, without a worker."""
     async with running_pipeline(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
         for start in range(0, total, 500):
             await asyncio.gather(

@@ -87,7 +87,7 @@ class Texts:
 
 
 class Noise:
-    """An embedding model without cost: random vectors, to time the search alone."""
+    """An embedding model without cost: it returns random vectors, to time the search alone."""
 
     name = "noise/1"
 
@@ -100,7 +100,7 @@ class Noise:
 
 
 def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[None]:
-    """Pages as `pages.save` leaves them for search, without links and inference."""
+    """Write pages as `pages.save` leaves them for search, without links and inference."""
     results = [_page(account_id, number, *texts.page(number)) for number in numbers]
     rows = [
         {
@@ -138,7 +138,7 @@ async def _import(database: Database, caller: Caller, texts: Texts) -> float:
 async def _searches(
     finder: SearchService, caller: Caller, questions: Sequence[str], mode: str
 ) -> tuple[list[float], str]:
-    """Seconds of each search, and what one takes of a processor: on a busy machine the two differ."""
+    """Return the seconds of each search, and the CPU time of one as a note."""
     seconds: list[float] = []
     spent = time.process_time()
     for question in questions:
@@ -176,7 +176,7 @@ async def _writes(database: Database, finder: SearchService, caller: Caller) -> 
 
 
 async def _edits(database: Database, finder: SearchService, caller: Caller, texts: Texts) -> list[float]:
-    """Many pages get a sentence more; gives how long each search behind some of them took."""
+    """Append a sentence to many pages, and return the seconds of a search after each batch."""
     seconds: list[float] = []
     writer, draw = PageWriter(caller, MemoryLimits()), random.Random(4)  # noqa: S311  # the same edits everywhere
     for _ in range(0, EDITS, _AT_ONCE):
@@ -241,7 +241,7 @@ async def _on(back: str, folder: Path) -> list[Row]:
 
 
 async def _anew(back: str, folder: Path, account_id: str) -> tuple[float, float]:
-    """Seconds and bytes of a server's first search, in a process that has done nothing else."""
+    """Return the seconds and bytes of a server's first search, measured in a new process."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return await asyncio.get_running_loop().run_in_executor(pool, _alone, back, folder, account_id)
 
@@ -263,7 +263,7 @@ async def _first(caller: Caller, back: str, folder: Path) -> tuple[float, float]
 
 
 async def _meaning(database: Database, caller: Caller, questions: Sequence[str]) -> list[Row]:
-    """Exact cosines with 100,000 vectors, on an index of its own."""
+    """Measure exact cosines with 100,000 vectors in a separate index."""
     model = Noise()
     finder = SearchService(database, IndexCache(database, _with_vectors(model), 2**33), lambda: model)
     await finder.look()
@@ -288,7 +288,7 @@ def _with_vectors(model: Noise) -> type[PageIndex]:
 
 
 def _fts(path: Path, questions: Sequence[str]) -> Row:
-    """SQLite's own full-text index over the same pages, ranked by its BM25."""
+    """Measure SQLite's full-text index over the same pages, ranked by its BM25."""
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE VIRTUAL TABLE fts USING fts5(title, body, tokenize='porter')")
     source = sqlite3.connect(path)

@@ -29,10 +29,10 @@ class _Quiet:
         self.scratch = Path(folder)
 
     def progress(self, fraction: float) -> None:
-        """Nobody asks."""
+        """Ignore it."""
 
     def log(self, line: str) -> None:
-        """Nobody reads."""
+        """Ignore it."""
 
 
 def _timed(name: str, engine: Engine, inputs: dict[str, Any], folder: str, sound: Path | None = None) -> Row:
@@ -44,7 +44,7 @@ def _timed(name: str, engine: Engine, inputs: dict[str, Any], folder: str, sound
 
 
 def rows() -> list[Row]:
-    """Thirty seconds of each."""
+    """Measure thirty seconds of each kind."""
     with tempfile.TemporaryDirectory() as folder:
         results = [_timed("piano, 30 s", PianoEngine(), _PIANO, folder)]
         results += [

@@ -47,7 +47,7 @@ def compared(name: str, samples: list[float], peer: Row) -> Row:
 
 
 async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
-    """Every row, in one run."""
+    """Return every row, measured in one run."""
     blobs = [os.urandom(SIZE) for _ in range(ROUNDS)]
     warm = ObjectStore(bucket, _cache(folder / "warm"), RetryOptions(by_content=True))
     cold = ObjectStore(bucket, _cache(folder / "cold", 0), RetryOptions(by_content=True))

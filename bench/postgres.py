@@ -71,7 +71,7 @@ async def _ledger(folder: Path) -> tuple[float, float, list[float]]:
 
 
 async def _claims(folder: Path) -> float:
-    """Claim and complete with the money, as the supervisor writes them, without a worker in between."""
+    """Claim and complete runs with their payments, as the supervisor does, without a worker."""
     async with running_pipeline(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
         for start in range(0, CLAIMS, 500):
             count = min(500, CLAIMS - start)

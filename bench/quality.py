@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Pages in the order of their writing, and what is asked of them; each corpus is a memory of its own."""
+    """Pages in the order of their writing, and their questions; each corpus is a separate memory."""
 
     name: str
     notes: tuple[Note, ...]
@@ -74,7 +74,7 @@ class Quality:
 
 
 def judge(ranked: Sequence[str], answers: Iterable[str]) -> tuple[float, float, float, float]:
-    """Recall at 5 and 10, reciprocal rank and nDCG at 10 of one result list."""
+    """Return recall at 5 and 10, reciprocal rank and nDCG at 10 of one result list."""
     names = set(answers)
     places = [place for place, slug in enumerate(ranked[:DEPTH]) if slug in names]
     ideal = sum(1 / math.log2(place + 2) for place in range(min(DEPTH, len(names))))
@@ -100,12 +100,12 @@ def mean(judged: Sequence[tuple[float, float, float, float]]) -> Quality:
 
 
 def locomo_file() -> Path | None:
-    """The file of LoCoMo beside the checkout or above it, if it is there."""
+    """Return the file of LoCoMo beside the checkout or above it, or None."""
     return next((result for folder in Path(__file__).parents if (result := folder / _LOCOMO).exists()), None)
 
 
 def locomo(conversations: Sequence[str]) -> tuple[Corpus, ...]:
-    """Conversations as memories: a page to a turn, a folder to a session; none where the data is not here."""
+    """Return conversations as memories, a page per turn and a folder per session; empty without the data."""
     path = locomo_file()
     if path is None:
         return ()
@@ -137,7 +137,7 @@ def _conversation(row: dict[str, Any]) -> Corpus:
 
 
 def islands(seed: int = 29) -> tuple[Corpus, ...]:
-    """The reference work of our own making, one memory; `title` and `hop` were set by hand on it."""
+    """Return the project's reference work as one memory; its `title` and `hop` were labelled by hand."""
     return (_made("islands", made_islands(seed)),)
 
 
@@ -173,7 +173,7 @@ async def remember(database: Database, corpus: Corpus) -> Caller:
 
 
 def asking(searcher: Searcher, caller: Caller, mode: Mode = "auto") -> Ask:
-    """How a memory is asked."""
+    """Return the search function of a memory."""
 
     async def ask(question: str) -> Sequence[str]:
         answer = await searcher.search(caller, SearchRequest(question, limit=DEPTH, mode=mode))

@@ -62,7 +62,7 @@ def _free() -> int:
 
 @asynccontextmanager
 async def _running(command: list[str], port: int, path: str, **environ: str) -> AsyncIterator[str]:
-    """A server in a process of its own, once it answers; gives its address."""
+    """Run a server in a separate process; return its address when it responds."""
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, **environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -92,7 +92,7 @@ async def _answers(client: aiohttp.ClientSession, url: str) -> bool:
 
 
 async def _figures(name: str, address: str, call: Call, headers: dict[str, str] | None = None) -> list[Row]:
-    """So many calls, a few at a time, after some to warm up."""
+    """Measure many calls with a few at a time, after a warm-up."""
     taken: list[float] = []
     numbers = itertools.count()
 
@@ -164,7 +164,7 @@ def _install(folder: Path, package: str) -> bool:
 
 
 async def _theirs(folder: Path, peer: Peer) -> list[Row]:
-    """A peer in an environment of its own; a row that says why where it cannot be installed."""
+    """Measure a peer in a separate environment; return a row with the reason if it cannot be installed."""
     name, package, script, path, call = peer
     python = str(folder / name / "bin" / "python")
     if not await asyncio.to_thread(_install, folder / name, package):

@@ -43,7 +43,7 @@ class Measured:
     withheld: list[bool] = field(default_factory=list[bool])
 
     def row(self) -> str:
-        """The figures as a row of a table."""
+        """Return the figures as a row of a table."""
         return (
             f"| {self.added} | {self.superseded} | {self.dropped} | {self.writing} | {self.asking} "
             f"| {_mean(self.scores)} | {_mean(self.answered)} | {_mean(self.withheld)} |"
@@ -57,7 +57,7 @@ HEAD = (
 
 
 def sessions(talk: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The name, the date and the text of each session of a conversation."""
+    """Return name, date and text of each session of a conversation."""
     number = 1
     while f"session_{number}" in talk:
         written = talk[f"session_{number}_date_time"].partition(" on ")[2]
@@ -68,7 +68,7 @@ def sessions(talk: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def f1(answer: str, right: str) -> float:
-    """The F1 score of the words of two texts."""
+    """Return the F1 score of the words of two texts."""
     text, expected = (
         Counter(w for w in _WORD.findall(t.lower()) if w not in _ARTICLES) for t in (answer, right)
     )
@@ -109,7 +109,7 @@ def _mean(values: list[float] | list[bool]) -> str:
 
 
 def main() -> None:
-    """Run it."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(prog="bench.remember", description="Measure remember and answer.")
     parser.add_argument("--url", default="http://127.0.0.1:8600")
     parser.add_argument("--conversation", default="42")

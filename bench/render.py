@@ -51,14 +51,14 @@ class _Context:
         self.scratch = scratch
 
     def progress(self, fraction: float) -> None:
-        """Nobody watches."""
+        """Ignore it."""
 
     def log(self, line: str) -> None:
-        """Nothing is kept."""
+        """Ignore it."""
 
 
 def films(folder: Path) -> None:
-    """Two films of moving texture with a tone each, a picture with alpha, and a sound."""
+    """Write two videos of moving texture with a tone each, an image with alpha, and a sound."""
     rng = np.random.default_rng(1)
     for name, seconds in (("a", SECONDS / 2 + 1), ("b", SECONDS / 2 + 1)):
         board = cv2.resize(
@@ -78,7 +78,7 @@ def films(folder: Path) -> None:
 
 
 def project(seconds: float) -> dict[str, Any]:
-    """The project of a length; of a longer one, the films take turns."""
+    """Return the project of a length; in longer projects the videos alternate."""
     half = SECONDS / 2
     clips = [
         {
@@ -211,7 +211,7 @@ def _timed(name: str, make: Callable[[], None]) -> Row:
 
 
 def _flicker() -> list[Row]:
-    """How much the mask of a still subject changes from frame to frame under a film's grain."""
+    """Return how much the mask of a still subject changes between frames under film grain."""
     rng = np.random.default_rng(2)
     still = np.full((360, 640, 3), (185, 190, 200), np.float32)
     cv2.circle(still, (320, 180), 110, (180, 60, 40), -1, cv2.LINE_AA)
@@ -228,7 +228,7 @@ def _flicker() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Frames a second beside the others, memory by length, and flicker."""
+    """Return frames per second beside the peers, memory by length, and flicker."""
     result = calibration()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -33,7 +33,7 @@ def of_samples(name: str, seconds: Iterable[float], unit: str, note: str = "") -
 
 
 def calibration() -> list[Row]:
-    """Return the calibration rows of this machine: an fsync, and a million turns of an empty loop."""
+    """Return the calibration rows of this machine: fdatasync, and an empty loop."""
     syncs: list[float] = []
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, (Path(folder) / "file").open("wb") as file:
         for _ in range(100):

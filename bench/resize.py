@@ -50,7 +50,7 @@ def middle(source: tuple[int, int], size: tuple[int, int]) -> ResizePlan:
 
 
 def rows() -> list[Row]:
-    """Kept shares, methods and times."""
+    """Return kept shares, methods and times."""
     cv2.setNumThreads(1)
     ours: list[float] = []
     theirs: list[float] = []

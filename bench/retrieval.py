@@ -44,7 +44,7 @@ Judged = tuple[float, float, float, float]
 
 
 def corpora() -> dict[str, tuple[Corpus, ...]]:
-    """What is measured, by name."""
+    """Return the measured corpora by name."""
     result = {
         "LoCoMo 42, 43 (unseen)": quality.locomo(quality.UNSEEN),
         "LoCoMo 26, 30, 41 (tuned on)": quality.locomo(quality.TUNING),
@@ -125,7 +125,7 @@ def _timed(ask: Ask, seconds: list[float]) -> Ask:
 
 
 def _fts(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
-    """SQLite's FTS5 with Porter's stems: any word of the question, ranked by its BM25."""
+    """Search by SQLite's FTS5 with Porter's stems: any word of the question, ranked by BM25."""
     rows: list[Row] = []
     for group, parts in measured.items():
         judged, seconds = list[Judged](), list[float]()
@@ -171,7 +171,7 @@ asyncio.run(main())
 
 
 def _peer_python() -> str | None:
-    """A Python that basic-memory runs on, 3.12 or newer: of the path, or one that pyenv keeps beside it."""
+    """Return a Python for basic-memory, 3.12 or newer: on the path, or one that pyenv has installed."""
     named = (shutil.which(name) for name in ("python3.14", "python3.13", "python3.12", "python3"))
     remaining = sorted((Path.home() / ".pyenv" / "versions").glob("3.1[2-9]*/bin/python3"), reverse=True)
     code = "import sys; raise SystemExit(sys.version_info < (3, 12))"
@@ -195,7 +195,7 @@ class _Peer:
         }
 
     def install(self) -> str:
-        """Install it; gives why it cannot be, or nothing."""
+        """Install the peer; return the reason of a failure, or nothing."""
         python = _peer_python()
         if python is None:
             return "it needs Python 3.12, which is not here"
@@ -287,7 +287,7 @@ def _row(group: str, name: str, found: Quality, seconds: Sequence[float]) -> Row
 
 
 def _fetch(folder: Path) -> str:
-    """Install MiniLM into a data folder as a user does; gives why it cannot be, or nothing."""
+    """Install MiniLM into a data folder as a user does; return the reason of a failure, or nothing."""
     command = [sys.executable, "-m", "sixfold.cli.main", "engines", "add", "embeddings"]
     done = subprocess.run(
         [*command, "--data-dir", str(folder)],

@@ -38,7 +38,7 @@ BEAT = 0.05
 
 
 def frames(prompt: str) -> list[float]:
-    """Return the seconds of each frame of a walk."""
+    """Return the seconds of each frame of a camera path."""
     engine, state, seconds = WorldEngine(), None, []
     for _ in range(FRAMES):
         began = time.perf_counter()
@@ -64,7 +64,7 @@ def lateness(moments: list[float]) -> list[float]:
 
 
 async def timers(count: int) -> list[float]:
-    """The lateness of `count` bare timers at once, on an absolute clock."""
+    """Return the lateness of `count` concurrent bare timers, on an absolute clock."""
 
     async def one() -> list[float]:
         began = time.perf_counter()
@@ -84,7 +84,7 @@ def jitter(name: str, late: list[float]) -> Row:
 
 
 def standing(pid: int | str) -> list[str]:
-    """Return the fields of `/proc/PID/stat` after the process's name."""
+    """Return the fields of `/proc/PID/stat` after the name of the process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -107,7 +107,7 @@ def below(pid: int) -> list[int]:
 
 
 async def begun(server: servers.Server, key: str) -> tuple[Watcher, float]:
-    """A session that is watched, and how long its first pose took."""
+    """Open a session, and return it with the time to its first pose."""
     began, path = time.perf_counter(), "/api/containers/motion-model/sessions"
     reply = await server.call("POST", path, {}, Authorization=f"Bearer {key}")
     watcher = await watch(reply.json["ws_url"])
@@ -153,7 +153,7 @@ async def arrivals(group: Sequence[servers.Server], count: int) -> list[Row]:
 
 
 async def served() -> list[Row]:
-    """What arrives from a server."""
+    """Return the arrivals from one server."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         async with servers.serving(Path(folder) / "home", SIXFOLD_SESSION_LIMIT=str(max(MANY))) as server:
@@ -164,7 +164,7 @@ async def served() -> list[Row]:
 
 
 async def shared() -> list[Row]:
-    """Return what arrives from two servers on one PostgreSQL."""
+    """Return the arrivals from two servers on one PostgreSQL."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "postgres").mkdir()

@@ -22,7 +22,7 @@ def masked(text: str) -> bytes:
 
 
 class Watcher(asyncio.Protocol):
-    """One socket: `moments` are the times of its poses, `first` is set with the first of them."""
+    """One socket: `moments` are the times of its poses; `first` is set at the first one."""
 
     def __init__(self, path: str) -> None:
         self.moments: list[float] = []
@@ -34,7 +34,7 @@ class Watcher(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask to be let in."""
+        """Send the upgrade request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         key = base64.b64encode(os.urandom(16)).decode()
@@ -54,14 +54,14 @@ class Watcher(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Record that the connection has ended."""
         if not self.over.done():
             self.over.set_result(None)
         if not self.first.done():
             self.first.set_exception(ConnectionError("the socket was closed before the first pose"))
 
     def data_received(self, data: bytes) -> None:
-        """Take the moment, then cut."""
+        """Record the time, then parse."""
         moment = time.perf_counter()
         self._buffer += data
         if not self._open:
@@ -97,7 +97,7 @@ class Watcher(asyncio.Protocol):
 
 
 async def watch(url: str) -> Watcher:
-    """A socket at that address."""
+    """Open a socket at an address."""
     parts = urlsplit(url)
     path = f"{parts.path}?{parts.query}"
     _, watcher = await asyncio.get_running_loop().create_connection(

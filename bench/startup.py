@@ -67,19 +67,19 @@ async def starts(name: str, driver: Driver, spec: WorkerSpec, count: int, note: 
 
 
 def echo(folder: Path) -> WorkerSpec:
-    """A trivial engine's worker."""
+    """Return a worker of a trivial engine."""
     return WorkerSpec(
         "echo", "sixfold.engines.testing:EchoEngine", 1 << 28, folder / "scratch", resident=True
     )
 
 
 def left_out(name: str, why: str) -> Row:
-    """What could not be measured here."""
+    """Return the row of a driver that cannot be measured here."""
     return Row(f"cold start and first run: {name}, skipped", 0, "", note=why)
 
 
 def containers(folder: Path) -> Row:
-    """Containers of an image with one static program."""
+    """Return containers of an image with one static program."""
     name = "container"
     try:
         with podman.running_service() as served:
@@ -94,7 +94,7 @@ def containers(folder: Path) -> Row:
 
 
 async def cluster(folder: Path) -> Row:
-    """Actors on a cluster of three raylets on this machine."""
+    """Return actors on a cluster of three raylets on this machine."""
     if importlib.util.find_spec("ray") is None:
         return left_out("Ray actor", "Ray is not installed: `make cluster`")
     os.environ.update(ray_cluster.QUIET)  # before Ray is imported
@@ -118,7 +118,7 @@ async def idle(folder: Path) -> Row:
 
 
 async def again(built: PipelineFixture, prediction: Prediction, attempt: int) -> None:
-    """Wait until a run is at this attempt."""
+    """Wait until a run has reached an attempt."""
     async for event in built.service.events(prediction):
         if isinstance(event, StateChanged):
             moved = event.prediction
@@ -127,7 +127,7 @@ async def again(built: PipelineFixture, prediction: Prediction, attempt: int) ->
 
 
 async def bereft(folder: Path) -> Row:
-    """Kill a worker during its run, and return the time until the run is executing again."""
+    """Kill a worker during its run, and return the seconds until the run is executing again."""
     driver, seconds = ProcessDriver(), list[float]()
     async with running_pipeline(folder, Options(driver=driver)) as built:
         for number in range(5):
@@ -145,7 +145,7 @@ async def bereft(folder: Path) -> Row:
 
 
 async def killed(folder: Path) -> list[Row]:
-    """Kill a server with queued jobs; measure the time until it serves again, and the jobs' outcomes."""
+    """Kill a server with queued jobs; return the seconds until it responds, and the results of the jobs."""
     home = folder / "home"
     (home / "models").mkdir(parents=True)
     (home / "models" / "echo.py").write_text(_ECHO)

@@ -82,10 +82,10 @@ class RunContext:
         self.scratch = scratch
 
     def progress(self, _fraction: float) -> None:
-        """Nobody looks."""
+        """Ignore it."""
 
     def log(self, _line: str) -> None:
-        """Nobody reads."""
+        """Ignore it."""
 
 
 def words(text: str) -> list[str]:
@@ -94,7 +94,7 @@ def words(text: str) -> list[str]:
 
 
 def wrong(right: list[str], heard: list[str]) -> int:
-    """The fewest words to change, leave out or put in (Levenshtein)."""
+    """Return the smallest number of words to replace, delete or insert (Levenshtein)."""
     row = list(range(len(heard) + 1))
     for number, word in enumerate(right, 1):
         before, row[0] = row[:], number

@@ -41,7 +41,7 @@ _LEAST_GAIN = 0.0008  # less is chance
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A case, prepared: the view that answers it and the question as ranking takes it."""
+    """A prepared case: the memory's view and the question as ranking reads it."""
 
     view: IndexView
     question: RankedQuery
@@ -83,7 +83,7 @@ def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
 
 
 def worth(parts: Sequence[Quality]) -> float:
-    """What is made greater: recall and order alike; people's own words count four times what we made up."""
+    """Return the score to maximize: recall and order; LoCoMo counts four times the own wiki."""
     shares = (0.8, 0.2) if len(parts) > 1 else (1.0,)
     values = ((part.recall_5 + part.recall_10 + part.ndcg) / 3 for part in parts)
     return sum(share * value for share, value in zip(shares, values, strict=True))
@@ -145,7 +145,7 @@ def _row(quality: Quality) -> str:
 
 
 async def cross_validate(rounds: int) -> None:
-    """Tune on all conversations but one and half of the wiki, measure the other one, and so for each."""
+    """Tune on all conversations but one and half of the wiki, measure that one, and repeat for each."""
     database = SqliteDatabase(":memory:")
     try:
         names = (*quality.TUNING, *quality.UNSEEN)

@@ -86,10 +86,10 @@ class _Quiet:
         self.scratch = Path(folder)
 
     def progress(self, fraction: float) -> None:
-        """Nobody asks."""
+        """Ignore it."""
 
     def log(self, line: str) -> None:
-        """Nobody reads."""
+        """Ignore it."""
 
 
 def _made(folder: str, source: Array | None, **inputs: Any) -> Path:
@@ -116,7 +116,7 @@ def _film(name: str, source: Array | None, **inputs: Any) -> Row:
 
 
 def _stages() -> list[Row]:
-    """What one frame of 1280 x 720 costs, by stage."""
+    """Measure one frame of 1280 x 720 by stage."""
     rows: list[Row] = []
     photograph = source_image.from_image(painted(), HD)
     scene = source_image.paint(
@@ -204,7 +204,7 @@ def rows() -> list[Row]:
 
 
 def sheet(target: Path) -> None:
-    """Four frames of each film of `SHEET`, under its prompt."""
+    """Draw four frames of each video of `SHEET`, captioned with its prompt."""
     cell, caption = (400, 225), 22
     board = Image.new("RGB", (4 * cell[0], len(SHEET) * (cell[1] + caption)), "white")
     draw = ImageDraw.Draw(board)

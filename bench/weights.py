@@ -27,10 +27,10 @@ class _Quiet:
     scratch = Path()
 
     def progress(self, fraction: float) -> None:
-        """Nobody listens."""
+        """Ignore it."""
 
     def log(self, line: str) -> None:
-        """Nobody reads."""
+        """Ignore it."""
 
 
 def _inputs(seed: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _batches(engine: Any) -> list[Row]:
 
 
 async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
-    """Seconds that whole predictions take beside their run in the worker; and all of the first, cold one."""
+    """Return the overhead of whole predictions in seconds, and the time of the first, cold one."""
     from sixfold.app import catalog as app_catalog
     from sixfold.core.predictions.service import PredictionRequest
     from tests.api.app_fixture import running_app

@@ -88,7 +88,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 async def blobs(folder: Path) -> None:
-    """Puts, alone and sixteen at a time; each durable when it returns."""
+    """Measure durable puts, one at a time and sixteen at once."""
     store = FileStore(folder / "store")
     for name, size, count in (("1 KB", 1 << 10, 100), ("1 MB", 1 << 20, 40), ("20 MB", 20 << 20, 8)):
         data = os.urandom(size)
