@@ -64,7 +64,6 @@ class ProviderSpec:
         return url.format(**parameters) if all(parameters.values()) else ""
 
     def key_headers(self, key: str) -> dict[str, str]:
-        """Return the headers that authenticate a request."""
         return {**self.headers, **({self.header: f"{self.scheme} {key}".strip()} if key else {})}
 
 

@@ -120,7 +120,6 @@ def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> Op
 
 
 def build_services(product: Application, local_token: str | None = None) -> WebServices:
-    """Return the services that the APIs share."""
     settings, database = product.settings, product.database
     master = storage.server_secret(settings.data_dir, "server.key")
     origins = TrustedHosts(settings)

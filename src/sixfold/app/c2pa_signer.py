@@ -52,7 +52,6 @@ def check(file: BinaryIO, media_type: str) -> Literal["none", "valid", "expired"
 
 
 def verdict(report: dict[str, Any]) -> Literal["valid", "expired", "invalid"]:
-    """Return the verdict of a reader's report."""
     if report.get("validation_state") in ("Valid", "Trusted"):
         return "valid"
     codes = {str(each["code"]) for each in report.get("validation_status", ())}

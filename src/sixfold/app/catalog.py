@@ -85,7 +85,6 @@ def price_table(settings: Settings) -> PriceTable:
 
 @functools.cache
 def templates() -> Templates:
-    """Return the bundled templates and hardware."""
     return Templates(read_toml("templates.toml"), HardwareCatalog(read_toml("hardware.toml")))
 
 
@@ -171,7 +170,6 @@ def resources(
     probes: Sequence[Refresh] = (),
     search: SearchEngine | None = None,
 ) -> InstalledResources:
-    """Return the report on the installed resources of engines and model servers."""
     kinds = {engine.kind for engine in models.engines().values()}
     comfyui = known.probes.get("comfyui")
     prober = comfyui if isinstance(comfyui, ComfyAvailability) else None
@@ -189,7 +187,6 @@ def _shared_options(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, A
 
 
 def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an engine that come from the settings."""
     if row.get("family"):
         # `engines add` stores downloaded weights there.
         limit = {"limit_seconds": settings.training_limit_seconds} if row.get("shares") else {}

@@ -64,7 +64,6 @@ class OperatorConfiguration:
         self.comfyui_prober: Callable[[str], Awaitable[ServerProbe]] | None = None
 
     async def view(self) -> ConfigurationView:
-        """Return the configuration that is in force."""
         tables = self._reloader.settings.tables
         return ConfigurationView(
             self._servers(tables),

@@ -64,7 +64,6 @@ class WorkerDrivers:
     gpu: GpuSharing
 
     def register_probes(self, availability: EngineAvailability) -> None:
-        """Register the probes for containers and sandboxes."""
         availability.probes["container"] = _container_probe(self.images)
         availability.status_sources["sandbox"] = _sandbox_status
 

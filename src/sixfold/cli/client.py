@@ -123,7 +123,6 @@ class ServerClient:
         return self._api_key
 
     def connection(self, timeout: float) -> http.client.HTTPConnection:
-        """Return a new connection to the server."""
         if self._local_socket is not None:
             return _LocalConnection(self._local_socket, timeout)
         parts = urlsplit(self.origin)
@@ -146,7 +145,6 @@ class ServerClient:
         return self._json("PATCH", path, json.dumps(document).encode(), {"Content-Type": "application/json"})
 
     def delete(self, path: str) -> None:
-        """Send a DELETE request."""
         response = self.ask("DELETE", path)
         if response.status != http.client.NO_CONTENT:
             raise CommandError(self.reason(response, path))
@@ -263,7 +261,6 @@ class ServerClient:
     # -- predictions -----------------------------------------------------------------------------
 
     def prediction(self, prediction_id: str) -> Document:
-        """Return the current state of a prediction."""
         return self.get(f"/api/containers/predictions/{prediction_id}")
 
     def follow(self, prediction: Document, watch: Callable[[Document], None]) -> Document:

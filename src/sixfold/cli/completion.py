@@ -51,7 +51,6 @@ def positions(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Compl
 
 
 def _names(path: str) -> Mapping[str, str]:
-    """Return the built-in names that a command accepts."""
     if path in _SPACES:
         return {positions.stem: "" for positions in sorted((_DATA / "spaces").glob("*.json"))}
     if path not in _MODELS:

@@ -98,7 +98,6 @@ class StdioProxy:
     # -- to the server -------------------------------------------------------------------------------
 
     def _forward(self, message: Document) -> None:
-        """Send one message and write the responses."""
         expects_response = "id" in message and "method" in message
         try:
             for response in self._responses(message):

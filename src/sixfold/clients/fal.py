@@ -91,7 +91,6 @@ class FalClient:
         return FalTicket(str(document.get("request_id") or ""), *request_urls)
 
     async def look(self, ticket: FalTicket) -> FalStatus:
-        """Return the state of a request."""
         document = provider_client.mapping((await self._to.get(ticket.status_url, {"logs": "1"})).document)
         state = _STATES.get(str(document.get("status")))
         if state is None:

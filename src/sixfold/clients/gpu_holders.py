@@ -145,7 +145,6 @@ class ComfyHolder:
         self._server = server
 
     def canonical(self, model: str) -> str:
-        """Return the file of a model."""
         return model
 
     async def residents(self) -> Mapping[str, int | None] | None:

@@ -88,7 +88,6 @@ class RequestBody:
     files: tuple[tuple[str, tuple[str, bytes, str]], ...] = ()
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments for httpx."""
         if self.files:
             return {"data": dict(self.fields), "files": list(self.files)}
         return {} if self.document is None else {"json": self.document}

@@ -89,7 +89,6 @@ class ReplicateClient:
         return self._parse(response.document)
 
     async def look(self, prediction: ReplicatePrediction) -> ReplicatePrediction:
-        """Return the current state of a prediction."""
         return self._parse((await self._to.get(f"predictions/{prediction.id}")).document)
 
     async def cancel(self, prediction: ReplicatePrediction) -> None:

@@ -112,5 +112,4 @@ def finish(*queries: Query) -> Transaction[int]:
 
 
 def many(name: str, /, **params: Value) -> Transaction[Rows]:
-    """Return all rows of a query."""
     return (yield Query(name, params))

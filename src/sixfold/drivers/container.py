@@ -297,7 +297,6 @@ async def finish_watches(watches: set[asyncio.Task[None]]) -> None:
 
 
 async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
-    """End the worker when its container ends."""
     why = await box.wait()
     with contextlib.suppress(ContainersFailed):
         await worker.end(f"went away: its container {why}")

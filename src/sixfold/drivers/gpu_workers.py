@@ -58,7 +58,6 @@ class WeightsHolder:
         return self._expected.get(model)
 
     def add(self, worker: GpuWorker) -> None:
-        """Add a worker that has started."""
         self.workers.add(worker)
         if worker.spec.vram_bytes:
             self._expected[worker.spec.engine] = worker.spec.vram_bytes
@@ -178,7 +177,6 @@ class GpuWorker:
             lease.release()
 
     def cancel(self, task_id: str) -> None:
-        """Request that a task stop."""
         waiting = self._waiting.get(task_id)
         if waiting is not None:
             waiting.cancel()

@@ -74,9 +74,7 @@ class WorkerStarter(Protocol):
         """Start a worker and return a future for the reason of its exit; raises `ForkServerGone`."""
         ...
 
-    def kill(self, worker: str) -> None:
-        """Kill the worker and its child processes."""
-        ...
+    def kill(self, worker: str) -> None: ...
 
     def pid_of(self, worker: str) -> int | None:
         """Return the worker's process id while it is alive."""

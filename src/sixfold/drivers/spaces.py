@@ -74,7 +74,6 @@ class _LocalSpace:
         return ""
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
-        """Reject the download."""
         raise EngineError("The space returned a file from another host.")
 
 
@@ -212,7 +211,6 @@ async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> 
 
 
 async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
-    """End the worker when its space ends."""
     await worker.end(f"went away: the space {await box.wait()}")
 
 

@@ -117,7 +117,6 @@ class ProbeEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return the properties of the process."""
         mask = os.umask(0o077)
         os.umask(mask)
         properties: dict[str, Any] = {

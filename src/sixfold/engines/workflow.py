@@ -67,7 +67,6 @@ class GraphEngine:
         self._threads = ThreadPoolExecutor(_THREADS, "nodes")
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Run the task's graph and return its outputs."""
         parent = await self._children.parent(task.id)
         run = _WorkflowRun(task, context, parent, self._workshop, self._children)
         try:
@@ -154,7 +153,6 @@ class _WorkflowRun:
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> graphs.NodeChild:
-        """Run a child prediction and return its output."""
         max_cost = self._reserve(graphs.ChildRequest(model, inputs))
         files = {name: value for name, value in inputs.items() if isinstance(value, NodeFile)}
         values = {name: value for name, value in inputs.items() if name not in files}

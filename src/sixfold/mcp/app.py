@@ -36,7 +36,6 @@ def build(services: WebServices) -> McpServer:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """The route of the tools."""
     return serve(services, build(services))
 
 

@@ -89,7 +89,6 @@ def result(message_id: MessageId, value: Mapping[str, Any]) -> JsonObject:
 
 
 def error(message_id: MessageId, failure: RpcError) -> JsonObject:
-    """Build an error response."""
     body: JsonObject = {"code": failure.code, "message": failure.message}
     if failure.data is not None:
         body["data"] = failure.data

@@ -48,7 +48,6 @@ _FETCHES = frozenset({"import_document"})
 
 
 def tools(operations: Sequence[Operation]) -> list[McpTool]:
-    """Return every operation as a tool."""
     return [_tool(operation) for operation in operations]
 
 

@@ -68,7 +68,6 @@ class McpTool:
     streams: bool = False
 
     def allows(self, principal: Principal) -> bool:
-        """Return whether a principal may call the tool."""
         return self.access is not None and principal.has(self.access.right)
 
     def to_json(self) -> JsonObject:

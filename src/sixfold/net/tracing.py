@@ -59,9 +59,7 @@ class TracedTransport(Protocol):
 
     async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream: ...
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 class _RequestHead(msgspec.Struct):

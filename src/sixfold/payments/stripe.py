@@ -245,7 +245,6 @@ def _purchase(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent |
 
 
 def _refund(event: _StripeEvent, charge: Mapping[str, Any]) -> Refunded | None:
-    """Parse the total refunded amount of a charge."""
     payment, total = _text(charge, "payment_intent"), charge.get("amount_refunded")
     if payment is None or not isinstance(total, int) or charge.get("currency") != "usd":
         return None

@@ -111,9 +111,7 @@ class TableWriter(Protocol):
         """Insert the rows of a table; raises `ArchiveDamaged` for a row that does not fit the schema."""
         ...
 
-    def commit(self) -> None:
-        """Commit the loaded rows."""
-        ...
+    def commit(self) -> None: ...
 
 
 # -- rows as text ----------------------------------------------------------------------------------

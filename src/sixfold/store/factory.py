@@ -56,7 +56,6 @@ def open_keeper(url: str, file: Path) -> DatabaseAdmin:
 
 
 def is_postgres(url: str) -> bool:
-    """Return whether a URL is one of PostgreSQL."""
     return url.startswith(("postgres://", "postgresql://"))
 
 

@@ -117,7 +117,6 @@ class ProcessChannel:
         return self._peers
 
     def is_alive(self, name: str) -> bool:
-        """Return whether the process of this name is running."""
         if not name or "/" in name:
             return False
         if name == self.name:

@@ -65,7 +65,6 @@ class StaticFiles:
 
 
 def routes() -> tuple[RouteEntry, ...]:
-    """Return the routes of all folders."""
     handlers = {f"{path}/{{name}}": StaticFiles(folder).show for path, folder in _FOLDERS.items()}
     return tuple(
         RouteEntry(path, {"GET": handler, "HEAD": handler}, access=rights.PUBLIC)

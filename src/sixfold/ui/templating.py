@@ -92,7 +92,6 @@ class PageTemplates:
     def render(
         self, name: str, session: SessionCookie | None, *, status: int = 200, **values: Any
     ) -> Response:
-        """Return a template as an HTML response."""
         return Response(self.text(name, session=session, **values), status, _HEADERS, "text/html")
 
     def text(self, name: str, **values: Any) -> str:

@@ -136,7 +136,6 @@ class WorkflowPages:
         )
 
     async def show_workflow(self, request: Request) -> Response:
-        """Show one workflow with its graph and form."""
         user = await self._auth.user(request)
         workflow = await self._find(request, user)
         return await self._render(request, user, workflow)
@@ -212,7 +211,6 @@ class WorkflowPages:
         return Response(self._workflow_list.draw(workflow), 200, _SVG_HEADERS, "image/svg+xml")
 
     async def download(self, request: Request) -> Response:
-        """Return the original file of a workflow."""
         workflow = await self._find(request, await self._auth.user(request))
         suffix = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}.get(
             workflow.content_type, "json"
@@ -294,7 +292,6 @@ def _session(user: PageUser | None) -> SessionCookie | None:
 
 
 def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
-    """Return the routes of the pages and files."""
     if workflows is None:
         return ()
     return (

@@ -226,7 +226,6 @@ class Attempts:
         return CountedAttempt(self._window, cells)
 
     def release(self, spent: CountedAttempt) -> None:
-        """Undo the count of an attempt that succeeded."""
         if spent.window == self._window:
             for row, cell in zip(self._rows, spent.cells, strict=True):
                 row[cell] = max(0, row[cell] - 1)

@@ -136,7 +136,6 @@ class Authenticator:
         return self._bodies.track(self._origins.network(request), request.receive)
 
     async def bearer(self, request: Request) -> Principal:
-        """Authenticate a request by its bearer header."""
         return await self.key(bearer_token(request))
 
     async def memory(self, request: Request) -> Principal:

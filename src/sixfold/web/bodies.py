@@ -212,7 +212,6 @@ def limit_body(receive: Receive, max_bytes: int) -> Receive:
 
 
 def too_large(max_bytes: int) -> errors.TooLarge:
-    """Return the error that names the limit."""
     return errors.TooLarge(f"The request body is larger than {humanize.limit(max_bytes)}")
 
 

@@ -62,7 +62,6 @@ class Metrics:
         self.collect_peers: Callable[[bytes], Awaitable[list[bytes]]] | None = None
 
     def add_gateway(self, counts: TokenCounts) -> None:
-        """Add the counts of gateway calls."""
         self._registry.register(_GatewayCounter(counts))
 
     def add_gpus(self, gpus: GpuReports) -> None:

@@ -225,7 +225,6 @@ class OpenApiDocuments(Mapping[str, OpenApiDocument]):
 
 
 def schema_of(descriptor: Descriptor) -> Node:
-    """Return the JSON Schema of an input."""
     schema: Node = {"type": _TYPES.get(descriptor.type, "string"), "description": descriptor.description}
     limits = {"minimum": descriptor.min, "maximum": descriptor.max, "maxLength": descriptor.max_chars}
     schema |= {name: limit for name, limit in limits.items() if limit is not None}
@@ -303,7 +302,6 @@ def object_of(descriptors: Iterable[Descriptor], extra: Mapping[str, Node] | Non
 
 
 def query(name: str, schema: Shape, *, required: bool = False) -> Node:
-    """Return a parameter of the query string."""
     return {"name": name, "in": "query", "required": required, "schema": schema}
 
 
@@ -319,7 +317,6 @@ def text(name: str, max_chars: int) -> Node:
 
 
 def in_path(name: str) -> Node:
-    """Return a path parameter."""
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 

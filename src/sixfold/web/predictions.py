@@ -94,7 +94,6 @@ def status(record: Prediction) -> Status:
 
 
 def prediction(record: Prediction, media_url: Url, live: PredictionStatus) -> PredictionSchema:
-    """Return a prediction with its receipt."""
     durations = record.durations
     own = f"{PATH}/{record.id}"
     others, words = outputs(record, media_url), record.words

@@ -109,5 +109,4 @@ class Refusals:
 
 @functools.cache
 def recorder() -> Refusals:
-    """Return the refusals of this process."""
     return Refusals()

@@ -164,7 +164,6 @@ class Router:
         return RouteMatch(self._fallback, None)
 
     def find_socket(self, path: str) -> tuple[SocketRoute, Mapping[str, str]] | None:
-        """Return the websocket route of a path, and the values in the path."""
         for pattern, socket in self._sockets:
             match = pattern.fullmatch(path)
             if match is not None:

@@ -118,5 +118,4 @@ class WebServices:
         return None if self.gateway.contents is None else self.gateway.contents.log
 
     def media_url(self, file: OutputFile) -> str:
-        """Return the absolute URL of a stored file."""
         return f"{self.settings.base_url}{MEDIA_PATH}{file.name}"

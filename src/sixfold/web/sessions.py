@@ -162,7 +162,6 @@ class SessionCookies:
         )
 
     def clear(self, response: Response) -> None:
-        """Remove the session cookie."""
         response.delete_cookie(COOKIE, path="/", secure=self._secure, httponly=True, samesite="lax")
 
 

@@ -83,7 +83,6 @@ class FileStaging:
         return staged
 
     def remove(self, staged: list[protocol.StagedMessage]) -> None:
-        """Delete written files."""
         for file in staged:
             (self.scratch / file.name).unlink(missing_ok=True)
 

@@ -25,7 +25,6 @@ def perform(engine: Engine, order: protocol.StepsMessage) -> protocol.TimingMess
 def order(
     number: int, requests: Sequence[StepRequest], failpoint: protocol.Failpoint | None
 ) -> protocol.StepsMessage:
-    """Return the message that requests these steps."""
     return protocol.StepsMessage(number, [_order(request, failpoint) for request in requests])
 
 

@@ -240,7 +240,6 @@ def _content_text(content: Any) -> str:
 
 
 def _replace(document: DocumentPart, text: str, wire: str) -> None:
-    """Turn the part of a document into a part of text in its API."""
     part = document.part
     cache_fields = {key: part[key] for key in ("cache_control", "prompt_cache_breakpoint") if key in part}
     notes = _string(part, "context")

@@ -71,9 +71,7 @@ class SearchOutput(Protocol):
         """Beginning of the id of its item."""
         ...
 
-    def item(self) -> dict[str, Any]:
-        """Return the fields of its item."""
-        ...
+    def item(self) -> dict[str, Any]: ...
 
     def annotations(self, text: str) -> list[dict[str, Any]]:
         """Return the citations in a text of the model."""
@@ -279,7 +277,6 @@ class ChatHandler:
         return response
 
     def _request_id_header(self, gateway_request: GatewayRequest) -> list[Header]:
-        """Return Anthropic's header with the request id."""
         return (
             [(b"request-id", gateway_request.request_id.encode())] if self._dialect.wire == "messages" else []
         )

@@ -59,7 +59,6 @@ class AddedMemory:
         return msgspec.structs.replace(chat_call, recorder=_MemoryNote(chat_call.recorder, self))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the value of the field."""
         pages = [{"slug": hit.slug, "title": hit.title} for hit in self.packed.sources]
         return {"tokens": self.packed.tokens if pages else 0, "pages": pages}
 
@@ -183,7 +182,6 @@ class _MemoryNote:
         self._added = added
 
     async def record(self, body: bytes, server: str) -> bytes:
-        """Return the response with the field."""
         if self._inner is not None:
             body = await self._inner.record(body, server)
         document = await bodies.parse(bodies.parse_object, body)

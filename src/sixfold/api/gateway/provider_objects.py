@@ -84,7 +84,6 @@ class ObjectPolicy:
 
 
 def policy(router: ModelRouter, principal: Principal, model: str, wire: str) -> ObjectPolicy:
-    """Return the policy of a request."""
     try:
         targets = router.resolve(model)
     except errors.SixfoldError:
@@ -268,7 +267,6 @@ class ObjectRecorder:
         self._known: set[str] = set()
 
     async def record(self, body: bytes, server: str) -> bytes:
-        """Record the objects of a complete response."""
         if server and _MADE[self._wire].search(body) is not None:
             await self._keep(await bodies.parse(self._created, body), server)
         return body

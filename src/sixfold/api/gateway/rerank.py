@@ -263,7 +263,6 @@ def _render(
 
 
 def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
-    """Return the routes of reranking."""
     routes = RerankRoutes(MediaJobRunner(services, auth), UpstreamPassthrough(services))
     body = services.settings.inline_body_bytes
     return ApiGroup(

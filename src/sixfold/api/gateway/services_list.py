@@ -71,7 +71,6 @@ class ServiceList:
         self._services = services
 
     def knows(self, name: str) -> bool:
-        """Return whether a built-in service has this name."""
         return name in MODELS or name in self._services.templates or name in self._services.catalog.discovered
 
     async def page(self, request: Request) -> Response:

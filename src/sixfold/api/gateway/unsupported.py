@@ -20,7 +20,6 @@ class UnsupportedResource(NamedTuple):
     instead: str = ""
 
     def message(self) -> str:
-        """Return the sentence for the caller."""
         return f"{self.title} is not supported by this server" + (f": {self.instead}" if self.instead else "")
 
 

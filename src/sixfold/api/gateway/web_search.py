@@ -39,7 +39,6 @@ class WebSearchOutput(msgspec.Struct, frozen=True):
     prefix: str = "ws"
 
     def item(self) -> dict[str, Any]:
-        """Return the fields of the item of the search."""
         query = self.findings.query
         action: dict[str, Any] = {"type": "search", "query": query, "queries": [query]}
         if self.with_sources:

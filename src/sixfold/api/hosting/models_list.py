@@ -268,7 +268,6 @@ class HostedModelList:
         return self._config.response(request)
 
     async def hardware(self, request: Request) -> Response:
-        """Return every kind of hardware."""
         return self._hardware.response(request)
 
     async def templates(self, request: Request) -> Response:
@@ -286,7 +285,6 @@ class HostedModelList:
         return responses.json({"templates": [*built_in, *encoded], "next_cursor": next_cursor}, 200, headers)
 
     async def one(self, request: Request) -> Response:
-        """Return one template by its name."""
         name = requests.path_value(request, "name")
         if name in self._each:
             return self._each[name].response(request)

@@ -118,7 +118,6 @@ class PredictionRoutes:
         return await self._answer(await self._services.predictions.cancel(prediction_id, principal.tenant))
 
     async def events(self, request: Request) -> Response:
-        """Stream the events of one prediction."""
         prediction = await self._find(request)
         if "idempotency-key" in request.headers:
             raise errors.BadRequest("An event stream does not support Idempotency-Key; omit it")

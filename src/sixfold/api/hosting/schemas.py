@@ -131,7 +131,6 @@ def webhook(url: str | None, events: tuple[str, ...] = ("started", "completed"))
 
 
 def queue_entry(record: Prediction, position: int) -> JoinedSchema:
-    """Return the response to joining a queue."""
     path = f"{predictions.PATH}/{record.id}"
     return {
         "prediction_id": record.id,

@@ -118,7 +118,6 @@ def image_result(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSc
 
 
 def image_list(prediction: Prediction, urls: tuple[str, ...]) -> ImageListSchema:
-    """Return a result with several images."""
     return {
         "success": True,
         "images": urls,
@@ -180,7 +179,6 @@ def charged(prediction: Prediction) -> PricedSchema:
 
 
 def queued(prediction: Prediction) -> QueuedJobSchema:
-    """Return a new job."""
     return {
         "job_id": cast("str", prediction.job_id),
         "status": IN_PROGRESS,
@@ -189,7 +187,6 @@ def queued(prediction: Prediction) -> QueuedJobSchema:
 
 
 def status_url(prediction: Prediction) -> str:
-    """Return the URL of a job's status."""
     return f"/api/media/status/{prediction.job_id}"
 
 

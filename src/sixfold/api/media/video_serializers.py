@@ -73,7 +73,6 @@ def inner(prediction: Prediction, urls: tuple[str, ...]) -> AnimationSchema:
 
 
 def wrapped(prediction: Prediction, urls: tuple[str, ...]) -> AnimationResultSchema:
-    """Return an animation for a synchronous call."""
     return {"result": inner(prediction, urls), **serializers.charged(prediction)}
 
 

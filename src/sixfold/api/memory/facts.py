@@ -57,7 +57,6 @@ class FactRoutes:
         )
 
     async def answer(self, request: Request) -> Response:
-        """Answer a question from pages."""
         principal = await self._services.authenticator.memory(request)
         arguments = await schemas.from_body(ANSWER, request)
         base_url = self._services.settings.base_url

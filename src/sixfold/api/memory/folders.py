@@ -81,7 +81,6 @@ class FolderRoutes:
         return responses.json(shared.record, 201, _NO_STORE)
 
     async def end(self, request: Request) -> Response:
-        """End the share of a folder."""
         principal = await self._services.authenticator.bearer(request)
         share_id = requests.path_value(request, "folder_id")
         folder = await self._database.write(folders.end(principal, share_id))
@@ -90,7 +89,6 @@ class FolderRoutes:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """Return the routes."""
     handlers, small = FolderRoutes(services), services.settings.json_body_bytes
     access = {"GET": rights.MEMORY_READ, "POST": rights.MEMORY_WRITE}
     return (
@@ -100,7 +98,6 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
 
 
 def operations() -> dict[str, OperationSpec]:
-    """Return the operations for the OpenAPI document."""
     return {
         f"GET {PATH}": OperationSpec(
             "Folders that are shared by and with the account",

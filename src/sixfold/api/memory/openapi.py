@@ -102,7 +102,6 @@ def _pages() -> dict[str, OperationSpec]:
 
 
 def _facts() -> dict[str, OperationSpec]:
-    """Return the operations that call a model."""
     return {
         "POST /api/remember": OperationSpec(
             "Write the facts of a conversation or document on pages",

@@ -72,7 +72,6 @@ class PageRoutes:
         return responses.json(packed.to_json(self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
-        """List pages by slug."""
         arguments = schemas.from_query(schemas.LIST, request)
         result = await self._memory.list(
             caller, operations.parse_filter(arguments), arguments["limit"], arguments["cursor"] or ""
@@ -112,7 +111,6 @@ class PageRoutes:
         return await self._written(caller, await self._memory.write(caller, page_write, terms))
 
     async def patch(self, request: Request, caller: Caller) -> Response:
-        """Change a part of a page."""
         arguments = await schemas.from_body(schemas.PATCH, request)
         slug, terms = _slug(request), schemas.terms(request, arguments)
         if arguments["operation"] == "rename":
@@ -192,7 +190,6 @@ class PageRoutes:
         )
 
     async def backlinks(self, request: Request, caller: Caller) -> Response:
-        """List the links to a page."""
         arguments = schemas.from_query(schemas.PARTS, request)
         result, following = await self._memory.backlinks(
             caller, _slug(request), arguments["limit"], arguments["cursor"] or "", schemas.moment(request)
@@ -236,12 +233,10 @@ class PageRoutes:
         return _part("tags", list(view.page.tags))
 
     async def tag(self, request: Request, caller: Caller) -> Response:
-        """Add tags."""
         arguments = await schemas.from_body(schemas.TAGS, request)
         return await self._tagged(request, caller, arguments, TagChange(add=arguments["tags"]))
 
     async def untag(self, request: Request, caller: Caller) -> Response:
-        """Remove tags."""
         arguments = await schemas.from_either(schemas.TAGS, request)
         return await self._tagged(request, caller, arguments, TagChange(remove=arguments["tags"]))
 
@@ -304,7 +299,6 @@ def _text(raw: bytes) -> str:
 
 
 def _archives(services: WebServices) -> tuple[RouteEntry, ...]:
-    """Return the routes of imports and exports."""
     files, body = MemoryFileRoutes(services), services.settings.upload_body_bytes
     return (
         RouteEntry("/api/import", {"POST": files.import_archive}, body, access=rights.MEMORY_WRITE),

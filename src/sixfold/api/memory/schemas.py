@@ -129,7 +129,6 @@ def _typed(field: OperationField, values: list[str]) -> Any:
 
 
 async def from_body(operation: Operation, request: Request) -> dict[str, Any]:
-    """Return the arguments of a JSON body."""
     return operation.read(await bodies.parse(bodies.parse_object, await request.body()))
 
 

@@ -52,7 +52,6 @@ class ContentLogRoutes:
         self._services = services
 
     async def show(self, request: Request) -> Response:
-        """Return the setting."""
         principal = await self._services.authenticator.bearer(request)
         return _setting(await self._services.database.read(contents.days_of(principal.account_id)))
 
@@ -76,7 +75,6 @@ class ContentLogRoutes:
         return responses.json({"calls": calls, "next_cursor": following}, headers=_NO_STORE)
 
     async def get(self, request: Request) -> Response:
-        """Return the contents of a call."""
         principal = await self._services.authenticator.bearer(request)
         log = self._services.content_log
         if log is None:

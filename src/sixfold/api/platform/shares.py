@@ -97,7 +97,6 @@ class ShareRoutes:
         return responses.json({"shares": rows, "next_cursor": following}, headers=_NO_STORE)
 
     async def create(self, request: Request) -> Response:
-        """Share an object."""
         principal = await self._services.authenticator.bearer(request)
         draft = ShareDraft.of(bodies.parse_object(await request.body()))
         share, token = await self._services.database.write(shares.create(principal, draft))
@@ -121,7 +120,6 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
 
 
 def operations() -> dict[str, OperationSpec]:
-    """Return the operations for the OpenAPI document."""
     paging = (openapi.limit(_MAX_PAGE, _PAGE), openapi.text("cursor", _MAX_TEXT))
     page = openapi.response("Newest first", openapi.page("Shares", shares=ShareSchema))
     return {

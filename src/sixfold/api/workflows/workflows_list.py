@@ -67,14 +67,12 @@ class WorkflowList:
         return Response(space.content, 200, {**_FRESH, "Content-Disposition": name}, space.content_type)
 
     async def graph_image(self, request: Request) -> Response:
-        """Return the graph as an SVG image."""
         space = await self._requested(request)
         await self._services.workflows.load()
         svg = self.thumbnail(space)
         return Response(svg, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
     def thumbnail(self, space: Workflow) -> str:
-        """Return a graph as SVG."""
         return layout.draw(space.graph, self._services.workflows.classes, space.name)
 
     def sketched(self, space: Workflow) -> str:

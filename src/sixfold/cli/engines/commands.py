@@ -384,7 +384,6 @@ class _Printer:
         self.total = self.done = 0
 
     def line(self, text: str) -> None:
-        """Print a line."""
         if not self.quiet:
             self.paint.line(text)
 

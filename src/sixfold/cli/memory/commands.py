@@ -129,7 +129,6 @@ def edit(arguments: argparse.Namespace) -> int:
 
 
 def _edit(arguments: argparse.Namespace) -> Document:
-    """Return the PATCH body for the options."""
     changes: list[Document] = []
     for name in ("append", "prepend"):
         text = getattr(arguments, name)
@@ -400,7 +399,6 @@ class ServerMemory:
             raise SyncConflict
 
     def rename(self, slug: str, to: str, version: int, path: str) -> int:
-        """Rename a page and return its new version."""
         change = json.dumps({"operation": "rename", "slug": to}).encode()
         guard = {"If-Match": f'"{version}"'}
         response = self._request("PATCH", slug, change, {**_JSON, **guard, **_origin(path)})

@@ -198,7 +198,6 @@ def _as_record(described: DescribedModel, name: str) -> dict[str, Any]:
 
 
 def print_model(record: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print a model that was added."""
     if as_json:
         put_json(record)
         return

@@ -126,7 +126,6 @@ class _LogText:
         self._fault = ""
 
     def began(self, run: Document) -> None:
-        """Print the time and ID of a run."""
         moment = datetime.fromisoformat(str(run["created_at"])).astimezone()
         self.paint.line(f"{moment:%Y-%m-%d %H:%M:%S}  {self.paint.bold(str(run['id']))}")
 

@@ -155,7 +155,6 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
 
 
 def _counterpart(origin: FileProvenance, prediction: Prediction) -> OutputFile:
-    """Return the output file that corresponds to the original file."""
     if prediction.state is not PredictionState.SUCCEEDED or prediction.output is None:
         raise CommandError(f"The file's graph failed: {prediction.error or prediction.state}")
     if prediction.quality != origin.manifest.quality:

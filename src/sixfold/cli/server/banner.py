@@ -162,7 +162,6 @@ def _ways(missing: Sequence[Resource]) -> Iterator[str]:
 
 
 def on_container_host(url: str) -> bool:
-    """Return whether a URL is on the host of this container."""
     return urlsplit(url).hostname == CONTAINER_HOST
 
 

@@ -54,7 +54,6 @@ class ChildProcesses:
         ]
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to all processes."""
         for process in self._running.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)

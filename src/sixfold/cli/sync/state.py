@@ -38,9 +38,7 @@ class RemoteFile:
 class RemoteSide(Protocol):
     """The operations on the memory that a sync needs."""
 
-    def list_pages(self) -> dict[str, RemoteListing]:
-        """Return all pages by slug."""
-        ...
+    def list_pages(self) -> dict[str, RemoteListing]: ...
 
     def fetch(self, slug: str) -> RemoteFile | None:
         """Return a page as a file, or None if it does not exist."""
@@ -83,7 +81,6 @@ class SyncedFile:
     id: str = ""
 
     def is_page(self, page: RemoteListing) -> bool:
-        """Return whether a listed page is the one of this record."""
         return page.id == self.id if self.id else page.version == self.version
 
     def is_version(self, page: RemoteListing) -> bool:
@@ -113,7 +110,6 @@ class SyncResult:
         return any(self.plain().values())
 
     def plain(self) -> dict[str, list[str]]:
-        """Return the result as a JSON document."""
         return {spec.name: getattr(self, spec.name) for spec in fields(self)}
 
 

@@ -121,7 +121,6 @@ class _MessagesDocument(msgspec.Struct):
         return self.container is not None or any(block is not None and block.runs_code for block in blocks)
 
     def read_usage(self) -> TokenUsage | None:
-        """Return the usage of a complete message."""
         return None if self.usage is None else self.usage.read(runs_code=self.runs_code)
 
 

@@ -417,7 +417,6 @@ class ModelServers:
         self.refreshed.set()
 
     async def _refresh(self, servers: Iterable[Upstream]) -> None:
-        """Probe and query all servers concurrently."""
         await asyncio.gather(
             *(server.refresh() for server in servers), *(self._probe(probe) for probe in self._probes)
         )

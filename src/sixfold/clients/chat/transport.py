@@ -39,9 +39,7 @@ class Transport(Protocol):
         """DELETE; raises `UpstreamFailure`."""
         ...
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 class SchemeTransport:
@@ -71,7 +69,6 @@ class SchemeTransport:
 
 
 def open_transport(connect_seconds: float, quiet_seconds: float) -> Transport:
-    """Return the transport for all URLs."""
     plain = open_client(connect_seconds, quiet_seconds, (PLAIN,))
     return SchemeTransport(plain, open_client(connect_seconds, quiet_seconds))
 

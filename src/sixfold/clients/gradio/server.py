@@ -151,7 +151,6 @@ async def _error_message(response: httpx.Response) -> str:
 
 
 async def _messages(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    """Yield the messages of an event stream."""
     async for line in _lines(chunks):
         if line.startswith(b"data:"):
             yield _object(await _decoded(line[5:], "sent an event"))

@@ -108,7 +108,6 @@ class GradioSpaces:
 
 
 def build(settings: Settings, clients: HttpClients) -> GradioSpaces:
-    """Return the reader of spaces for these settings."""
     token = functools.partial(provider_key, settings, "hf_token")
     return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
 

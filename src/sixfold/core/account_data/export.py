@@ -120,7 +120,6 @@ class AccountExport:
         return self._zip.open(info, "w", force_zip64=True)
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Write a small file."""
         with self.open_file(path) as file:
             file.write(data)
 

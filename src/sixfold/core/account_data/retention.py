@@ -187,7 +187,6 @@ class Retention:
         return deleted
 
     async def _accounts(self) -> Mapping[str, _Days]:
-        """Return the days of single accounts by id."""
         accounts: dict[str, _Days] = {}
         for email, days in self._policy.accounts.items():
             row = await self._database.read(one("account_by_email", email=email))
@@ -248,7 +247,6 @@ class Retention:
         return {ledger.KIND: archived, "holds": total}
 
     def archives(self, records: RecordKind) -> bool:
-        """Return whether records of a kind are archived."""
         return self._policy.archive and bool(records.contents)
 
     async def remove(self, kind: str, records: RecordKind, record_ids: Sequence[str]) -> int:

@@ -47,7 +47,6 @@ ClaimResult = ClaimedRequest | RequestInProgress | StoredReply
 
 
 def scope_id(account_id: str, method: str, path: str, key: str) -> str:
-    """Return the id that identifies a key of an account for one method and path."""
     material = "\0".join((account_id, method, path, key))
     return hashlib.sha256(material.encode("utf-8", "surrogatepass")).hexdigest()
 

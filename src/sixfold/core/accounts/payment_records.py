@@ -89,7 +89,6 @@ def is_known(payment: str) -> Transaction[bool]:
 
 
 def record_invoice(paid: InvoicePaid) -> Transaction[None]:
-    """Record which invoice a payment paid."""
     yield Query("payment_invoiced", {"id": paid.payment, "invoice": paid.invoice, "micros": paid.micros})
     yield from _apply_totals(paid.payment)
 

@@ -79,5 +79,4 @@ class Tenant(msgspec.Struct, frozen=True):
         return {"account_id": self.account_id, "credential_id": self.credential_id}
 
     def sees(self, account_id: str, credential_id: str) -> bool:
-        """Return whether it sees the work of a credential of an account."""
         return account_id == self.account_id and self.credential_id in ("", credential_id)

@@ -29,7 +29,6 @@ class Pace:
         return running < self._width and time >= self._paused_until
 
     def succeeded(self) -> None:
-        """Count an answer."""
         self._answers += 1
         self._pauses = 0
         if self._answers >= _ANSWERS_PER_STEP * self._width:

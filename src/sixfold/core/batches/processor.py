@@ -87,7 +87,6 @@ class BatchProcessor:
         self._attached.set()
 
     def wake(self) -> None:
-        """Look at the batches now."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -114,7 +113,6 @@ class BatchProcessor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self) -> None:
-        """Start the work that is due."""
         now, batches = await self._database.read(lines.open_batches(), snapshot=False)
         if batches or self._running:
             await self._renew()

@@ -57,7 +57,6 @@ _decode_id = msgspec.json.Decoder(_OnlyId).decode
 
 
 def request_body(line: bytes) -> bytes:
-    """Return the request in a valid line."""
     return bytes(_decode_request(line).body)
 
 

@@ -104,9 +104,7 @@ class PriceEstimator(Protocol):
     `model` is a `catalog.models.Model`, which this module cannot import.
     """
 
-    def __call__(self, model: Any, values: Mapping[str, Any], /, *, charged: bool) -> PriceRow:
-        """Return the price for validated inputs."""
-        ...
+    def __call__(self, model: Any, values: Mapping[str, Any], /, *, charged: bool) -> PriceRow: ...
 
 
 class Preparer(Protocol):

@@ -110,7 +110,6 @@ class EngineSpec:
         return all(values.get(name) in (None, "", *able) for name, able in self.only.items())
 
     def quality_for(self, values: Mapping[str, Any]) -> Quality:
-        """Return its quality for these inputs."""
         for name, texts in self.full_for.items():
             if " ".join(str(values.get(name, "")).lower().split()) in texts:
                 return "full"
@@ -405,7 +404,6 @@ class Catalog:
 
 
 def _max_quantity(descriptor: Descriptor) -> float:
-    """Return the maximum quantity of an input."""
     return (
         timeline.MAX_SECONDS if descriptor.type == "project" else descriptor.max_items or descriptor.max or 1
     )

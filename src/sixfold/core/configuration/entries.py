@@ -59,7 +59,6 @@ def entry(section: str, name: str, value: Any) -> ConfigEntry:
 
 
 def all_entries() -> Transaction[tuple[ConfigEntry, ...]]:
-    """Return all entries by section and name."""
     rows = yield from many("configuration_entries")
     return tuple(ConfigEntry(row["section"], row["name"], row["value"]) for row in rows)
 

@@ -114,7 +114,6 @@ class BillingBatcher:
             await asyncio.wait({self._worker})
 
     def _deferred_calls(self, account_id: str) -> list[CallRecord]:
-        """Return an account's calls whose hold is deferred."""
         return [call for call, _ in self._deferred.values() if call.account_id == account_id]
 
     def _deferred_amount(self, account_id: str) -> int:

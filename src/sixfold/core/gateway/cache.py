@@ -42,7 +42,6 @@ class ResponseCache(Generic[T]):
         return entry.value
 
     def put(self, request: GatewayRequest, value: T, size: int) -> None:
-        """Store the response to a request."""
         key = _key(request)
         if key in self._entries:
             self._drop(key)

@@ -34,7 +34,6 @@ class Deadlines:
         return due
 
     def leave(self, deadline: Deadline) -> None:
-        """Stop watching a deadline."""
         self._running.pop(deadline, None)
 
     def _expire_due(self) -> None:

@@ -38,7 +38,6 @@ class HealthTracker:
         self._refilled_at = clock()
 
     def get(self, target: str) -> TargetHealth:
-        """Return the state of a target."""
         health = self._targets.get(target)
         if health is None:
             health = self._targets[target] = TargetHealth()

@@ -82,9 +82,7 @@ class WireProtocol(Protocol):
         """Return the path of a request; some protocols have the model in it."""
         return self.path
 
-    def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
-        """Serialize a chat request."""
-        ...
+    def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes: ...
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
         """Return a request of this protocol with the server's model name, asking for usage."""
@@ -104,9 +102,7 @@ class WireProtocol(Protocol):
         """Return a scanner for a stream that is passed on."""
         ...
 
-    def stream_parser(self, chat: ChatRequest) -> StreamParser:
-        """Return a parser for a stream that is translated."""
-        ...
+    def stream_parser(self, chat: ChatRequest) -> StreamParser: ...
 
 
 class UpstreamStream(Protocol):
@@ -270,9 +266,7 @@ class StreamFilter(Protocol):
         """Yield the bytes to send."""
         ...
 
-    def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-        """Yield the events to send."""
-        ...
+    def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]: ...
 
 
 class FilterableStream(Protocol):

@@ -83,7 +83,6 @@ class TokenCounts:
         self.totals: dict[tuple[str, str], CallTotals] = {}
 
     def add(self, call: CallRecord, outcome: CallOutcome) -> None:
-        """Count a call that has ended."""
         # Callers choose the model's name, so only the server's becomes a label.
         key = call.target.partition("/")[0], outcome.state
         total = self.totals.get(key)

@@ -122,7 +122,6 @@ class ModelRouter:
     def reconfigure(
         self, servers: Callable[[], Iterable[Upstream]], aliases: Mapping[str, tuple[ModelAlias, ...]]
     ) -> None:
-        """Replace the servers and aliases."""
         self._servers, self._aliases = servers, aliases
 
     def servers(self) -> tuple[Upstream, ...]:

@@ -129,7 +129,6 @@ class GpuArbiter:
         return GpuAccess(self, holder)
 
     def forget(self, holder: GpuHolder) -> None:
-        """Forget a holder that is gone."""
         self._holders.pop((holder.name, holder.private), None)
 
     async def acquire(

@@ -38,7 +38,6 @@ class GpuGroup:
         return any(member in OWN or member.partition(":")[0] == _THIS_MACHINE for member in self.members)
 
     def has_server(self, url: str) -> bool:
-        """Return whether a server is a member, by its URL."""
         parts = urlsplit(url)
         host = _host(parts.hostname or "")
         return bool(host) and (host in self.members or f"{host}:{parts.port}" in self.members)

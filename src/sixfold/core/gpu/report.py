@@ -47,9 +47,7 @@ class GpuReports(Protocol):
         """Return the holders of each GPU's memory."""
         ...
 
-    def figures(self) -> Mapping[str, GpuFigures]:
-        """Return the counters of this process by GPU."""
-        ...
+    def figures(self) -> Mapping[str, GpuFigures]: ...
 
     def switch_seconds(self, engine: EngineSpec) -> float:
         """Return the estimated seconds until the model of an engine is back in the GPU's memory."""

@@ -90,7 +90,6 @@ class GpuState(msgspec.Struct):
         return max(0, self.total - self.others)
 
     def resident(self, key: ModelKey) -> Residency | None:
-        """Return the entry of a model in memory."""
         return next((resident for resident in self.residents if resident.key == key), None)
 
     def ticket(self, ticket_id: str) -> Ticket | None:
@@ -98,7 +97,6 @@ class GpuState(msgspec.Struct):
         return next((ticket for ticket in self.tickets if ticket.id == ticket_id), None)
 
     def measurement(self, holder: str, model: str) -> Measurement | None:
-        """Return the measurement of a model."""
         return self.measured.get(f"{holder} {model}")
 
     def learn(self, holder: str, model: str, size: int, seconds: float | None = None) -> None:

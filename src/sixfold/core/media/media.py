@@ -401,7 +401,6 @@ def _invalid_input(descriptor: Descriptor, error: errors.SixfoldError) -> errors
 
 
 def discard(staged: tuple[StagedFile, ...]) -> None:
-    """Delete staged files."""
     for file in staged:
         with contextlib.suppress(OSError):
             file.path.unlink()

@@ -252,7 +252,6 @@ def judge(
 
 
 def note(writer: PageWriter, slug: str, entry: TimelineEntry, terms: WriteTerms) -> Transaction[MemoryPage]:
-    """Add an entry to the timeline of a page."""
     existing = yield from _open(writer, slug, terms)
     texts = (entry.date, entry.summary, entry.detail, entry.source)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(texts))

@@ -179,7 +179,6 @@ def parse_reference(inside: str) -> NamedReference | None:
 
 
 def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
-    """Return the target and the type."""
     reference = parse_reference(match[1])
     at = match.start()
     if (

@@ -36,7 +36,6 @@ class OperationField:
     max_chars: int | None = None
 
     def schema(self) -> dict[str, Any]:
-        """Return the argument as JSON Schema."""
         document: dict[str, Any] = {"description": self.description}
         if self.kind == "strings":
             document |= {"type": "array", "items": {"type": "string"}}
@@ -133,7 +132,6 @@ class Operation:
     handler: Handler
 
     def schema(self) -> dict[str, Any]:
-        """Return the arguments as JSON Schema."""
         return {
             "type": "object",
             "properties": {field.name: field.schema() for field in self.fields},

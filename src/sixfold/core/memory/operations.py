@@ -251,7 +251,6 @@ def operations(memory: MemoryService) -> Mapping[str, Operation]:
 
 
 def terms(arguments: Arguments) -> WriteTerms:
-    """Return the conditions of a change."""
     return WriteTerms(if_version=arguments.get("if_version"), overwrite=bool(arguments.get("overwrite")))
 
 

@@ -111,7 +111,6 @@ def _entries(fields: frontmatter.FrontMatter) -> tuple[TimelineEntry, ...]:
 
 
 def _own_file(request: PageWrite) -> str:
-    """Return the file of a page that was imported as one."""
     return f"{request.slug}.md" if request.whole else ""
 
 

@@ -298,7 +298,6 @@ def _arrives(plan: PageWritePlan, page: MemoryPage) -> bool:
 
 
 def _leaves(plan: PageWritePlan, page: MemoryPage) -> bool:
-    """Return whether a slug loses its page."""
     return plan.current is not None and not plan.deleted and plan.current.slug != page.slug
 
 

@@ -82,7 +82,6 @@ def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
 
 
 def with_relations(caller: Caller, view: PageGraphView) -> Transaction[PageGraphView]:
-    """Add the relations of its page to a view."""
     moment = links.FOREVER if view.at is None else view.at
     out = yield from links.of_page(caller, view.page, moment)
     back = yield from backlinks(caller, view, limits.RELATED)

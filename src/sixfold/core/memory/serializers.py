@@ -365,7 +365,6 @@ def _hit(result: Hit, base_url: str) -> HitSchema:
 
 
 def import_result(report: ImportReport) -> ImportedSchema:
-    """Return the result of an import."""
     return {
         "created": report.created,
         "updated": report.updated,
@@ -376,7 +375,6 @@ def import_result(report: ImportReport) -> ImportedSchema:
 
 
 def imported_documents(report: ImportReport) -> ImportedDocumentsSchema:
-    """Return the result of an import of documents."""
     rows: list[DocumentResultSchema] = [
         {
             "path": document.path,

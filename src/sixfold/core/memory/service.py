@@ -88,7 +88,6 @@ class MemoryService:
         return await self.database.read(queries.by_id_or_slug(caller, page_id))
 
     async def list(self, caller: Caller, page_filter: PageFilter, limit: int, cursor: str = "") -> MemoryPart:
-        """List pages by slug."""
         after = pagination.name_of(cursor)
         rows = await pages.list_in_slices(self.database, caller, page_filter, limit, after)
         return _by_name(part(rows, limit, "slug"))
@@ -113,7 +112,6 @@ class MemoryService:
         return links_in[:limit], f"{links_in[limit - 1].source}~{links_in[limit - 1].type}" if more else None
 
     async def traverse(self, caller: Caller, slug: str, route: LinkPath) -> GraphWalk:
-        """Return the neighbourhood of a page."""
         return await self.database.read(queries.get_neighbourhood(caller, slugs.normalize(slug), route))
 
     async def timeline(
@@ -242,14 +240,12 @@ class MemoryService:
         )
 
     async def note(self, caller: Caller, slug: str, entry: TimelineEntry, terms: WriteTerms) -> MemoryPage:
-        """Add an entry to the timeline of a page."""
         checked = timeline.validate(entry.date, entry.summary, entry.detail, entry.source)
         return await self.database.write(
             commands.note(self._writer(caller), slugs.normalize(slug), checked, terms)
         )
 
     async def import_archive(self, caller: Caller, archive: Path) -> ImportReport:
-        """Import an archive of markdown files."""
         return await exchange.import_archive(self.database, self._writer(caller), archive)
 
     async def import_document(

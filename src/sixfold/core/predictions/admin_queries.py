@@ -70,7 +70,6 @@ def day() -> Transaction[DayTotals]:
 
 
 def storage() -> Transaction[StorageTotals]:
-    """Return the totals of stored files."""
     kinds = yield from many("admin_storage")
     return StorageTotals(kinds, (yield from many("admin_keepers", limit=_TOP_ACCOUNTS)))
 

@@ -41,9 +41,7 @@ class ChildRun:
 class ChildRunPort(Protocol):
     """Runs child predictions for an engine (`HostServices.children`)."""
 
-    async def parent(self, prediction_id: str) -> Prediction:
-        """Return the running prediction."""
-        ...
+    async def parent(self, prediction_id: str) -> Prediction: ...
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
         """Submit a child, or find the earlier one of this key, and wait for its end.

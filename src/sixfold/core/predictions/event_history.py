@@ -34,7 +34,6 @@ def number(moment: int, created_at: int, *, after: int = 0, end: bool = False) -
 
 
 def is_end(event: Event) -> bool:
-    """Return whether no event follows this one."""
     return isinstance(event, StateChanged) and event.prediction.is_terminal
 
 

@@ -112,7 +112,6 @@ def accept_all(
 def _queue_full(
     draft: PredictionDraft, queue_limit: int, free_queue_limit: int
 ) -> Transaction[errors.QueueFull]:
-    """Return the error for a draft whose queue is full."""
     if free_queue_limit:
         free = yield from one(
             "prediction_unfinished_free", account_id=draft.account_id, limit=free_queue_limit

@@ -125,7 +125,6 @@ class Connection:
         return self._end
 
     async def wait_closed(self) -> None:
-        """Wait for the end of the connection."""
         await self._closed.wait()
 
     def put(self, message: OutgoingMessage) -> None:
@@ -148,7 +147,6 @@ class Connection:
             self._closed.set()
 
     async def next_message(self) -> OutgoingMessage | EndMessage:
-        """Return the next message to send."""
         while not self._queue:
             if self._end is not None:
                 return self._end

@@ -335,5 +335,4 @@ def _capture(session: SessionRecord, used_us: int) -> Transaction[int]:
 
 
 def hold_of(session_id: str, number: int) -> str:
-    """Return the id of the hold for one slice of a session."""
     return f"{session_id}:{number}"

@@ -131,7 +131,6 @@ class VectorStores:
         return await self._database.read(_page(tenant, limit, bound, ascending=ascending))
 
     async def update(self, tenant: Tenant, store_id: str, changes: Mapping[str, Any]) -> VectorStore:
-        """Change some details of a store."""
         return await self._database.write(_update(tenant, store_id, changes))
 
     async def delete(self, tenant: Tenant, store_id: str) -> None:
@@ -156,7 +155,6 @@ class VectorStores:
     async def set_attributes(
         self, tenant: Tenant, store_id: str, file_id: str, attributes: Attributes
     ) -> VectorStoreFile:
-        """Replace the attributes of a file."""
         return await self._database.write(_set_attributes(tenant, store_id, file_id, attributes))
 
     async def remove(self, tenant: Tenant, store_id: str, file_id: str) -> None:

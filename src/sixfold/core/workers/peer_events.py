@@ -54,7 +54,6 @@ class PeerEventListener:
         self._task = asyncio.create_task(self._listen_forever(), name="peer-events")
 
     async def stop(self) -> None:
-        """Stop listening."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

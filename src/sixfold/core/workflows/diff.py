@@ -69,7 +69,6 @@ def _values(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(graph: Graph, node_id: str) -> object:
-    """Return a node's class and values."""
     return _class(graph, node_id), repr(sorted(_values(graph[node_id]).items(), key=lambda each: each[0]))
 
 

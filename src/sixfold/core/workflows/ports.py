@@ -159,9 +159,7 @@ class StoredOutput:
 class NodeCachePort(Protocol):
     """The cached node outputs of one account by key; they survive restarts."""
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
-        """Return the cached outputs for these keys."""
-        ...
+    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]: ...
 
     async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
         """Store outputs; large ones may be dropped."""

@@ -109,7 +109,6 @@ class RunEventPublisher:
             self._move(node, "started", 0.0)
 
     def progress(self, data: Mapping[str, Any]) -> None:
-        """Publish the progress of a node."""
         node, limit = str(data["node"]), float(data["max"] or 1)
         if node not in self._finished:
             self._move(node, "progress", min(1.0, max(0.0, float(data["value"]) / limit)))

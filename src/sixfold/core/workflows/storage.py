@@ -263,7 +263,6 @@ class NodeOutputCache:
         return stored
 
     def of_run(self, run: Run) -> RunOutcomes:
-        """Return a view of the output cache for one run."""
         return RunOutcomes(self, run)
 
     async def keep(self, entries: Mapping[str, StoredOutput], paid_by: str | None = None) -> None:
@@ -318,7 +317,6 @@ class NodeOutputCache:
         yield Query("graph_outcome_put", {}, rows)
 
     async def clear(self) -> None:
-        """Delete all cached outputs of the tenant."""
         self._in_memory.clear()
         self._bytes = 0
         await self._database.write(

@@ -35,7 +35,6 @@ class EffectsEngine:
 
 
 def is_supported(prompt: str) -> bool:
-    """Return whether the prompt names any supported sound."""
     return bool(list(_events(prompt)) or track.mix_of(prompt).layers)
 
 

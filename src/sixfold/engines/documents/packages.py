@@ -62,7 +62,6 @@ def refuse_entities(package: zipfile.ZipFile) -> None:
 
 
 def xml(package: zipfile.ZipFile, name: str) -> ElementTree.Element:
-    """Return a part as XML."""
     data = package.read(name)
     if b"<!ENTITY" in data[:65_536].upper():
         raise UnusableInput("The file defines XML entities, which are not supported.")

@@ -40,7 +40,6 @@ class _EncodeJob:
         return int(self.inputs["width"]) if self.inputs.get("width") else None
 
     def part(self) -> MediaStream:
-        """Return the part of the file to convert."""
         return probe.part(self.path, self.inputs)
 
 
@@ -51,8 +50,6 @@ class EncodeEngine:
     version = "5"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return the converted file."""
-
         def progress(fraction: float) -> None:
             context.progress(_DONE * fraction)
 

@@ -95,7 +95,6 @@ def _audio_track(part: MediaStream) -> AudioTrack | None:
 
 
 def _flatten(pixels: Array) -> Array:
-    """Blend transparent pixels with white."""
     if pixels.shape[2] == 3:
         return pixels
     alpha = pixels[..., 3:].astype(np.float32) / 255

@@ -145,7 +145,6 @@ def _choose_differences(values: Values, season: int) -> tuple[int, ...]:
 
 
 def _kpss(values: Values) -> float:
-    """Return the KPSS statistic for a constant level."""
     residuals = values - values.mean()
     count = residuals.size
     window = int(np.ceil(3 * np.sqrt(count) / 13))

@@ -55,7 +55,6 @@ class BacktestTrial:
     def add(
         self, forecasts: SelectedForecast, truth: Values, back: Callable[[Values], Values], forward: Values
     ) -> None:
-        """Add the errors of one window."""
         mean = back(forecasts.mean)
         self.errors += list(np.abs(mean - truth))
         self.relative += list(2 * np.abs(mean - truth) / np.maximum(np.abs(mean) + np.abs(truth), 1e-12))
@@ -245,7 +244,6 @@ def _backtest(
     seen: tuple[int, int],
     factor: float,
 ) -> dict[str, Any]:
-    """Return the backtest in the result's format."""
     best = trials[chosen]
     within = {
         f"{level:g}": round(float(np.mean(np.abs(best.standard) <= factor * _quantile(level))), 3)

@@ -52,7 +52,6 @@ class OpenAISpeechEngine(ProviderEngine):
     provider = OPENAI
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Return one audio file."""
         # Sound needs PyAV, which images do without.
         from sixfold.engines.providers import speech_runs
 

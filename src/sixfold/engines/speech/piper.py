@@ -95,7 +95,6 @@ class _VoiceFile:
             ) from error
 
     def speak(self, text: str, speaker: int, speed: float) -> Wave:
-        """Return a sentence as samples."""
         ids = self.ids(espeak.phonemes(text, self._language))
         noise, length, width = self._scales
         feed: dict[str, Any] = {

@@ -27,7 +27,6 @@ def render(path: str, variant: str) -> bytes:
 
 
 def make(path: str, variant: str) -> bytes:
-    """Return the image, in this process."""
     try:
         seconds = probe.read(Path(path)).seconds
     except probe.NotAVideo as error:

@@ -116,7 +116,6 @@ class VideoReader:
             yield self._current
 
     def ends_before(self, second: float) -> bool:
-        """Return whether the video ends before a time."""
         self.at(second)
         return self.ended and second >= self.end - _LATE_SECONDS
 

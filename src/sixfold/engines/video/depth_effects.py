@@ -118,7 +118,6 @@ def _smooth(near: Array, quality: Quality) -> Array:
 
 
 def _pose(share: float, strength: float) -> CameraPose:
-    """Return the pose at a share of the camera's round."""
     turn = 2 * math.pi * share
     return CameraPose(
         shift_x=_SWAY * strength * math.sin(turn),

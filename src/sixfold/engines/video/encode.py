@@ -172,7 +172,6 @@ class VideoEncoder:
         self._encode_audio(int(self._frames / self._rate * AUDIO_RATE))
 
     def _encode_audio(self, sample: int) -> None:
-        """Encode the audio track up to a sample."""
         if self._audio is None or self._audio_stream is None:
             return
         until, step = min(sample, self._audio.samples), self._kind.audio_samples

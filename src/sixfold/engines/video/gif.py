@@ -215,7 +215,6 @@ class _GifFile:
         entries.push(None)
 
     def add(self, pixels: Array) -> None:
-        """Write the next frame."""
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
         frame.time_base, frame.pts = _TICK, self._moment()
         self._frames += 1

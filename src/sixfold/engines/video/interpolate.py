@@ -74,7 +74,6 @@ def _grid(flow: Array) -> Array:
 
 
 def _flow_error(forward: Array, backward: Array) -> Array:
-    """Return the forward-backward error of the flow, in pixels."""
     returned = cv2.remap(
         backward, _grid(forward) + forward, _NO_MAP, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
     )

@@ -175,7 +175,6 @@ class FrameSource:
         self.reused = 0
 
     def at(self, pose: CameraPose, ripples: Callable[[], tuple[Ripple | None, ...]]) -> YuvPlanes:
-        """Return the next frame."""
         if self._last is not None:
             before, planes = self._last
             self._last = None

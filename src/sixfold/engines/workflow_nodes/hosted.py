@@ -197,7 +197,6 @@ def _image(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) 
 
 
 def _image_with_lines(_context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeResult:
-    """Return the repainted image with the lines of its source."""
     source = values.frames(inputs["image"])[:1]
     image = scaled(values.read(_first(child).path)[0], source.shape[2], source.shape[1], "lanczos")
     lines = images.canny(_context, source, 0.2, 0.5)[0]
@@ -249,7 +248,6 @@ def _artifact(context: NodeContext, file: NodeFile, kind: str, prefix: str) -> N
 
 
 def save_text(_context: NodeContext, text: str, filename_prefix: str) -> NodeResult:
-    """Save a text as a file."""
     artifact = NodeArtifact("text/plain", str(text).encode(), kind="files", prefix=filename_prefix)
     return NodeResult((str(text),), (artifact,), {"text": (str(text),)})
 

@@ -43,7 +43,6 @@ def _path(file: Any) -> Any:
 
 
 def save(context: NodeContext, images: Any, filename_prefix: str = "ComfyUI") -> NodeResult:
-    """Save images as PNG."""
     return _output(context, images, filename_prefix, temporary=False)
 
 
@@ -85,7 +84,6 @@ def scale(
 
 
 def scale_by(_context: NodeContext, image: Any, upscale_method: str, scale_by: float) -> tuple[Frames]:
-    """Scale by a factor."""
     pixels = frames(image)
     rows, columns = pixels.shape[1:3]
     return (scaled(pixels, round(columns * scale_by), round(rows * scale_by), upscale_method),)
@@ -111,7 +109,6 @@ def scale_to_side(_context: NodeContext, image: Any, upscale_method: str, larges
 
 
 def crop(_context: NodeContext, image: Any, width: int, height: int, x: int, y: int) -> tuple[Frames]:
-    """Crop to a rectangle."""
     pixels = frames(image)
     x, y = min(x, pixels.shape[2] - 1), min(y, pixels.shape[1] - 1)
     return (pixels[:, y : y + height, x : x + width],)
@@ -169,7 +166,6 @@ def batch(_context: NodeContext, image1: Any, image2: Any) -> tuple[Frames]:
 
 
 def batch_all(_context: NodeContext, **images: Any) -> tuple[Frames]:
-    """Join any number of batches."""
     batches = [frames(images[name]) for name in sorted(images)]
     joined = batches[0]
     for each in batches[1:]:
@@ -193,14 +189,12 @@ def _channels(image: Frames, count: int) -> Frames:
 
 
 def repeat(_context: NodeContext, image: Any, amount: int) -> tuple[Frames]:
-    """Repeat a batch."""
     pixels = frames(image)
     check_size(amount, *pixels.shape)
     return (np.tile(pixels, (amount, 1, 1, 1)),)
 
 
 def from_batch(_context: NodeContext, image: Any, batch_index: int, length: int) -> tuple[Frames]:
-    """Return part of a batch."""
     pixels = frames(image)
     first = min(len(pixels) - 1, batch_index)
     return (pixels[first : first + min(len(pixels) - first, length)].copy(),)
@@ -233,7 +227,6 @@ def blur(_context: NodeContext, image: Any, blur_radius: int, sigma: float) -> t
 def sharpen(
     _context: NodeContext, image: Any, sharpen_radius: int, sigma: float, alpha: float
 ) -> tuple[Frames]:
-    """Sharpen by an unsharp mask."""
     pixels = frames(image)
     if sharpen_radius == 0:
         return (pixels,)
@@ -257,7 +250,6 @@ def _convolved(pixels: Frames, kernel: Any) -> Frames:
 def blend(
     _context: NodeContext, image1: Any, image2: Any, blend_factor: float, blend_mode: str
 ) -> tuple[Frames]:
-    """Blend two images."""
     one, other = frames(image1), frames(image2)
     other = _channels(scaled(other, one.shape[2], one.shape[1], "bicubic", "center"), one.shape[-1])
     mixed = _BLENDS[blend_mode](one, other)
@@ -281,7 +273,6 @@ _BLENDS: Mapping[str, Callable[[Frames, Frames], Frames]] = {
 
 
 def quantize(_context: NodeContext, image: Any, colors: int, dither: str) -> tuple[Frames]:
-    """Reduce to a palette."""
     method = Image.Dither.FLOYDSTEINBERG if dither == "floyd-steinberg" else Image.Dither.NONE
     results = []
     for frame_bytes in values.to_bytes(frames(image)[..., :3]):
@@ -293,7 +284,6 @@ def quantize(_context: NodeContext, image: Any, colors: int, dither: str) -> tup
 
 
 def brightness(_context: NodeContext, images: Any, factor: float) -> tuple[Frames]:
-    """Change the brightness by a factor."""
     return (np.clip(frames(images) * np.float32(factor), 0, 1),)
 
 

@@ -108,7 +108,6 @@ class LatentRequest:
 
 
 def read(latent: LatentTerm) -> LatentRequest:
-    """Return the request that corresponds to a latent."""
     request = LatentRequest()
     sampler = next((each for each in latent.ancestry(*_LATENT) if each.class_type in _SAMPLERS), None)
     if sampler is not None:

@@ -18,7 +18,6 @@ _CHANNELS = ("red", "green", "blue", "alpha")
 
 
 def to_image(_context: NodeContext, mask: Any) -> tuple[Frames]:
-    """Convert a mask to gray images."""
     return (np.repeat(_mask(mask)[..., None], 3, -1),)
 
 
@@ -127,7 +126,6 @@ def composite(
 
 
 def _repeat(series: Frames, count: int) -> Frames:
-    """Repeat a batch to a number of images."""
     return series[np.arange(count) % len(series)]
 
 

@@ -115,7 +115,6 @@ def _image(child: NodeChild) -> Frames:
 
 
 def _blend(result: Frames, source: Frames, mask: Any) -> Frames:
-    """Blend the result into the source where the mask is white."""
     cover = scaled(values.mask(mask)[..., None], result.shape[2], result.shape[1], "bilinear")
     return (result * cover + source * (1 - cover)).astype(np.float32)
 

@@ -24,7 +24,6 @@ def scaled(image: Frames, width: int, height: int, method: str, crop: str = "dis
 
 
 def _crop_center(image: Frames, width: int, height: int) -> Frames:
-    """Crop the center of images to an aspect ratio."""
     rows, columns = image.shape[1:3]
     x = y = 0
     if columns / rows > width / height:

@@ -82,7 +82,6 @@ class _Run:
         self._children: dict[int, asyncio.Future[NodeChild]] = {}
 
     async def end(self) -> None:
-        """Release all values."""
         await self._session.close(ended=True)
 
     def handle(self, frame: NodeFrame) -> None:
@@ -168,7 +167,6 @@ class _Children:
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> NodeChild:
-        """Run a child prediction and return its output."""
         return await self._run.child(self._number, model, inputs)
 
 
@@ -181,7 +179,6 @@ class _Location:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    """Return the fields of a failure frame."""
     fields: dict[str, Any] = {"reason": type(error).__name__, "text": ""}
     match error:
         case ChildFailed():

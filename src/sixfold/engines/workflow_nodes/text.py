@@ -15,17 +15,14 @@ _MAX_CHARS = 2**20
 
 
 def value(_context: NodeContext, value: Any) -> tuple[Any]:
-    """Return the value unchanged."""
     return (value,)
 
 
 def preview(_context: NodeContext, source: Any = None) -> NodeResult:
-    """Show a value as text."""
     return NodeResult(ui={"text": (as_text(source),)})
 
 
 def as_text(source: Any) -> str:
-    """Return a value as readable text."""
     if isinstance(source, str | int | float):
         return str(source)
     try:
@@ -54,17 +51,14 @@ def _check_length(characters: int) -> None:
 
 
 def substring(_context: NodeContext, string: str, start: int, end: int) -> tuple[str]:
-    """Return part of a text."""
     return (string[start:end],)
 
 
 def length(_context: NodeContext, string: str) -> tuple[int]:
-    """Return the number of characters."""
     return (len(string),)
 
 
 def case(_context: NodeContext, string: str, mode: str) -> tuple[str]:
-    """Change the case of a text."""
     _check_length(len(string))
     return (_CASES[mode](string),)
 
@@ -83,7 +77,6 @@ def trim(_context: NodeContext, string: str, mode: str) -> tuple[str]:
 
 
 def replace(_context: NodeContext, string: str, find: str, replace: str) -> tuple[str]:
-    """Replace all occurrences of a text."""
     _check_length(len(string) + string.count(find) * (len(replace) - len(find)))
     return (string.replace(find, replace),)
 

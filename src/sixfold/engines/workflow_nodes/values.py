@@ -90,7 +90,6 @@ def _rgb(pixels: Pixels) -> Pixels:
 
 
 def png_artifacts(image: Any, prefix: str, *, temporary: bool = False) -> Iterator[NodeArtifact]:
-    """Yield a PNG of every image."""
     for pixels in to_bytes(frames(image)):
         info = {"width": pixels.shape[1], "height": pixels.shape[0]}
         yield NodeArtifact("image/png", png(pixels), prefix=prefix, temporary=temporary, info=info)

@@ -28,7 +28,6 @@ def load(_context: NodeContext, file: NodeFile) -> tuple[VideoValue]:
 
 
 def components(_context: NodeContext, video: Any) -> tuple[Frames, AudioValue | None, float]:
-    """Return a video's frames, audio and frame rate."""
     if isinstance(video, FramesValue):
         return video.frames, video.sound, video.fps
     path = _require_video(video).file.path
@@ -50,7 +49,6 @@ def _sound(path: Path) -> AudioValue | None:
 
 
 def combine(_context: NodeContext, images: Any, fps: float, audio: Any = None) -> tuple[FramesValue]:
-    """Combine frames and audio into a video."""
     return (FramesValue(frames(images), fps, audio if isinstance(audio, AudioValue) else None),)
 
 
@@ -66,7 +64,6 @@ def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI
 
 
 def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: float, **_: Any) -> NodeResult:
-    """Save frames as WebM."""
     return _output(_encode(context, frames(images), fps, None, (encode.KINDS["webm"], filename_prefix)))
 
 
@@ -112,7 +109,6 @@ def resampled(wave: Any, rate: int) -> Any:
 def save_webp(
     context: NodeContext, images: Any, filename_prefix: str, fps: float, lossless: bool, **more: Any
 ) -> NodeResult:
-    """Save frames as an animated WebP."""
     options = {
         "lossless": bool(lossless),
         "quality": int(more.get("quality", 80)),

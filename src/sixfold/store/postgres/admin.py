@@ -67,11 +67,9 @@ class _Session:
             raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def fetch(self, query: str) -> list[Mapping[str, Any]]:
-        """Return all rows of a query."""
         return list(self.run(self.connection.fetch(query)))
 
     def close(self) -> None:

@@ -34,7 +34,6 @@ class ReadRunner:
     clock: Clock | None = None
 
     async def run(self, fetch: Fetch, transaction: Transaction[T]) -> T:
-        """Return the transaction's value."""
         moment = {} if self.clock is None else {"now": self.clock()}
         try:
             query = next(transaction)
@@ -57,7 +56,6 @@ class Snapshot:
         self._has_read = False
 
     async def fetch(self, text: str, arguments: Sequence[Any]) -> Sequence[Row]:
-        """Return the rows of a statement."""
         try:
             return await self._connection.fetch(text, *arguments)
         except link.Migrated:

@@ -69,7 +69,6 @@ class TransactionJob:
         self.advance(partial(next, self.transaction))
 
     def receive(self, seen: StepResultRow | ChangesResult) -> None:
-        """Send the rows of a step to the transaction."""
         self.seen.append(seen)
         self.advance(partial(self.transaction.send, seen.rows))
 

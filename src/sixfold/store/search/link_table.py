@@ -31,7 +31,6 @@ class LinkTable:
         return self._many.get(place) or Numbers("I", self._sources[place])
 
     def replace(self, place: int, targets: Collection[int]) -> None:
-        """Replace the targets of a place."""
         before, after = set(self.targets(place)), set(targets)
         if before == after:
             return

@@ -125,11 +125,9 @@ class IndexedPages:
         self._link(place, ())
 
     def link(self, page_id: str, targets: Collection[str]) -> None:
-        """Replace the outgoing links of a page."""
         self._link(self._claim(page_id), [self._claim(target) for target in targets])
 
     def linked_from(self, page_id: str, source: str) -> None:
-        """Add an incoming link of a page."""
         place = self._claim(source)
         self._links.replace(place, {*self._links.targets(place), self._claim(page_id)})
 

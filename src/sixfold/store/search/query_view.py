@@ -215,11 +215,9 @@ class PageView:
     # -- positions of pages ----------------------------------------------------------------------
 
     def previous(self, vector: Any) -> Floats:
-        """Return for each page the value of the previous page of its folder."""
         return self._beside(vector, "before")
 
     def next(self, vector: Any) -> Floats:
-        """Return for each page the value of the next page of its folder."""
         return self._beside(vector, "after")
 
     def _beside(self, vector: Any, side: Literal["before", "after"]) -> Floats:

@@ -78,7 +78,6 @@ class AccountDataPages:
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms."""
     page = AccountDataPages(services, pages)
     return (
         RouteEntry(PATH, {"GET": page.show}, access=rights.OWNER_READ),

@@ -95,7 +95,6 @@ class KeysPage:
             raise errors.InvalidInput([errors.Problem("services", message, "value_error")])
 
     async def rename(self, request: Request) -> Response:
-        """Change the name of a key."""
         session, form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
         await self._services.database.write(keys.rename(session.account.id, key_id, form.get("name", "")))
@@ -243,7 +242,6 @@ def _expiry(form: dict[str, str], moment: int) -> int | None:
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms."""
     page = KeysPage(services, pages)
     actions = {"name": page.rename, "roll": page.roll, "revoke": page.revoke}
     return (

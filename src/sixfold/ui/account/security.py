@@ -117,7 +117,6 @@ class SecurityPages:
         return response
 
     async def end(self, request: Request) -> Response:
-        """End one session of the user."""
         session, _form = await forms.read_with_session(request, self._services.sessions)
         transaction = login_sessions.end_one(session.account.id, requests.path_value(request, "session_id"))
         await self._services.database.write(transaction)
@@ -154,7 +153,6 @@ class SecurityPages:
 
 
 def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms."""
     page = SecurityPages(services, pages, login)
     return (
         RouteEntry(PATH, {"GET": page.show}, access=rights.PERSON_READ),

@@ -194,7 +194,6 @@ def _task_of(model: str) -> str:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms."""
     page = EnginesPage(services, pages, auth)
     installs = services.installs
     changes = {"install": installs.start, "stop": installs.stop, "remove": installs.remove}

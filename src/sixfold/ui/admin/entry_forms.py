@@ -60,7 +60,6 @@ class EntryPage(ABC):
         self._pages = pages
 
     async def show(self, _request: Request, user: PageUser) -> Response:
-        """Show the page."""
         return await self.render(user)
 
     async def render(self, user: PageUser, state: FormState | None = None, **values: Any) -> Response:
@@ -121,8 +120,6 @@ class EntryForms:
         return form_route(f"{self._path}/{name}", self._auth.page(handler))
 
     def removal(self, name: str, section: str, kind: str) -> RouteEntry:
-        """Return the route of the form that removes an entry of a section."""
-
         async def remove(request: Request, user: PageUser) -> Response:
             form = await self._auth.read_form(request, user)
             entry = form.get("name", "")[:_MAX_NAME]

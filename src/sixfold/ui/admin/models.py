@@ -95,7 +95,6 @@ def alias(form: Mapping[str, str]) -> Parsed:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms."""
     page = ModelsPage(services, pages)
     forms = EntryForms(services, auth, PATH, page.render)
 

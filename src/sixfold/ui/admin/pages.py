@@ -96,7 +96,6 @@ class AdminPages:
         return self._pages.render("admin/request.html", user.session, prediction=prediction)
 
     async def cancel(self, request: Request, user: PageUser) -> Response:
-        """Cancel a run of any account."""
         prediction = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
         await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
         await self._record(user, "run.cancel", prediction.id)

@@ -161,7 +161,6 @@ class PeopleForms:
         return _back(account_id)
 
     async def resume(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
-        """End the suspension."""
         await self.write(customers.suspend(user.principal, account_id, suspended=False))
         return _back(account_id)
 

@@ -79,7 +79,6 @@ def model_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms."""
     page = PricesPage(services, pages)
     forms = EntryForms(services, auth, PATH, page.render)
 

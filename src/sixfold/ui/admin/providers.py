@@ -45,7 +45,6 @@ class ProvidersPage:
         return await self._keys.check(provider)
 
     async def remove(self, user: PageUser, provider: str, _form: dict[str, str]) -> KeyCheck | None:
-        """Remove a stored key."""
         await self._keys.remove(user.principal, provider)
         return None
 
@@ -80,7 +79,6 @@ class ProvidersPage:
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms."""
     page = ProvidersPage(services, pages, auth)
     forms = {"set": page.set, "check": page.check, "remove": page.remove}
     return (

@@ -95,7 +95,6 @@ class AbilityCard:
 
 
 def section_named(name: str) -> str:
-    """Return the present name of a section."""
     return _OLD_SECTIONS.get(name, name)
 
 

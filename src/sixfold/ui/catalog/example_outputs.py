@@ -47,7 +47,6 @@ def read() -> dict[str, Any]:
 
 @cache
 def by_model() -> dict[str, ExampleOutput]:
-    """Return the examples by model name."""
     return {name: _parse(row) for name, row in read().items()}
 
 

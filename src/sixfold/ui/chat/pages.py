@@ -28,7 +28,6 @@ _MAX_TEXT = 200
 
 
 def path_of(chat_id: str, anchor: str = "") -> str:
-    """Return the path of a chat's page."""
     return f"/chat/{quote(chat_id)}{f'#{anchor}' if anchor else ''}"
 
 
@@ -123,7 +122,6 @@ class ChatPages:
         return tuple(view for view in await self._services.installs.view() if view.family == _FAMILY)
 
     async def balance(self, account_id: str) -> str:
-        """Return the balance of an account as HTML."""
         return self._templates.balance(await self._services.database.read(accounts.by_id(account_id)))
 
     async def rename(self, request: Request, user: PageUser) -> Response:
@@ -136,7 +134,6 @@ class ChatPages:
         return RedirectResponse(path_of(chat_id), 303)
 
     async def delete(self, request: Request, user: PageUser) -> Response:
-        """Delete a chat with its versions."""
         await self._auth.read_form(request, user)
         chat_id = requests.path_value(request, "conversation_id")
         running = self._services.answers.get(user.account_id, chat_id)

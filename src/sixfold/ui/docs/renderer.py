@@ -58,19 +58,13 @@ class GuidePage(NamedTuple):
 class LinkResolver(Protocol):
     """Resolves the relative paths in a page's text; the methods return None if nothing is found."""
 
-    def linked(self, path: str) -> GuidePage | None:
-        """Return the page that a link points to."""
-        ...
+    def linked(self, path: str) -> GuidePage | None: ...
 
     def image(self, path: str) -> GuideImage | None: ...
 
-    def source(self, path: str) -> str | None:
-        """Return the text of a file."""
-        ...
+    def source(self, path: str) -> str | None: ...
 
-    def matching(self, pattern: str) -> Sequence[GuidePage]:
-        """Return the pages whose paths match a pattern."""
-        ...
+    def matching(self, pattern: str) -> Sequence[GuidePage]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +76,6 @@ class RenderedGuide:
 
 
 def url(name: str) -> str:
-    """Return the URL path of a page."""
     return f"/docs/{name}"
 
 

@@ -79,7 +79,6 @@ class DocsSnapshot:
         return self._rendered[name]
 
     def neighbours(self, name: str) -> tuple[GuidePage | None, GuidePage | None]:
-        """Return the previous and the next page."""
         names = list(self.guides)
         at = names.index(name)
         before, after = names[at - 1 : at], names[at + 1 : at + 2]
@@ -160,7 +159,6 @@ class DocsRepository:
         self._snapshot: DocsSnapshot | None = None
 
     def snapshot(self) -> DocsSnapshot:
-        """Return a snapshot of the current files."""
         files = [path for section in (*SECTIONS, "pictures") for path in (self._folder / section).glob("*.*")]
         files += [path for path in [self._folder / _INDEX] if path.is_file()]
         stamp = tuple(path.stat().st_mtime_ns for path in files)

@@ -20,7 +20,6 @@ class Destination:
     api: str = ""
 
     def is_open_to(self, principal: Principal) -> bool:
-        """Return whether a principal may open the page."""
         ranks = rights.ROLES
         has_role = ranks.index(principal.role) >= ranks.index(self.access.role)
         return has_role and principal.has(self.access.right)

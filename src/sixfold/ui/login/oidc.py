@@ -59,7 +59,6 @@ class OidcLoginPages:
         return response
 
     async def unlink(self, request: Request) -> Response:
-        """Unlink the identity from the account."""
         session, _ = await forms.read_with_session(request, self._services.sessions)
         transaction = oidc_identities.unlink(
             session.account.id, self._services.provider.issuer, session.token

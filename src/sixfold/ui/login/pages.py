@@ -124,7 +124,6 @@ class LoginPages:
 
 
 def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:
-    """Return the routes for signing in and out."""
     login_pages = LoginPages(services, pages, login)
     return (
         RouteEntry(

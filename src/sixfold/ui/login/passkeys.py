@@ -101,7 +101,6 @@ class PasskeyPages:
         return responses.json({"id": await self._services.database.write(addition)}, 201, _NO_STORE)
 
     async def remove(self, request: Request) -> Response:
-        """Remove a passkey of the signed-in user."""
         session, _ = await forms.read_with_session(request, self._services.sessions)
         transaction = passkeys.remove(
             session.account.id, requests.path_value(request, "passkey_id"), session.token

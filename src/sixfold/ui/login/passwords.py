@@ -27,7 +27,6 @@ def length_problem(password: str) -> str:
 
 
 def make(password: str) -> str:
-    """Return the hash of a password for storage."""
     return _HASHES.hash(password)
 
 

@@ -218,7 +218,6 @@ class WritePages:
         return self._render_move(user, {"page": view.page, "to": view.page.slug, "problem": ""})
 
     async def move(self, request: Request, user: PageUser) -> Response:
-        """Rename a page."""
         form = await self._auth.read_form(request, user)
         slug, to = slug_of(request), form.get("to", "").strip()[: limits.LONG_SLUG]
         try:

@@ -48,7 +48,6 @@ class MergedEdit:
 
 
 def of_page(page: MemoryPage) -> EditorContent:
-    """Return the editor's initial content for a page."""
     return EditorContent(
         slug=page.slug,
         title=page.title,

@@ -143,7 +143,6 @@ def _without_title(tokens: list[Token], title: str) -> list[Token]:
 
 
 def _words(token: Token) -> str:
-    """Return the plain text of an inline token."""
     parts: list[str] = []
     for child in token.children or ():
         if child.type in {"text", "code_inline"}:
@@ -272,7 +271,6 @@ class PageRenderer(render_limits.BoundedRenderer):
 
 
 def _autolink(text: str, env: Mapping[str, Any]) -> str:
-    """Return escaped text with its URLs as links."""
     if "://" not in text or env.get("inside"):
         return html.escape(text)
     parts: list[str] = []

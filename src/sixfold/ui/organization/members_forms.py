@@ -61,7 +61,6 @@ class MembersForms:
         return await self._page.render(session, invitation=invitation)
 
     async def withdraw(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
-        """Withdraw an invitation."""
         invitation_id = requests.path_value(request, "invitation_id")
         return await self._done(invitations.withdraw(session.account.id, invitation_id), "changed")
 
@@ -102,7 +101,6 @@ class MembersForms:
         return self._with_token(token, PATH)
 
     async def create(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
-        """Create an organization and act for it."""
         name = form.get("name", "").strip()
 
         def created() -> Transaction[str]:
@@ -112,7 +110,6 @@ class MembersForms:
         return self._with_token(await self._services.database.write(created()), PATH)
 
     async def transfer(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
-        """Make a member the owner."""
         member_id, handle = form.get("member_id", "")[:100], form.get("handle", "").strip()
         transfer = organizations.transfer(session.account.id, member_id, handle)
         return await self._done(transfer, "transferred")
@@ -128,7 +125,6 @@ class MembersForms:
         return await self._done(team, "changed")
 
     async def change_team(self, request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
-        """Change the name and budgets of a team."""
         team_id = requests.path_value(request, "team_id")
         changes = {"name": form.get("name", ""), **members_page.budgets(form)}
         return await self._done(teams.change(session.account.id, team_id, **changes), "changed")

@@ -108,7 +108,6 @@ class OutputView:
         return catalog[prediction.model].unlock(self._services.predictions.terms)
 
     async def balance(self, account_id: str) -> str:
-        """Return the balance of an account as HTML."""
         return self._pages.balance(await self._services.database.read(accounts.by_id(account_id)))
 
     def fragment(self, prediction: Prediction) -> str:
@@ -134,7 +133,6 @@ def _warning(prediction: Prediction, data: dict[str, Any]) -> str:
 
 
 def are_files(value: object) -> bool:
-    """Return whether a named output is files."""
     return isinstance(value, list) and any(
         isinstance(each, OutputFile) for each in cast("list[object]", value)
     )

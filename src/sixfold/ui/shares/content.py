@@ -146,7 +146,6 @@ class SharedContents:
         )
 
     def draw(self, workflow: Workflow) -> str:
-        """Return the graph of a workflow as SVG."""
         return "" if self._workflows is None else self._workflows.draw(workflow)
 
     async def _chat(self, share: Share, path: str) -> SharedContent:

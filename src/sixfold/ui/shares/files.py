@@ -46,7 +46,6 @@ class SharedFiles:
                 self.sources[alias] = name
 
     def add_texts(self, base_url: str, texts: Iterable[str]) -> None:
-        """Add the files that texts refer to."""
         for text in texts:
             self.add_names(_MEDIA_NAME.findall(text.replace(base_url + MEDIA_PATH, MEDIA_PATH)))
 

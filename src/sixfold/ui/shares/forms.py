@@ -83,14 +83,12 @@ class ShareForms:
         return await self._render(user, draft, self._services.settings.base_url + shares.path_of(token))
 
     async def end(self, request: Request, user: PageUser) -> Response:
-        """End a share and return to the page that showed it."""
         form = await self._auth.read_form(request, user)
         share_id = requests.path_value(request, "share_id")
         await self._services.database.write(shares.end(user.principal, share_id))
         return RedirectResponse(sessions.own_path(form.get("next", "")) or LIST, 303)
 
     async def show_list(self, request: Request, user: PageUser) -> Response:
-        """List everything that is shared."""
         return await self._render_list(user, requests.query_text(request, "cursor", _MAX_ID) or None)
 
     async def share_folder(self, request: Request, user: PageUser) -> Response:
@@ -108,7 +106,6 @@ class ShareForms:
         return RedirectResponse(f"{LIST}#folders", 303)
 
     async def end_folder(self, request: Request, user: PageUser) -> Response:
-        """End the share of a folder."""
         await self._auth.read_form(request, user)
         share_id = requests.path_value(request, "folder_id")
         folder = await self._services.database.write(folders.end(user.principal, share_id))

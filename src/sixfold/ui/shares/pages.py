@@ -68,7 +68,6 @@ class SharedPages:
         return response
 
     async def file(self, request: Request) -> Response:
-        """Return a file of a shared object."""
         share, path = await self._share(request, await self._services.sessions.admitted(request))
         name = requests.path_value(request, "name")
         content = await self._contents.read(share, path)

@@ -118,7 +118,6 @@ class ConnectionCapacity:
         self._silent.pop(refused, None)
 
     def closed(self, refused: RefusedTransport) -> None:
-        """Record that a refused connection is closed."""
         self._silent.pop(refused, None)
         self._waiting -= 1
 

@@ -106,7 +106,6 @@ class PeerLimits:
         return None
 
     def disconnect(self, peer: str | None) -> None:
-        """Uncount a connection."""
         _decrement(self.connections, peer)
 
     def is_crowded(self) -> bool:

@@ -106,7 +106,6 @@ class AnthropicBatchRoutes:
         self._auth = auth
 
     async def create(self, request: Request) -> Response:
-        """Create a batch of the requests in the body."""
         principal = await self._auth.enter(request)
         raw = await request.body()
 

@@ -39,7 +39,6 @@ class RouteRunner:
         return self._endpoints
 
     async def run(self, call: LineCall) -> LineReply:
-        """Return the response of a route."""
         exchange = _Exchange(call.body)
         await self._app(self._scope(call), exchange.receive, exchange.send)
         principal = connections.authenticated.get()

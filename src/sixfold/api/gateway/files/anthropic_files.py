@@ -63,7 +63,6 @@ class AnthropicFileRoutes(FileRoutes):
     """`/v1/files` for Anthropic's clients."""
 
     async def create(self, request: Request) -> Response:
-        """Store the file of a form."""
         return await self._intake.receive(request, b"file", anthropic_errors.dialect, self._create)
 
     async def _create(self, principal: Principal, received: ReceivedUpload) -> Response:
@@ -138,7 +137,6 @@ def list_bounds(request: Request) -> tuple[int, str, str]:
 
 
 def document(file: AccountFile) -> AnthropicFileSchema:
-    """Return a file in Anthropic's format."""
     return {
         "id": file.id,
         "type": "file",

@@ -27,7 +27,6 @@ class FileRoutes(ABC):
         self._intake = FileIntake(services, auth)
 
     async def show(self, request: Request) -> Response:
-        """Return a file's description."""
         return responses.json(self._document(await self._find(request)))
 
     async def content(self, request: Request) -> Response:

@@ -64,7 +64,6 @@ class UploadInPartsRoutes:
         self._uploads = PartedUploads(services.database, services.files)
 
     async def create(self, request: Request) -> Response:
-        """Begin an upload."""
         principal = await self._auth.enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body())
         size = body.get("bytes")
@@ -79,7 +78,6 @@ class UploadInPartsRoutes:
         return responses.json(_document(await self._uploads.create(principal.tenant, details, size)))
 
     async def add(self, request: Request) -> Response:
-        """Store a part."""
         upload_id = requests.path_value(request, "upload_id")
 
         async def work(principal: Principal, received: ReceivedUpload) -> Response:

@@ -68,7 +68,6 @@ def nanoseconds(start: float, end: float) -> int:
 
 
 def chat_fields(text: str, thinking: str, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
-    """Return the message of a chat."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if thinking:
         message["thinking"] = thinking
@@ -84,7 +83,6 @@ def chat_fields(text: str, thinking: str, calls: Sequence[ToolCall]) -> Mapping[
 
 
 def generate_fields(text: str, thinking: str, _calls: Sequence[ToolCall]) -> Mapping[str, Any]:
-    """Return the text of a completion."""
     return {"response": text, "thinking": thinking} if thinking else {"response": text}
 
 
@@ -125,8 +123,6 @@ def complete_response(call: ChatCall, text: str, stop: Stop, usage: TokenUsage) 
 
 
 class _StreamLines:
-    """The lines of one stream."""
-
     def __init__(self, fields: Fields, call: ChatCall) -> None:
         self._fields = fields
         self._call = call
@@ -135,7 +131,6 @@ class _StreamLines:
         self._calls: dict[int, tuple[str, str, list[str]]] = {}
 
     def line(self, text: str, thinking: str = "", calls: Sequence[ToolCall] = ()) -> bytes:
-        """Return a part of the response."""
         content = self._fields(text, thinking, calls)
         return _encode({**_head(self._call), **content, "done": False}) + b"\n"
 

@@ -103,7 +103,6 @@ def parse(raw: bytes) -> ChatRequest:
 
 
 def from_fields(body: Mapping[str, Any]) -> ChatRequest:
-    """Parse a request from its decoded fields."""
     if (body.get("n") or 1) != 1:
         raise InvalidRequest("n must be 1 for this model", param="n")
     system: list[str] = []

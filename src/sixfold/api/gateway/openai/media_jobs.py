@@ -240,7 +240,6 @@ def output_data(prediction: Prediction, *names: str) -> Mapping[str, Any]:
 
 
 def with_client_names(error: errors.InvalidInput, input_names: Mapping[str, str]) -> errors.InvalidInput:
-    """Return the error with the client's names of the inputs."""
     problems: list[errors.Problem] = []
     for problem in error.problems:
         name = input_names.get(problem.input, problem.input)

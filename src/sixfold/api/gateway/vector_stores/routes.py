@@ -67,7 +67,6 @@ class VectorStoreRoutes:
         return responses.json(schemas.store(await self._stores.get(principal.tenant, _store(request))))
 
     async def update(self, request: Request) -> Response:
-        """Change a store."""
         principal, body = await self._body(request)
         changed = await self._stores.update(principal.tenant, _store(request), schemas.details(body))
         return responses.json(schemas.store(changed))
@@ -108,7 +107,6 @@ class VectorStoreRoutes:
         )
 
     async def set_attributes(self, request: Request) -> Response:
-        """Replace the attributes of a file."""
         principal, body = await self._body(request)
         values = attributes.check(body.get("attributes"))
         changed = await self._stores.set_attributes(principal.tenant, _store(request), _file(request), values)

@@ -64,7 +64,6 @@ class FalFiles:
         return responses.json(body, headers={"Cache-Control": "no-store"})
 
     async def upload(self, request: Request) -> Response:
-        """Store a file."""
         principal = await authenticate(self._services, request)
         body: schemas.FalFileSchema = {"access_url": self._url(await self._store(request, principal))}
         return responses.json(body)

@@ -48,8 +48,6 @@ class FalRoutes:
         self._serializer = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
-        """Run a model and return its output."""
-
         async def answer(prediction: Prediction, public: PublicModel | None) -> Response:
             seconds = self._services.settings.inline_seconds
             result = await self._services.predictions.wait(prediction, seconds, patient=True)
@@ -164,7 +162,6 @@ class FalRoutes:
         return responses.json(body, 400 if is_complete else 202)
 
     def tell(self, prediction: Prediction, _event: str, _moment: int) -> dict[str, Any]:
-        """Return the payload of a webhook."""
         public = self._names.of_face(prediction.face)
         return schemas.webhook(prediction, public, self._services.media_url)
 

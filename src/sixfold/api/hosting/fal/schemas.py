@@ -160,7 +160,6 @@ def failure(record: Prediction, public: PublicModel | None) -> errors.SixfoldErr
 
 
 def ticket(base_url: str, app: str, record: Prediction, position: int) -> FalTicketSchema:
-    """Return the response to a submission."""
     path = _path(base_url, app, record)
     return {
         "status": "IN_QUEUE",
@@ -182,7 +181,6 @@ def status(
     *,
     logs: bool,
 ) -> FalStatusSchema:
-    """Return the state of a request."""
     path = _path(base_url, app, record)
     body: FalStatusSchema = {
         "status": _STATES.get(record.state, "COMPLETED"),
@@ -217,7 +215,6 @@ def result(record: Prediction, public: PublicModel | None, media_url: Url) -> An
 
 
 def webhook(record: Prediction, public: PublicModel | None, media_url: Url) -> dict[str, Any]:
-    """Return the body of a webhook."""
     problem = failure(record, public)
     body: dict[str, Any] = {"request_id": record.id, "gateway_request_id": record.id}
     if problem is None:

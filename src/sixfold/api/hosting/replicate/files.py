@@ -70,7 +70,6 @@ class ReplicateFiles:
         return responses.json(page)
 
     async def show(self, request: Request) -> Response:
-        """Return a file's description."""
         principal = await self._services.authenticator.bearer(request)
         return responses.json(await self._one(principal.tenant, requests.path_value(request, "file_id")))
 

@@ -119,7 +119,6 @@ class ReplicateModels:
         return responses.json(version)
 
     async def collections(self, request: Request) -> Response:
-        """Return a collection for each task."""
         await self._enter(request)
         return _page([self._collection(task) for task in self._tasks])
 
@@ -139,7 +138,6 @@ class ReplicateModels:
         raise errors.NotFound(f"The collection {slug[:100]!r} was not found")
 
     async def named(self, request: Request, principal: Principal) -> NamedModel:
-        """Return the model in the path."""
         owner, name = requests.path_value(request, "owner"), requests.path_value(request, "name")
         return await self._find(f"{owner}/{name}", principal)
 

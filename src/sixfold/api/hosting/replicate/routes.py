@@ -137,14 +137,12 @@ class ReplicateRoutes:
     # -- account and hardware ---------------------------------------------------------------------
 
     async def account(self, request: Request) -> Response:
-        """Return the account of the key."""
         principal = await self._enter(request)
         name = principal.email.partition("@")[0]
         body = {"type": "user", "username": name, "name": principal.email, "github_url": None}
         return responses.json(body)
 
     async def hardware(self, request: Request) -> Response:
-        """Return the available hardware."""
         await self._enter(request)
         kinds = self._services.templates.hardware.kinds()
         rows: list[schemas.SkuSchema] = [{"sku": kind.id, "name": kind.label} for kind in kinds]

@@ -53,7 +53,6 @@ class SessionRoutes:
         self._base_url = services.settings.base_url
 
     async def create(self, request: Request) -> Response:
-        """Create a session of a model."""
         principal = await self._enter(request)
         raw = await request.body()
         idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)

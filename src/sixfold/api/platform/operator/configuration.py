@@ -80,7 +80,6 @@ class ConfigurationRoutes:
         return _checked(await self._keys.check(requests.path_value(request, "provider")))
 
     async def remove_key(self, request: Request) -> Response:
-        """Remove a stored key."""
         principal = await self._services.authenticator.bearer(request)
         await self._keys.remove(principal, requests.path_value(request, "provider"))
         return await self._providers()

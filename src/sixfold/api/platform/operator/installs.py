@@ -48,7 +48,6 @@ class InstallRoutes:
         return await self._listed()
 
     async def start(self, request: Request) -> Response:
-        """Begin to install weights."""
         principal = await self._authenticator.bearer(request)
         body = bodies.parse_object(await request.body())
         family, name = body.get("family"), body.get("name")
@@ -64,7 +63,6 @@ class InstallRoutes:
         return await self._listed()
 
     async def remove(self, request: Request) -> Response:
-        """Delete installed weights."""
         principal = await self._authenticator.bearer(request)
         await self._installs.remove(principal, *_named(request))
         return await self._listed()

@@ -78,7 +78,6 @@ class OrganizationRoutes:
     # -- members -----------------------------------------------------------------------------------
 
     async def list_members(self, request: Request) -> Response:
-        """Return the owner and the members."""
         principal = await self._caller(request)
         return responses.json({"members": await self._read(_members(principal))}, headers=_NO_STORE)
 
@@ -102,13 +101,11 @@ class OrganizationRoutes:
     # -- invitations -------------------------------------------------------------------------------
 
     async def list_invitations(self, request: Request) -> Response:
-        """Return the open invitations."""
         principal = await self._caller(request)
         rows = await self._read(invitations.of_account(principal.account_id))
         return responses.json({"invitations": [schemas.invitation(row) for row in rows]}, headers=_NO_STORE)
 
     async def invite(self, request: Request) -> Response:
-        """Invite a person, and return the link."""
         principal, body = await self._fields(request)
         new = await self._write(
             invitations.create(
@@ -129,7 +126,6 @@ class OrganizationRoutes:
         return responses.json(result, 201, _NO_STORE)
 
     async def withdraw(self, request: Request) -> Response:
-        """Withdraw an invitation."""
         principal = await self._caller(request)
         invitation_id = requests.path_value(request, "invitation_id")
         await self._write(invitations.withdraw(principal.account_id, invitation_id))

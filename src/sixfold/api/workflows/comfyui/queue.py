@@ -182,7 +182,6 @@ class ComfyQueue:
         return {"prompt": _item(prediction), "outputs": outputs, "status": status, "meta": meta}
 
     async def withdraw(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
-        """Cancel queued prompts."""
         for each in await self._under_way(tenant):
             if each.state is PredictionState.QUEUED and (everything or _prompt_id(each) in prompt_ids):
                 await self._predictions.cancel(each.id, tenant)

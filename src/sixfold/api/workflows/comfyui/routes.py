@@ -70,7 +70,6 @@ class ComfyRoutes:
         self._classes: tuple[Registry, Mapping[str, Any], bytes] | None = None
 
     async def prompt(self, request: Request) -> Response:
-        """Queue a graph."""
         principal = await self._doors.enter(request)
         raw = await request.body()
 
@@ -91,7 +90,6 @@ class ComfyRoutes:
         return responses.json(await self._runs.remaining(principal.tenant))
 
     async def queue(self, request: Request) -> Response:
-        """Return the running and queued prompts."""
         principal = await self._doors.enter(request)
         return responses.json(await self._runs.queue(principal.tenant))
 
@@ -111,7 +109,6 @@ class ComfyRoutes:
         return responses.json(await self._runs.history(principal.tenant, requested, limit))
 
     async def change_history(self, request: Request) -> Response:
-        """Remove prompts from the history."""
         principal = await self._doors.enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body())
         await self._runs.forget(principal.tenant, _ids(body), everything=body.get("clear") is True)
@@ -184,7 +181,6 @@ class ComfyRoutes:
         return responses.json({"system": system, "devices": [device]})
 
     async def features(self, request: Request) -> Response:
-        """Return the optional features of this server."""
         await self._doors.enter(request)
         return responses.json(self.flags)
 

@@ -183,7 +183,6 @@ class ProcessPool:
             await asyncio.gather(*self._stopping)
 
     async def aclose(self) -> None:
-        """Stop all processes."""
         for name, slot in list(self._slots.items()):
             self._unload(name, slot)
         await asyncio.gather(*self._stopping)

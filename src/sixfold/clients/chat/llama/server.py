@@ -170,7 +170,6 @@ class GgufServer:
         return _ServerReply(_status_of(error_body), error_body)
 
     async def aclose(self) -> None:
-        """Stop the processes."""
         await self.pool.aclose()
 
 

@@ -132,7 +132,6 @@ class Client:
             self._idle_timer = connection.loop.call_later(_IDLE_SECONDS, self._close_idle)
 
     def forget(self, connection: _Connection) -> None:
-        """Remove a closed connection."""
         self._busy.discard(connection)
         idle = self._idle.get(connection.endpoint)
         if idle is not None and connection in idle:
@@ -385,7 +384,6 @@ class HttpReply:
     # The connection calls these methods.
 
     def head(self, name: bytes, value: bytes) -> None:
-        """Add a header."""
         if name == b"retry-after":
             self.retry_after = value.decode("latin-1")
         elif name in {b"content-length", b"transfer-encoding"}:
@@ -425,7 +423,6 @@ class HttpReply:
             self.fail("could not be reached")
 
     def fail(self, reason: str) -> None:
-        """Mark the response as failed."""
         if not self.complete:
             self._fault = self._fault or reason
             self._wake()

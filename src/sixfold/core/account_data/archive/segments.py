@@ -65,7 +65,6 @@ def line_of(table: str, account_id: str | None, row: Mapping[str, Any]) -> Segme
 
 
 def build(header: SegmentHeader, lines: Sequence[SegmentLine]) -> Segment:
-    """Return the segment of some records."""
     return _packed(header, lines, [_encode(line) for line in lines])
 
 

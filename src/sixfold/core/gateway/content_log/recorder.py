@@ -34,7 +34,6 @@ class ContentRecorder:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def record(self, request: GatewayRequest, reply: GatewayReply) -> None:
-        """Record a complete call."""
         answer, raw = reply.answer, reply.raw or b""
         self._start(request, lambda: _text_of_answer(answer) if answer is not None else _text_of_body(raw))
 

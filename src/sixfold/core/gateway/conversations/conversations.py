@@ -184,8 +184,6 @@ class ConversationStore:
         return {"life": int(seconds * SECOND_US), "holder": self._holder()}
 
     async def describe(self, tenant: Tenant, conversation_id: str, metadata: str) -> ConversationRecord:
-        """Replace the metadata of a conversation."""
-
         def transaction() -> Transaction[ConversationRecord]:
             record = yield from self._get(tenant, conversation_id)
             params = {"account_id": tenant.account_id, "id": conversation_id}

@@ -87,7 +87,6 @@ class ConversationAddition(msgspec.Struct, frozen=True):
 
 
 def keep(tenant: Tenant, response: StoredResponse) -> Transaction[None]:
-    """Insert a response."""
     row: dict[str, Value] = msgspec.structs.asdict(response)
     yield Query("response_keep", {**row, **tenant.row, "size": response.size})
 

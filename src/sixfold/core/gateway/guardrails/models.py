@@ -46,7 +46,6 @@ class Guardrail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.hook if self.hook is not None and stage in self.hook.stages else None
 
     def document(self) -> dict[str, Any]:
-        """Return the guardrail as JSON."""
         return msgspec.to_builtins(self)
 
 
@@ -83,5 +82,4 @@ def _check(hook: HookSettings) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def decode(text: str) -> Guardrail:
-    """Return a stored guardrail."""
     return msgspec.json.decode(text, type=Guardrail)

@@ -300,7 +300,6 @@ class ReplayFilter:
             yield block
 
     async def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-        """Yield the collected events."""
         await source.aclose()
         for event in self._events:
             yield event

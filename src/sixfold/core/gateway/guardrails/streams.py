@@ -58,9 +58,7 @@ class StreamItem(Protocol[Item]):
         """The texts that continue a channel."""
         ...
 
-    def changed(self, pieces: Sequence[str]) -> Item:
-        """Return the item with its texts replaced."""
-        ...
+    def changed(self, pieces: Sequence[str]) -> Item: ...
 
 
 # A group of channels, as one choice, and the channel in it.
@@ -345,5 +343,4 @@ class CollectedStream(Generic[T]):
 
 
 def lines_of(data: bytes) -> list[EventLine]:
-    """Return the lines of a complete event stream."""
     return [EventLine(line, ()) for line in data.splitlines(keepends=True)]

@@ -45,9 +45,7 @@ class SearchEngine(Protocol):
         """The result of the last probe."""
         ...
 
-    async def probe(self) -> None:
-        """Update the status."""
-        ...
+    async def probe(self) -> None: ...
 
     async def search(self, query: str) -> tuple[WebResult, ...]:
         """Return the results, the best first; raises `SearchUnavailable`."""

@@ -116,7 +116,6 @@ def pages_of(batch_id: str) -> Transaction[tuple[BatchPage, ...]]:
 
 
 def mark_undone(batch_id: str) -> Transaction[None]:
-    """Record that a batch was undone."""
     yield Query("memory_batch_undone", {"id": batch_id})
 
 
@@ -136,7 +135,6 @@ def list_batches(caller: Caller, limit: int, before: str) -> Transaction[Rows]:
 
 
 def to_json(row: Row) -> MemoryBatchSchema:
-    """Serialize a batch for responses."""
     return {
         "batch": row["id"],
         "state": row["state"],

@@ -314,7 +314,6 @@ class _BoundedStream:
         return self._read_bytes(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Skip to a later position."""
         if whence != 0 or offset < self.tell():
             raise tarfile.ReadError("a header refers to an earlier position")
         self._check(offset)

@@ -155,7 +155,6 @@ def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[P
 
 
 def version_file(caller: Caller, slug: str, number: int) -> Transaction[str]:
-    """Return a version of the page at a slug as a file."""
     return (yield from text((yield from queries.version(caller, slug, number))))
 
 
@@ -269,7 +268,6 @@ class ImportPaths:
         return name
 
     def of_file(self, page: MemoryPage) -> str:
-        """Return the path of the file that a page has."""
         path = page.path.removesuffix(".md") if page.path else page.slug
         name = path if path not in self._used else page.slug
         self._used.add(name)

@@ -48,7 +48,6 @@ def _outliner_path(name: str) -> str:
 
 
 def file(slug: str, outliner: str | None = None) -> str:
-    """Return the default file path of a slug."""
     if outliner is None or not slug.startswith(outliner):
         return f"{slug}.md"
     name = slug.removeprefix(outliner)

@@ -100,7 +100,6 @@ def _is_implied(slots: Slots, unique: Mapping[tuple[str, str, str], Slots], tabl
 
 
 def _is_invalid(text: str, match: re.Match[str], pattern: Pattern, table: PatternTable) -> bool:
-    """Return whether the context of a match invalidates it."""
     before = text[: match.start()]
     cuts = [cut.end() for cut in _CLAUSE.finditer(before)]
     clause = before[cuts[-1] :] if cuts else before

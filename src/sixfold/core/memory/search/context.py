@@ -107,7 +107,6 @@ class PackedContext:
     excerpts: Sequence[str] = ()
 
     def to_json(self, base_url: str) -> ContextSchema:
-        """Return the context as an operation does."""
         return {
             "text": self.text,
             "tokens": self.tokens,
@@ -160,7 +159,6 @@ def operation(memory: MemoryService) -> Operation:
 
 
 def parse(arguments: Arguments) -> ContextRequest:
-    """Return the request of validated arguments."""
     return ContextRequest(
         query=arguments["query"],
         tokens=arguments["tokens"],

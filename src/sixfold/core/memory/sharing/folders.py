@@ -151,7 +151,6 @@ def _require(principal: Principal) -> None:
 
 
 def of_account(principal: Principal) -> Transaction[tuple[FolderShare, ...]]:
-    """Return the folders that a principal's account shares, by folder."""
     rows = yield from many("shared_folders_of", account_id=principal.account_id)
     return tuple(FolderShare.of(row) for row in rows)
 

@@ -23,7 +23,6 @@ def collection_of(folder: str) -> str:
 
 
 def folders_of(account_id: str) -> Transaction[tuple[str, ...]]:
-    """Return the folders that an account shares."""
     return tuple(row["folder"] for row in (yield from many("shared_folder_names", account_id=account_id)))
 
 

@@ -48,7 +48,6 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text in the comments."""
     for block in _blocks(data):
         if block.kind & 0x7F == _COMMENT:
             return vorbis.read_field(data[block.body : block.end])

@@ -30,7 +30,6 @@ def matches(data: bytes) -> bool:
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the duration in the movie header."""
     for box in boxes(data):
         if box.kind == _MOVIE:
             inside = boxes(data, box.body, box.end)

@@ -55,7 +55,6 @@ class ContainerPart(NamedTuple, Generic[Kind]):
 
 
 def part_budget(max_parts: int = MAX_PARTS) -> InputBudget:
-    """Return the budget for the parts of one file."""
     return InputBudget(parts=_limit(max_parts))
 
 

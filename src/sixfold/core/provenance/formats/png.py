@@ -23,7 +23,6 @@ def matches(data: bytes) -> bool:
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the size in IHDR."""
     if data[12:16] != b"IHDR":
         raise MalformedFile
     return MediaHeader.of_image(*struct.unpack_from(">II", data, 16))

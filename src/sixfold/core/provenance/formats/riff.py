@@ -62,7 +62,6 @@ def complete(data: bytes, form: bytes) -> list[Chunk]:
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
-    """Return a chunk with padding."""
     return kind + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2)
 
 

@@ -21,7 +21,6 @@ def merge(comment: bytes | None, text: str) -> bytes:
 
 
 def read_field(comment: bytes) -> str | None:
-    """Return the text of our field."""
     parsed = _parsed(comment)
     for field in parsed[1] if parsed else ():
         if _is_ours(field):

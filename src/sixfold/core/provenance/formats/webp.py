@@ -21,7 +21,6 @@ def matches(data: bytes) -> bool:
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the size of the canvas."""
     width, height, _ = _canvas(data[12:16], data[20:30])
     return MediaHeader.of_image(width, height)
 

@@ -36,7 +36,6 @@ def merge(packet: bytes | None, text: str) -> bytes:
 
 
 def read_text(packet: bytes) -> str | None:
-    """Return our text in a packet."""
     match = _OURS.search(packet)
     return None if match is None else text_of(unescaped(match[1]))
 

@@ -180,7 +180,6 @@ class MemoryShare:
             self.waiting = None
 
     def fail(self) -> None:
-        """Fail the run, which waits for memory."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_exception(self._full())
             self.waiting = None

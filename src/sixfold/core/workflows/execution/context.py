@@ -107,7 +107,6 @@ class RunContextNodes:
         self.emit_event(NodeEvent("progress", {"value": value, "max": maximum, "node": self.node_id}))
 
     def emit_event(self, event: NodeEvent) -> None:
-        """Emit an event from any thread."""
         shared = self._shared
         if threading.get_ident() == shared.thread:
             shared.emit(event)

@@ -145,8 +145,6 @@ class _ExecutionPlan:
 
 
 class _GraphRun:
-    """The state of one run."""
-
     def __init__(
         self, verdict: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits
     ) -> None:

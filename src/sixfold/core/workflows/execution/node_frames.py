@@ -133,7 +133,6 @@ def value_row(value: Any) -> list[Any]:
 
 
 def read_value(row: list[Any]) -> Any:
-    """Decode an input."""
     match row:
         case ["ref", str(node_id), int(slot)]:
             return Ref(node_id, slot)
@@ -144,7 +143,6 @@ def read_value(row: list[Any]) -> Any:
 
 
 def file_row(file: NodeFile) -> Row:
-    """Encode a file by its path."""
     return {
         "digest": file.digest,
         "type": file.content_type,
@@ -155,7 +153,6 @@ def file_row(file: NodeFile) -> Row:
 
 
 def read_file(row: Row) -> NodeFile:
-    """Decode a file."""
     return NodeFile(row["digest"], row["type"], Path(row["path"]), row["name"], row["info"])
 
 
@@ -191,7 +188,6 @@ def read_artifact(row: Row, frame: NodeFrame, scratch: Path) -> NodeArtifact:
 
 
 def worked_row(worked: Worked, frame: NodeFrame, scratch: Path) -> Row:
-    """Encode the result of a node."""
     return {
         "outputs": [[] if value is HELD else [value] for value in worked.outputs],
         "sizes": worked.sizes,
@@ -214,7 +210,6 @@ def has_file(row: Row) -> bool:
 
 
 def read_worked(row: Row, frame: NodeFrame, scratch: Path) -> Worked:
-    """Decode the result of a node."""
     packed = row["packed"]
     return Worked(
         tuple(value[0] if value else HELD for value in row["outputs"]),

@@ -206,7 +206,6 @@ class _AbcReader:
         self._last: tuple[int, Fraction] = (0, Fraction(0))
 
     def read(self, token: re.Match[str]) -> None:
-        """Process one token."""
         kind = token.lastgroup or ""
         if token["letter"] or token["stack"] or token["rest"]:
             self._notes(token)

@@ -103,7 +103,6 @@ def sections(bars: int, stanzas: Sequence[Stanza] = ()) -> list[SongSection]:
 
 
 def arrange(request: SongRequest, parts: Sequence[SongSection]) -> ArrangedSong:
-    """Arrange a song with the given sections."""
     genre = request.band.genre
     beats = genre.beats
     chords = _harmony(request, parts)

@@ -175,7 +175,6 @@ def _partials(voice: InstrumentVoice, pitch: int, loudness: float, rng: np.rando
 
 
 def _with_vibrato(wave: Array, cents: float) -> Array:
-    """Return the wave with a vibrato that starts with a delay."""
     time = np.arange(wave.shape[-1]) / RATE
     depth = cents / 1200 * math.log(2) / (math.tau * 5.3) * np.clip((time - 0.12) / 0.35, 0, 1)
     position = np.arange(wave.shape[-1]) + depth * np.sin(math.tau * 5.3 * time) * RATE

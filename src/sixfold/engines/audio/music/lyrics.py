@@ -39,7 +39,6 @@ def parse(text: str) -> list[Stanza]:
 
 
 def syllables(line: str) -> int:
-    """Estimate the number of syllables of a line."""
     count = 0
     for word in _WORD.findall(line):
         groups = len(_VOWELS.findall(word))

@@ -77,7 +77,6 @@ class Chord:
         return tuple((self.root + tone) % OCTAVE for tone in self.tones)
 
     def has(self, pitch: int) -> bool:
-        """Return whether a pitch is a tone of the chord."""
         return pitch % OCTAVE in self.classes
 
 

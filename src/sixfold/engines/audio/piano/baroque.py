@@ -87,7 +87,6 @@ def _with_cadence(row: Sequence[str], slots: int, cadence: str, rng: np.random.G
 
 
 def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Note]:
-    """Compose the whole piece."""
     chords, rows = skeleton(home, sections, rng)
     main, other = (_RHYTHMS[int(at)] for at in rng.permutation(len(_RHYTHMS))[:2])
     notes: list[Note] = []

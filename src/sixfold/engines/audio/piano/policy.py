@@ -52,8 +52,6 @@ class PolicyEngine:
 
 
 class _Policy:
-    """A loaded policy."""
-
     def __init__(self, path: Path) -> None:
         try:
             self._session = onnx_session.OnnxSession(str(path))

@@ -57,12 +57,10 @@ def shape(facts: ImageFacts) -> str:
 
 
 def light(facts: ImageFacts) -> str:
-    """Return the brightness as a word."""
     return next(word for limit, word in _LIGHTS if facts.light <= limit)
 
 
 def focus(facts: ImageFacts) -> str:
-    """Return the sharpness as a word."""
     return "blurred" if facts.sharpness < 0.25 else "soft" if facts.sharpness < 0.5 else "sharp"
 
 

@@ -153,7 +153,6 @@ class PipelineCache:
         placement.release(self.where.kind)
 
     def control(self, loaded: LoadedPipeline, kind: str) -> None:
-        """Load the ControlNet of this kind for a pipeline."""
         if kind in loaded.controls:
             return
         folder = self._control_folder(loaded, kind)

@@ -25,9 +25,7 @@ class StepListener(Protocol):
         """Report progress from 0 to 1; an exception raised here ends the batch."""
         ...
 
-    def log(self, line: str) -> None:
-        """Log a deviation from the plan."""
-        ...
+    def log(self, line: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,6 @@ def _size(loaded: LoadedPipeline) -> tuple[int, int]:
 
 
 def _conditioning(loaded: LoadedPipeline, text: str, size: tuple[int, int]) -> dict[str, Any]:
-    """Return the conditioning for a caption, computed by the pipeline."""
     pipeline, where = loaded.pipeline, loaded.where.torch
     embeddings = pipeline.encode_prompt(
         prompt=text, device=where, num_images_per_prompt=1, do_classifier_free_guidance=False

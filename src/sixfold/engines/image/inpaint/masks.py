@@ -71,7 +71,6 @@ def make_hole(marked: Array, grow: int, feather: int) -> MaskHole:
 
 
 def blend(image: Pixels, filling: Pixels, cover: Array) -> Pixels:
-    """Blend the filling over the image."""
     share = cover[..., None]
     return np.rint(image * (1 - share) + filling * share).astype(np.uint8)
 

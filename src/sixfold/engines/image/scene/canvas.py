@@ -96,7 +96,6 @@ def blur(image: Image, sigma: float) -> Image:
 
 
 def disc(shape: tuple[int, int], center: tuple[float, float], radius: float) -> Image:
-    """Return an antialiased disc mask."""
     mask = np.zeros(shape, np.uint8)
     at = (round(center[0] * 16), round(center[1] * 16))
     cv2.circle(mask, at, max(1, round(radius * 16)), 255, -1, cv2.LINE_AA, 4)

@@ -100,7 +100,6 @@ def _windows(
 
 
 def _signs(stage: SceneStage, rng: np.random.Generator, block: _CityBlock, light: Image) -> None:
-    """Add vertical neon signs."""
     tone = rgb(_NEON[int(rng.integers(len(_NEON)))])
     x = int(rng.integers(block.left, max(block.left + 1, block.right)))
     top = int(rng.uniform(block.top, stage.horizon))

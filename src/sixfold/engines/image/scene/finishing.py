@@ -43,7 +43,6 @@ def bloom(stage: SceneStage, image: Image, threshold: float, spread: float, amou
 
 
 def vignette(stage: SceneStage, strength: float) -> None:
-    """Darken the corners."""
     reach = distance(stage.shape, (stage.width / 2, stage.height / 2)) / np.float32(
         np.hypot(*stage.shape) / 2
     )

@@ -315,7 +315,6 @@ def _frame(subjects: tuple[SceneSubject, ...], hits: list[WordMatch], tokens: li
 def _fit_frame(
     subjects: tuple[SceneSubject, ...], hits: list[WordMatch], prompt: str, frame: str | None
 ) -> tuple[SceneSubject, ...]:
-    """Adjust the subjects to the frame and to lettering."""
     if frame == "portrait":
         first = subjects[0] if subjects else SceneSubject("woman")
         return (

@@ -82,7 +82,6 @@ def _tile(stage: SceneStage, paper: Color) -> None:
 
 
 def tile_mask(stage: SceneStage) -> Image:
-    """Return the mask of an icon's tile."""
     half, middle = stage.unit * 41, (stage.width / 2, stage.height / 2)
     x = np.abs(np.arange(stage.width, dtype=np.float32) - np.float32(middle[0]))[None, :]
     y = np.abs(np.arange(stage.height, dtype=np.float32) - np.float32(middle[1]))[:, None]

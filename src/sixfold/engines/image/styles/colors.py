@@ -25,7 +25,6 @@ def rgb_to_lab(rgb: Array) -> Array:
 
 
 def lab_to_rgb(values: Array) -> Array:
-    """Convert Lab to RGB."""
     return np.clip(cv2.cvtColor(values.astype(np.float32), cv2.COLOR_LAB2RGB), 0, 1)
 
 

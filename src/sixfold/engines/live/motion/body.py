@@ -46,7 +46,6 @@ _STILL: Angles = dict.fromkeys(ANGLES, 0.0)
 
 
 def angles(**values: float) -> Angles:
-    """Return the given angles."""
     return values
 
 
@@ -60,7 +59,6 @@ def blend(*poses: tuple[Angles, float]) -> Angles:
 
 
 def along(point: Vector, direction: Vector, meters: float) -> Vector:
-    """Return the point at a distance from a point in a direction."""
     return (
         point[0] + direction[0] * meters,
         point[1] + direction[1] * meters,
@@ -79,7 +77,6 @@ def length(vector: Vector) -> float:
 
 
 def rotated_axes(yaw: float, pitch: float = 0.0, roll: float = 0.0) -> Axes:
-    """Return the axes of a frame rotated by yaw, pitch and roll."""
     cy, sy, cp, sp = math.cos(yaw), math.sin(yaw), math.cos(pitch), math.sin(pitch)
     cr, sr = math.cos(roll), math.sin(roll)
     return (

@@ -30,7 +30,6 @@ class MotionEngine:
         return Result(data={"value": poses}, words=words)
 
     def step(self, step: EngineStep) -> StepResult:
-        """Return a pose for each tick."""
         if step.state is None:
             state = simulation.begin(str(step.inputs.get("prompt", "")))
         else:

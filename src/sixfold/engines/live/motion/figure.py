@@ -43,7 +43,6 @@ class Camera:
         self._x = self._z = 0.0
 
     def draw(self, pose: Mapping[str, Any]) -> NDArray[np.uint8]:
-        """Return an RGB image of a pose."""
         joints: Mapping[str, Sequence[float]] = pose["joints"]
         self._x += (joints["pelvis"][0] - self._x) * _FOLLOW
         self._z += (joints["pelvis"][2] - self._z) * _FOLLOW

@@ -33,7 +33,6 @@ class Gait:
 
 
 def gait(speed: float, lift: float = 1.0) -> Gait:
-    """Return the gait for a speed in m/s."""
     pace = abs(speed)
     share = min(1.0, max(0.0, (pace - _RUN_FROM) / (_RUN_TO - _RUN_FROM)))
     running = share * share * (3 - 2 * share)

@@ -48,7 +48,6 @@ def begin(prompt: str) -> dict[str, Any]:
 
 
 def copy(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy of a state."""
     feet: dict[str, Any] = state["feet"]
     return {
         **state,

@@ -62,7 +62,6 @@ class WorldEngine:
         return StepResult(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height), words=words)
 
     def _view(self, prompt: str, scale: int) -> RenderedView:
-        """Return the cached view of a prompt's terrain."""
         key = (prompt, scale)
         if key not in self._views:
             self._views[key] = RenderedView(

@@ -73,7 +73,6 @@ def _step(state: dict[str, Any], land: WorldTerrain, keys_down: set[str], dt: fl
 
 
 def _ground(land: WorldTerrain, x: float, z: float) -> float:
-    """Return the interpolated height at a point."""
     column, row = math.floor(x), math.floor(z)
     fx, fz = x - column, z - row
     h = land.height

@@ -72,7 +72,6 @@ class RenderedView:
     _color: Field = field(init=False)
 
     def draw(self, eye: CameraEye) -> NDArray[np.uint8]:
-        """Render the view as RGB."""
         forward = math.sin(eye.yaw), math.cos(eye.yaw)
         right = -math.cos(eye.yaw), math.sin(eye.yaw)
         index, ramp = self._visible_depths(eye, forward, right)

@@ -136,7 +136,6 @@ def _ground_color(place: WorldSpec, height: Field, steep: Field, water: float) -
 
 
 def _strata(place: WorldSpec, height: Field) -> Field:
-    """Return the pattern of rock strata."""
     bend = _tile(place, "layers", 8, 3) * 5
     return (0.5 + 0.5 * np.sin(height * 0.9 + bend) * np.cos(height * 0.37 + bend)).astype(np.float32)
 

@@ -56,7 +56,6 @@ def document(by_server: Iterable[FoundModels]) -> dict[str, Any]:
 
 
 def signature(servers: Iterable[FoundModels]) -> tuple[Any, ...]:
-    """Return the values on which the document depends."""
     return tuple(
         (server.url, server.models, server.samplers, server.schedulers, server.loras)
         for server in _usable(servers)

@@ -59,7 +59,6 @@ class GraphBuilder:
     output: str = ""
 
     def add(self, class_type: str, **inputs: Any) -> str:
-        """Add a node and return its id."""
         node = str(len(self.nodes) + 1)
         self.nodes[node] = {"class_type": class_type, "inputs": inputs}
         return node

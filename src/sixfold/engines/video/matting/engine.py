@@ -70,7 +70,6 @@ class VideoMattingEngine:
         return Result((Artifact(content_type, b"", info, target),), data)
 
     def masks(self) -> FrameMasks:
-        """Return a mask source for one video."""
         return MaskTracker()
 
 

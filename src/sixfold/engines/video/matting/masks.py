@@ -97,7 +97,6 @@ class MaskTracker:
         self._previews.append(saliency.downscale(rgb, segmentation.WORK_SIDE))
 
     def alpha(self, rgb: Array) -> Array:
-        """Return the mask of the next frame."""
         if not self._previews:
             self.preview(rgb)
         small = self._previews.popleft()

@@ -33,7 +33,6 @@ class OnnxVideoMattingEngine(VideoMattingEngine):
         self.version = f"1/{self._model.session.stem}"
 
     def masks(self) -> FrameMasks:
-        """Return a mask source for one video."""
         return RecurrentMasks(self._model.session) if self.recurrent else PerFrameMasks(self._model)
 
 

@@ -44,9 +44,7 @@ class CanvasFormat(Protocol):
 
     def fill(self, size: tuple[int, int], color: tuple[int, int, int]) -> Planes: ...
 
-    def layer(self, sprite: Sprite) -> CompositeLayer:
-        """Convert a sprite."""
-        ...
+    def layer(self, sprite: Sprite) -> CompositeLayer: ...
 
     def frame(self, reader: VideoReader, frame: Any, size: tuple[int, int]) -> Planes | None:
         """Return a video frame at an even size, or None if it needs a conversion by way of RGB."""

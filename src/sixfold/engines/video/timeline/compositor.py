@@ -61,7 +61,6 @@ class Compositor:
         return canvas
 
     def _state(self, shot: ClipTiming, second: float) -> tuple[Any, ...]:
-        """Return the values that determine a clip's appearance."""
         frame = 0
         if shot.kind == "video":
             reader = self._reader(shot)
@@ -173,7 +172,6 @@ class Compositor:
         return self._readers[shot]
 
     def _drop_ended(self, second: float) -> None:
-        """Close and drop the clips that have ended."""
         for cache in (self._readers, self._still, self._moving):
             for shot in [shot for shot in cache if second >= shot.until]:
                 if cache is self._readers:

@@ -72,8 +72,6 @@ def _check_glyphs(project: Mapping[str, Any]) -> None:
 
 
 class _RenderPlan:
-    """The parameters of a rendering."""
-
     def __init__(
         self,
         project: Project,

@@ -61,7 +61,6 @@ class Font:
     ends: tuple[int, ...]
 
     def has(self, letter: str) -> bool:
-        """Return whether the font has a character."""
         at = bisect.bisect_right(self.starts, ord(letter)) - 1
         return at >= 0 and ord(letter) <= self.ends[at]
 
@@ -70,7 +69,6 @@ class Font:
         return sum(map(self.has, letters))
 
     def at(self, size: float) -> Any:
-        """Return the font at a size in pixels."""
         return ImageFont.load_default(size) if self.path is None else ImageFont.truetype(self.path, size)
 
 
@@ -91,7 +89,6 @@ class TextFont:
         return self._sized[0].getmetrics()
 
     def getlength(self, text: str) -> float:
-        """Return the width of a line."""
         return sum(self._sized[at].getlength(run) for at, run in self._runs(text))
 
     def draw(self, canvas: Any, x: float, y: float, line: str) -> None:
@@ -281,7 +278,6 @@ def _segments(table: bytes, at: int) -> list[Range]:
 
 
 def _joined(codes: Any) -> list[Range]:
-    """Return consecutive numbers as ranges."""
     if not len(codes):
         return []
     parts = np.split(codes, np.flatnonzero(np.diff(codes) != 1) + 1)

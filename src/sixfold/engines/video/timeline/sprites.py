@@ -115,7 +115,6 @@ def rotate(pixels: Array, corner: tuple[int, int], box: SpriteBox, degrees: floa
 
 
 def of_image(rgb: Array, alpha: Array | None, clip: Clip, box: SpriteBox) -> Sprite:
-    """Return the sprite of a still image in its box."""
     at = fit((rgb.shape[1], rgb.shape[0]), box, clip.fit)
     size = (max(1, round(at.width)), max(1, round(at.height)))
     pixels = rgb if alpha is None else decoder.premultiply(np.dstack([rgb, alpha]))

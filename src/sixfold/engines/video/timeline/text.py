@@ -163,7 +163,6 @@ def _outline(letters: Array, reach: float, color: css_colors.Color) -> Array:
 
 
 def _blend_letters(pixels: Array, letters: Array, color: css_colors.Color) -> Array:
-    """Blend letters of a color over premultiplied pixels."""
     share = (letters.astype(np.float32) * (color[3] / 255 / 255))[..., None]
     ink = np.array([*color[:3], 255], np.float32)
     return np.rint(pixels.astype(np.float32) * (1 - share) + ink * share).astype(np.uint8)

@@ -54,8 +54,6 @@ class AudioRoutes:
         self._forwarding = forwarding
 
     async def speak(self, request: Request) -> Response:
-        """Return the audio file."""
-
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, await request.body())
             if self._forwarding.serves("speech", body.get("model")):
@@ -169,7 +167,6 @@ def _speech_events(data: bytes, text: str) -> list[dict[str, Any]]:
 
 
 def _speech_call(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:
-    """Return a speech request for a model server."""
     chars = len(media_jobs.text(body, "input")) + len(media_jobs.text(body, "instructions", ""))
     seconds = chars / _CHARS_PER_SECOND
     tokens = math.ceil(seconds * _SPOKEN_TOKENS_PER_SECOND)

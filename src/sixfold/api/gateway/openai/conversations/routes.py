@@ -87,7 +87,6 @@ class ConversationRoutes:
         self._store = store
 
     async def create(self, request: Request) -> Response:
-        """Create a conversation from items and metadata."""
         tenant = await self._tenant(request)
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
@@ -100,7 +99,6 @@ class ConversationRoutes:
         return responses.json(_conversation(record), headers=_NO_STORE)
 
     async def update(self, request: Request) -> Response:
-        """Replace the metadata of a conversation."""
         tenant = await self._tenant(request)
         body = await bodies.parse(bodies.parse_object, await request.body())
         if "metadata" not in body:
@@ -119,7 +117,6 @@ class ConversationRoutes:
         return responses.json(deleted)
 
     async def add_items(self, request: Request) -> Response:
-        """Append items."""
         tenant = await self._tenant(request)
         _check_include(request)
         raw = await request.body()

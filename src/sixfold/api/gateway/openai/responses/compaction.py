@@ -121,7 +121,6 @@ def _transcript(role: str, part: Part) -> Iterator[TextPart | ImagePart]:
 
 
 def _join_texts(parts: list[TextPart | ImagePart]) -> tuple[TextPart | ImagePart, ...]:
-    """Return the parts with neighboring texts joined."""
     joined: list[TextPart | ImagePart] = []
     texts: list[str] = []
     for part in parts:

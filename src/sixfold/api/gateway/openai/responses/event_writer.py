@@ -185,7 +185,6 @@ class ResponseEventWriter:
         return self._event("response.output_item.done", output_index=index, item=item)
 
     def end(self, end: MessageEnd) -> bytes:
-        """Return the event that completes the response."""
         document = self.response(end)
         return self._event(f"response.{document['status']}", response=document)
 
@@ -196,7 +195,6 @@ class ResponseEventWriter:
         return self._event("error", **error) + self._event("response.failed", response=document)
 
     def response(self, end: MessageEnd) -> dict[str, Any]:
-        """Return the complete response."""
         reasons = {"length": "max_output_tokens", "filter": "content_filter"}
         reason = reasons.get(end.stop)
         document = self._document("incomplete" if reason else "completed", end.usage)
@@ -243,7 +241,6 @@ class ResponseEventWriter:
 
 
 def usage_fields(tokens: TokenUsage) -> dict[str, Any]:
-    """Return the usage of a response."""
     return {
         "input_tokens": tokens.input,
         "input_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_write},

@@ -28,7 +28,6 @@ class FileSearchOutput(msgspec.Struct, frozen=True):
     prefix: str = "fs"
 
     def item(self) -> dict[str, Any]:
-        """Return the fields of the item of the search."""
         results = [
             {
                 "file_id": hit.file_id,

@@ -48,7 +48,6 @@ def input_items(raw: bytes) -> list[msgspec.Raw]:
 
 
 def prefix_of(item: Mapping[str, Any]) -> str:
-    """Return the prefix of an item's id."""
     return ID_PREFIXES.get(str(item.get("type") or "message"), "item")
 
 

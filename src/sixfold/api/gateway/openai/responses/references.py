@@ -219,7 +219,6 @@ def _with_items(raw: bytes, changed: Mapping[int, msgspec.Raw | None]) -> bytes:
 
 
 def _response_id(item_id: str) -> str:
-    """Return the id of the response that an item's id names."""
     return f"resp_{item_id.partition('_')[2].rpartition('_')[0]}"
 
 

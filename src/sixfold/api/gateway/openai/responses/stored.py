@@ -256,7 +256,6 @@ class StoredResponseRoutes:
         self._max_bytes = max_bytes
 
     async def show(self, request: HttpRequest) -> Response:
-        """Return a response as it was sent."""
         if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
             raise errors.BadRequest("A stored response cannot be streamed; omit stream")
         body = await self._store.get(await self._tenant(request), requests.path_value(request, "response_id"))

@@ -99,7 +99,6 @@ def _misplaced(hit: WordMatch, by_start: dict[int, WordMatch], tokens: PromptTok
 
 
 def _is_noun(words: Sequence[str], hit: WordMatch) -> bool:
-    """Return whether the unknown word after a hit is a noun."""
     word = words[hit.end]
     if word in prompt_relations.IGNORED_WORDS or word in _PARTS or prompt_relations.is_number(word):
         return False
