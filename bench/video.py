@@ -29,17 +29,8 @@ from sixfold.engines.audio.ambience import loudness, track
 from sixfold.engines.audio.ambience.loop_buffer import RATE
 from sixfold.engines.image.scene import prompt_parser
 from sixfold.engines.image.scene.finishing import AS_IT_IS
-from sixfold.engines.video import (
-    camera_moves,
-    encode,
-    interpolate,
-    parallax,
-    source_image,
-    yuv,
-)
-from sixfold.engines.video import (
-    layers as video_layers,
-)
+from sixfold.engines.video import camera_moves, encode, interpolate, parallax, source_image, yuv
+from sixfold.engines.video import layers as video_layers
 from sixfold.engines.video.engine import CameraEngine
 
 TITLE = "Videos, on one core"

@@ -18,9 +18,7 @@ from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.settings import Settings
 
 PICTURES = Path("docs/pictures")
-IMAGES = {
-    "lighthouse.webp": ("create_image", "a lighthouse at sunset over a calm sea", 1360, 768, 7),
-}
+IMAGES = {"lighthouse.webp": ("create_image", "a lighthouse at sunset over a calm sea", 1360, 768, 7)}
 PROMPTS = [
     ("photoreal", "a red mug on a white background"),
     ("ra2", "portrait of a young woman with red hair"),

@@ -62,9 +62,7 @@ async def test_usage_is_grouped_and_downloads_as_csv(app: AppFixture) -> None:
     assert (await app.client.get("/account/usage?by=tenant")).status_code == 400
 
 
-async def test_a_rolled_key_keeps_name_limits_and_spending(
-    any_database_app: AppFixture,
-) -> None:
+async def test_a_rolled_key_keeps_name_limits_and_spending(any_database_app: AppFixture) -> None:
     app = any_database_app
     csrf = await signed_in(app)
     form = {"csrf": csrf, "name": "  my   laptop ", "budget_day": "1", "expires": "2031-01-31"}

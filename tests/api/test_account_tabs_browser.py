@@ -26,11 +26,7 @@ MAX_BYTES = 350_000
 @pytest.fixture
 async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with some spending, its address, a browser."""
-    async with (
-        running_app(tmp_path) as app,
-        serve(app.asgi) as url,
-        browser.browser() as chromium,
-    ):
+    async with running_app(tmp_path) as app, serve(app.asgi) as url, browser.browser() as chromium:
         await run(app)
         scope = Scope(services=("ra1",), budget_day=1_500_000)
         limited = keys.create(app.account.id, scope, holder=keys.Holder(name="laptop"))

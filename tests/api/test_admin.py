@@ -75,9 +75,7 @@ async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(app: AppF
     assert "line 1: invalid syntax" in page
 
 
-async def test_admin_log_searches_all_accounts_without_prompts(
-    any_database_app: AppFixture,
-) -> None:
+async def test_admin_log_searches_all_accounts_without_prompts(any_database_app: AppFixture) -> None:
     app = any_database_app
     await signed_in(app, app.operator)
     first = await run(app, "a secret fox")

@@ -243,10 +243,7 @@ async def test_custom_tool_becomes_a_function_with_one_text_input(gateway: Gatew
     assert final.output[0].to_dict() | {"id": ""} == call.to_dict() | {"id": ""}
     assert "response.custom_tool_call_input.delta" in kinds
     assert "response.custom_tool_call_input.done" in kinds
-    inputs += [
-        call.to_dict(),
-        {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done"},
-    ]
+    inputs += [call.to_dict(), {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done"}]
     answer = await client.responses.create(model=model, input=inputs, tools=[PATCH])
     assert answer.output_text == "The tool said Done"
     assert '"Oslo"' in str(server.seen[-1].document["messages"][1]).replace("'", '"')
@@ -363,9 +360,7 @@ async def test_encrypted_reasoning_is_returned_in_responses() -> None:
     ],
     ids=["mixed", "named first", "one after another"],
 )
-async def test_tool_arguments_in_any_order_reach_their_open_block(
-    calls: tuple[Event, ...],
-) -> None:
+async def test_tool_arguments_in_any_order_reach_their_open_block(calls: tuple[Event, ...]) -> None:
     """Claude Code calls a tool with what came before its block was closed."""
     events = await stream_documents(
         anthropic_face, TextDelta("Well"), *calls, MessageEnd("tool", TokenUsage(1, 1))

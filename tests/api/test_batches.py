@@ -138,11 +138,7 @@ async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway:
 
 
 async def test_failed_requests_are_in_the_error_file(gateway: Gateway) -> None:
-    lines = [
-        chat_line("good"),
-        chat_line("unknown", model="none/such"),
-        chat_line("wrong", n=0),
-    ]
+    lines = [chat_line("good"), chat_line("unknown", model="none/such"), chat_line("wrong", n=0)]
     done = await finished_batch(gateway, await create_batch(gateway, lines))
     assert done.request_counts is not None
     assert done.request_counts.model_dump() == {"total": 3, "completed": 1, "failed": 2}

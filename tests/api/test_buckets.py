@@ -171,10 +171,7 @@ async def test_bytes_stay_here_unless_the_operator_wants_links(tmp_path: Path) -
 
 @pytest.mark.parametrize("fault", ["500", "403", "hang", "drop"])
 async def test_an_outage_is_one_sentence_and_costs_nothing(tmp_path: Path, fault: str) -> None:
-    async with (
-        faulty_proxy(s3.server().port, lambda *_: fault) as front,
-        on_s3(tmp_path, front) as app,
-    ):
+    async with faulty_proxy(s3.server().port, lambda *_: fault) as front, on_s3(tmp_path, front) as app:
         body = {"api_key": app.key, "prompt": "a fox"}
         painted = await app.client.post("/api/ra1", json=body)
         assert (painted.status_code, painted.json()["error"]) == (502, FAILED)

@@ -140,9 +140,7 @@ async def test_charges_of_a_mixed_workload_equal_units_times_rates(gateway: Gate
     assert await gateway.app.faults() == ()
 
 
-async def test_charge_shows_cached_input_server_rate_and_hold(
-    gateway: Gateway,
-) -> None:
+async def test_charge_shows_cached_input_server_rate_and_hold(gateway: Gateway) -> None:
     await gateway.chat("say 3 words")
     await _falls_back(gateway, 3)
     await _beyond(gateway, 1)
@@ -163,9 +161,7 @@ async def test_cached_answer_keeps_its_units_at_rate_zero(gateway: Gateway) -> N
     assert recomputed(first["charge"]) == micros(first["cost_usd"]) > 0
 
 
-async def test_async_chat_receipt_has_the_tokens_of_its_call(
-    gateway: Gateway,
-) -> None:
+async def test_async_chat_receipt_has_the_tokens_of_its_call(gateway: Gateway) -> None:
     await _later(gateway, 7)
     [call] = await gateway.settled()
     page = (await gateway.app.client.get("/api/account/ledger", headers=gateway.headers)).json()["entries"]

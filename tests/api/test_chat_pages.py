@@ -264,10 +264,7 @@ async def test_hostile_answer_is_only_text(gateway: Gateway) -> None:
 
 async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) -> None:
     person = await ChatUser.of(gateway)
-    files = [
-        ("file", ("dot.png", _png(), "image/png")),
-        ("file", ("notes.csv", b"a,b\n1,2\n", "text/csv")),
-    ]
+    files = [("file", ("dot.png", _png(), "image/png")), ("file", ("notes.csv", b"a,b\n1,2\n", "text/csv"))]
     where = await person.asked("What is this?", files=files)
     content = gateway.acme.seen[-1].document["messages"][0]["content"]
     assert content[0]["image_url"]["url"].startswith("data:image/png;base64,")

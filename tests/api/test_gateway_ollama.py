@@ -35,10 +35,7 @@ class Ollama:
         self.seen: list[dict[str, Any]] = []
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/v1/models", self.models),
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-        ]
+        return [Route("/v1/models", self.models), Route("/v1/chat/completions", self.chat, methods=["POST"])]
 
     async def models(self, _request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [ENTRY]})

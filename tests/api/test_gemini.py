@@ -18,11 +18,7 @@ from tests.fakes import gemini as fakes
 from tests.fakes.gemini import Gemini, gemini
 
 NAME = "gemini/gemini-3.5-flash"
-PRICE = {
-    "input_per_million_usd": "2",
-    "output_per_million_usd": "10",
-    "cached_input_per_million_usd": "0.5",
-}
+PRICE = {"input_per_million_usd": "2", "output_per_million_usd": "10", "cached_input_per_million_usd": "0.5"}
 _FILE = BytesIO()
 Image.new("RGB", (8, 8), "red").save(_FILE, "PNG")
 PNG = _FILE.getvalue()

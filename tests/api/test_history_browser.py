@@ -26,19 +26,14 @@ async def painted(app: AppFixture, *prompts: str, size: int = 256) -> list[dict[
     """Run the fast image model for each prompt."""
     runs: list[dict[str, Any]] = []
     for prompt in prompts:
-        body = {
-            "model": "fast-image-native",
-            "input": {"prompt": prompt, "width": size, "height": size},
-        }
+        body = {"model": "fast-image-native", "input": {"prompt": prompt, "width": size, "height": size}}
         answer = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
         runs.append(answer.json())
     return runs
 
 
 @pytest.mark.nightly
-async def test_the_history_fits_and_is_light_and_accessible(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
+async def test_the_history_fits_and_is_light_and_accessible(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     runs = await painted(app, *(f"a red fox, number {number}" for number in range(4)), size=512)
     body = {"input": {"prompt": "a mill", "width": 256, "height": 256}}

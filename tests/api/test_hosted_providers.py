@@ -15,11 +15,7 @@ from sixfold.core.gateway import capabilities
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes.hosted_providers import KEY, PROFILES, HostedProvider, hosted_provider
 
-PRICE = {
-    "input_per_million_usd": "2",
-    "output_per_million_usd": "10",
-    "cached_input_per_million_usd": "0.5",
-}
+PRICE = {"input_per_million_usd": "2", "output_per_million_usd": "10", "cached_input_per_million_usd": "0.5"}
 NAMES = sorted(PROFILES)
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}

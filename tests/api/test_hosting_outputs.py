@@ -67,15 +67,7 @@ async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, 
         result = await run_space(app)
         others = result["outputs"]
         assert set(result["output"]) == {"url", "content_type", "width", "height"}
-        assert list(others) == [
-            "what_is_seen",
-            "seed_used",
-            "depth",
-            "steps",
-            "output_6",
-            "depth_7",
-            "mask",
-        ]
+        assert list(others) == ["what_is_seen", "seed_used", "depth", "steps", "output_6", "depth_7", "mask"]
         assert (others["what_is_seen"], others["seed_used"], others["depth_7"]) == (TEXT, 7, "far")
         assert (others["output_6"], others["mask"]) == (SCORES, None)
         files = [result["output"], others["depth"], *others["steps"]]

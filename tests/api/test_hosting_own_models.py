@@ -113,9 +113,7 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         assert (await app.client.post(RUN, json=body, headers=header)).status_code == 404
 
 
-async def test_dropped_model_file_gets_price_queue_form_and_tool(
-    tmp_path: Path,
-) -> None:
+async def test_dropped_model_file_gets_price_queue_form_and_tool(tmp_path: Path) -> None:
     assert len(GREET.strip().splitlines()) <= 10
     folder = tmp_path / "models"
     folder.mkdir()

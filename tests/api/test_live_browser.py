@@ -32,9 +32,7 @@ async def pausing_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
         yield app, url, chromium
 
 
-async def test_a_session_pauses_and_continues_at_no_charge(
-    pausing_app: tuple[AppFixture, str, Any],
-) -> None:
+async def test_a_session_pauses_and_continues_at_no_charge(pausing_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = pausing_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page

@@ -9,16 +9,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.gateway.capabilities import CHAT, TOOLS
-from tests.api.local_servers import (
-    SEEING,
-    USUAL,
-    app_with,
-    chat,
-    model_names,
-    service,
-    serving_model,
-    status,
-)
+from tests.api.local_servers import SEEING, USUAL, app_with, chat, model_names, service, serving_model, status
 from tests.api.test_gateway import PIXEL
 from tests.fakes import local_models as fakes
 from tests.fakes.local_models import COMPLETION, EMBEDDING, LocalModels, Ollama, listening, look_at
@@ -303,9 +294,7 @@ async def test_vision_of_a_server_follows_its_statement_or_names(
             assert (await service(app, "vision"))["available"] is sees
 
 
-async def test_unstated_vision_of_a_configured_server_is_allowed(
-    tmp_path: Path,
-) -> None:
+async def test_unstated_vision_of_a_configured_server_is_allowed(tmp_path: Path) -> None:
     async with listening(fakes.vllm("small")) as server:
         upstreams = {
             "acme": {"kind": "openai", "base_url": f"http://127.0.0.1:{server.port}/v1", "api_key": "k"}

@@ -176,9 +176,7 @@ async def test_versions_differ_and_come_back(app: AppFixture) -> None:
     assert (await app.client.get(plain, headers=app.bearer)).status_code == 200
 
 
-async def test_tags_are_read_as_of_a_time_and_graph_is_refused(
-    app: AppFixture,
-) -> None:
+async def test_tags_are_read_as_of_a_time_and_graph_is_refused(app: AppFixture) -> None:
     await put(app, "a", tags=["x"])
     then = (await app.client.get("/api/pages/a", headers=app.bearer)).json()["updated_at"]
     await send_route(app, "POST /api/tags/{slug}", "a", app.key, json={"tags": ["y"]})
@@ -195,10 +193,7 @@ async def test_tags_links_and_timelines_have_routes_of_their_own(app: AppFixture
     await put(app, "b")
     assert (await send_route(app, "POST /api/tags/{slug}", "a", app.key, json={"tags": ["y"]})).json()[
         "tags"
-    ] == [
-        "x",
-        "y",
-    ]
+    ] == ["x", "y"]
     assert (await send_route(app, "DELETE /api/tags/{slug}", "a", app.key)).json()["tags"] == ["y"]
     assert (await get(app, "/api/tags/a"))["tags"] == ["y"]
     assert (await get(app, "/api/tags"))["tags"] == [{"name": "y", "count": 1}]

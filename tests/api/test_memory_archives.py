@@ -139,10 +139,7 @@ async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(app: AppF
         page = await get(app, f"/api/pages/{slug}")
         return {(link["to"], link["type"]) for link in page["links"] if link["resolved"]}
 
-    assert await leads("vault/daily/1") == {
-        ("vault/work/plan", "links_to"),
-        ("vault/people/ann", "owner"),
-    }
+    assert await leads("vault/daily/1") == {("vault/work/plan", "links_to"), ("vault/people/ann", "owner")}
     assert await leads("vault/work/plan") == {("vault/people/ann", "links_to")}
     assert await leads("elsewhere") == set()
     backlinks = await get(app, "/api/backlinks/vault/people/ann")

@@ -43,12 +43,7 @@ async def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 def body_of(path: str, model: str, text: str, **more: Any) -> dict[str, Any]:
     if path.endswith("responses"):
         return {"model": model, "input": text, **more}
-    return {
-        "model": model,
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": 9,
-        **more,
-    }
+    return {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 9, **more}
 
 
 async def rejected(app: AppFixture, server: LocalModels, path: str, body: dict[str, Any]) -> dict[str, Any]:

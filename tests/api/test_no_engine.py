@@ -94,9 +94,7 @@ async def test_openai_transcription_without_engine_is_503_with_remedy(bare: AppF
     assert (error["code"], error["type"]) == ("engine_unavailable", "server_error")
 
 
-async def test_openai_transcription_of_invalid_audio_is_400_first(
-    bare: AppFixture,
-) -> None:
+async def test_openai_transcription_of_invalid_audio_is_400_first(bare: AppFixture) -> None:
     answer = await bare.client.post(
         "/v1/audio/transcriptions",
         files={"file": ("said.wav", b"no sound at all", "audio/wav")},
@@ -127,9 +125,7 @@ async def test_queued_transcription_of_an_upload_is_503_with_remedy(bare: AppFix
         assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
 
 
-async def test_mounted_recording_is_503_and_unknown_mount_is_400(
-    bare: AppFixture,
-) -> None:
+async def test_mounted_recording_is_503_and_unknown_mount_is_400(bare: AppFixture) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     inputs = {"task": "transcribe", "audio": "/mnt/sixfold/artifacts/said.wav"}
     for path in ("run", "speech-to-speech/queue/join", "speech-to-speech/quote"):
@@ -161,9 +157,7 @@ async def test_workflow_with_uploaded_recording_is_503_with_remedy(bare: AppFixt
     upload = await uploaded(bare, recording(), "audio/wav")
     for value in (upload["id"], upload["url"], "input/sample.wav"):
         answer = await bare.client.post(
-            "/api/graph/spaces/speech-to-text/run",
-            json={"input": {"audio_path": value}},
-            headers=bare.bearer,
+            "/api/graph/spaces/speech-to-text/run", json={"input": {"audio_path": value}}, headers=bare.bearer
         )
         assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
 
@@ -251,10 +245,7 @@ async def test_openai_client_sends_one_request_where_no_retry_helps(bare: AppFix
 async def test_anthropic_client_sends_one_request_where_no_retry_helps(bare: AppFixture) -> None:
     transport = CountingTransport(bare.asgi, client=("127.0.0.1", 40000))
     client = anthropic.AsyncAnthropic(
-        api_key=bare.key,
-        base_url=ORIGIN,
-        http_client=httpx2.AsyncClient(transport=transport),
-        max_retries=2,
+        api_key=bare.key, base_url=ORIGIN, http_client=httpx2.AsyncClient(transport=transport), max_retries=2
     )
     with pytest.raises(anthropic.InternalServerError) as caught:
         await client.messages.create(

@@ -105,12 +105,7 @@ async def test_user_signs_in_reads_the_consent_and_approves(app: AppFixture) -> 
     await app.client.get("/signin", params={"token": await link(app)})
     page = await app.client.get(parse_qs(urlsplit(first.headers["location"]).query)["next"][0])
     assert page.status_code == 200
-    for words in (
-        "A helpful assistant",
-        "assistant.example",
-        "Read and write the memory",
-        app.account.email,
-    ):
+    for words in ("A helpful assistant", "assistant.example", "Read and write the memory", app.account.email):
         assert words in page.text
     assert "form-action 'self' https://assistant.example" in page.headers["Content-Security-Policy"]
     back = await program.let_in()

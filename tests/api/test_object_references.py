@@ -64,10 +64,7 @@ async def test_reference_to_a_foreign_item_is_refused(
     body = b'{"model": "native/small", "input": [' + reference + b', {"role": "user", "content": "And?"}]}'
     headers = {**gateway.headers, "Content-Type": "application/json"}
     answer = await gateway.app.client.post("/v1/responses", content=body, headers=headers)
-    assert (answer.status_code, answer.json()["error"]["message"]) == (
-        404,
-        "Item with id 'msg_1' not found.",
-    )
+    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "Item with id 'msg_1' not found.")
     assert len(first.acme.seen) == seen
 
 

@@ -135,10 +135,7 @@ async def test_an_edit_repaints_the_picture_that_was_sent(real: AppFixture) -> N
 
 async def test_what_a_mask_lets_through_is_taken_out(real: AppFixture) -> None:
     answer = await client(real).images.edit(
-        model="gpt-image-1",
-        image=png(),
-        mask=png("RGBA", colour=(0, 0, 0, 255)),
-        prompt="nothing there",
+        model="gpt-image-1", image=png(), mask=png("RGBA", colour=(0, 0, 0, 255)), prompt="nothing there"
     )
     assert cast("Any", answer).ignored == ["nothing", "there"]
     assert answer.data is not None

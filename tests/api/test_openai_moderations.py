@@ -85,9 +85,7 @@ async def test_failed_moderation_is_free(gateway: Gateway) -> None:
         await gateway.openai().moderations.create(input="x", model="unknown")
 
 
-async def test_without_a_moderator_the_remedy_is_named(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+async def test_without_a_moderator_the_remedy_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
     async with running_gateway(tmp_path_factory.mktemp("none"), settings=FILES) as gateway:
         for model in ("omni-moderation-latest", ""):
             body = {"input": "x", "model": model}

@@ -41,9 +41,7 @@ async def balance(app: AppFixture, email: str) -> tuple[int, int]:
     return account.posted, account.held
 
 
-async def test_account_without_credit_runs_free_and_sees_list_price(
-    either: Path,
-) -> None:
+async def test_account_without_credit_runs_free_and_sees_list_price(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
         answer = await app.client.post("/api/ra1", json={"api_key": app.poor, **PICTURE})
         assert answer.status_code == 200, answer.text
@@ -152,9 +150,7 @@ async def ran_graph(app: AppFixture, key: str) -> Any:
     return answer.json()
 
 
-async def test_local_graph_is_free_and_shows_summed_list_price(
-    either: Path,
-) -> None:
+async def test_local_graph_is_free_and_shows_summed_list_price(either: Path) -> None:
     async with running_app(either, graphed(), tables=FREE) as app:
         checked = await app.client.post(
             "/api/graph/validate", json={"workflow": PAINT}, headers=bearer(app.poor)
@@ -343,9 +339,7 @@ async def test_the_operators_memory_has_no_plan_that_ends(tmp_path: Path) -> Non
             assert answer.status_code in {200, 201}, answer.text
 
 
-async def test_operator_page_shows_no_limits_on_own_hardware(
-    app: AppFixture,
-) -> None:
+async def test_operator_page_shows_no_limits_on_own_hardware(app: AppFixture) -> None:
     await signed_in(app, app.operator)
     page = (await app.client.get("/account")).text
     assert "its requests are never refused for lack of credit" in page

@@ -237,9 +237,7 @@ async def test_a_key_with_a_budget_still_sees_all_work(app: AppFixture, scope: S
     assert await list_ids(app, LISTS[0], await app.limited_key(scope)) == [result]
 
 
-async def test_upload_path_has_a_folder_for_each_limited_key(
-    any_database_app: AppFixture,
-) -> None:
+async def test_upload_path_has_a_folder_for_each_limited_key(any_database_app: AppFixture) -> None:
     one, query = await running(any_database_app), {"prompt": "x", "save_path": "a.webp"}
     results = [
         (await any_database_app.client.get(UPLOAD, params=query, headers=bearer(key))).json()["path"]

@@ -82,9 +82,7 @@ async def test_an_import_names_what_it_left_out(
         assert not {"secret", "=="} & set(re.split(r"(==)|\W+", await page.inner_text(".hits")))
 
 
-async def test_a_live_session_shows_time_and_cost_and_stops(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
+async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
@@ -115,9 +113,7 @@ async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str
             assert await tab.page.evaluate(SHIFT) < 0.05, path
 
 
-async def test_a_result_and_save_are_seen_without_scrolling(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
+async def test_a_result_and_save_are_seen_without_scrolling(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}

@@ -153,9 +153,7 @@ async def test_the_pages_fit_and_are_accessible(browser_app: tuple[AppFixture, s
             assert messages == [], (path, json.dumps(messages, indent=1))
 
 
-async def test_phone_menu_is_one_line_and_opens_by_keyboard(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
+async def test_phone_menu_is_one_line_and_opens_by_keyboard(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     graph = "/api/graph/spaces/turbo-text-to-image/run"
     inputs = {"input": {"prompt": "a mill", "width": 64, "height": 64}}

@@ -100,9 +100,7 @@ async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixt
     assert again in form
 
 
-async def test_prediction_page_shows_sources_and_derived_files(
-    any_database_app: AppFixture,
-) -> None:
+async def test_prediction_page_shows_sources_and_derived_files(any_database_app: AppFixture) -> None:
     app = any_database_app
     await signed_in(app)
     first = await run(app, "ra1", FOX)

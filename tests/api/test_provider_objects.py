@@ -95,11 +95,7 @@ async def test_operator_names_any_object_and_schemas_name_such_fields(gateway: G
         **body,
         "container": skills,
         "tools": [{"name": "f", "input_schema": schema}],
-        "messages": [
-            USER,
-            {"role": "assistant", "content": [use]},
-            {"role": "user", "content": [result]},
-        ],
+        "messages": [USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}],
     }
     answer = await gateway.app.client.post("/v1/messages", json=body, headers=gateway.headers)
     assert answer.status_code == 200

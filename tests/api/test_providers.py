@@ -181,9 +181,7 @@ async def test_a_background_is_removed_by_fal_where_a_key_is_set(app: AppFixture
     assert await app.balance() == ("4.94", "0.00")
 
 
-async def test_speech_and_transcription_work_with_fal_or_replicate(
-    tmp_path: Path,
-) -> None:
+async def test_speech_and_transcription_work_with_fal_or_replicate(tmp_path: Path) -> None:
     async with fal.running() as queue, replicate.running() as predictions:
         grounds = {
             "fal": (

@@ -131,9 +131,7 @@ async def test_a_file_made_without_key_is_at_the_path_in_the_store(app: AppFixtu
     assert (await app.client.get("/uploads/old.png")).content == first
 
 
-async def test_accounts_of_the_previous_version_have_an_author_id(
-    any_database_app: AppFixture,
-) -> None:
+async def test_accounts_of_the_previous_version_have_an_author_id(any_database_app: AppFixture) -> None:
     database = any_database_app.product.database
     account = await database.write(accounts.create("dan@example.com"))
     key = (await database.write(keys.create(account.id))).api_key

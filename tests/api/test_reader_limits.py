@@ -127,9 +127,7 @@ def most(document: Document) -> int:
 
 
 @pytest.mark.nightly
-async def test_largest_documents_block_the_loop_under_100_ms(
-    metered: MeteredServer,
-) -> None:
+async def test_largest_documents_block_the_loop_under_100_ms(metered: MeteredServer) -> None:
     chosen = assign_routes()
     assert {place for results in chosen.values() for place in results} == set(READING)
     results = [
@@ -141,9 +139,7 @@ async def test_largest_documents_block_the_loop_under_100_ms(
 
 
 @pytest.mark.nightly
-async def test_long_headers_and_queries_block_the_loop_under_100_ms(
-    metered: MeteredServer,
-) -> None:
+async def test_long_headers_and_queries_block_the_loop_under_100_ms(metered: MeteredServer) -> None:
     names, queries = list(HEADERS), list(QUERIES)
     results: list[str] = []
     for number, place in enumerate(PLACES):

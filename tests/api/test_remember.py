@@ -141,11 +141,7 @@ async def test_an_undo_restores_every_page(world: Remembering) -> None:
     edit = {"operation": "append", "content": "\n## Notes\nBy hand."}
     await world.app.client.patch("/api/pages/facts/ann", json=edit, headers=world.app.bearer)
     answer = await world.post("remember/undo", batch=result["batch"])
-    assert answer.json() == {
-        "batch": result["batch"],
-        "restored": ["facts/ann"],
-        "deleted": ["facts/ben"],
-    }
+    assert answer.json() == {"batch": result["batch"], "restored": ["facts/ann"], "deleted": ["facts/ben"]}
     after = await world.page("facts/ann")
     assert after["body"].startswith(before)
     assert "Rex" not in after["body"]
@@ -192,10 +188,7 @@ INVENTED = [
     (fact("Ann", "Ann started at Acme.", "I am the queen of Norway"), "its quotation is not in the source"),
     (fact("Ann", "Ann started at Acme.", ""), "its quotation is not in the source"),
     (fact("Ann", "Ann earns 90000 at Acme.", "I started at Acme last week"), "the source does not say it"),
-    (
-        fact("Ann", "Cleo owns some profitable vineyards.", "I started"),
-        "the source does not say it",
-    ),
+    (fact("Ann", "Cleo owns some profitable vineyards.", "I started"), "the source does not say it"),
     (fact("", "Ann started at Acme.", "I started at Acme last week"), "without a subject or a statement"),
     (fact("Ann", "", "I started at Acme last week"), "without a subject or a statement"),
     (fact("!?", "Ann started at Acme.", "I started at Acme last week"), "its subject has no letter or digit"),

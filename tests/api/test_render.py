@@ -143,10 +143,7 @@ WRONG: list[tuple[Any, str]] = [
     (project(height=3841), "Invalid project: project height must be from 16 to 3840; got 3841"),
     (project(fps=0), "Invalid project: project fps must be from 1 to 60; got 0"),
     (project(background="nope"), "Invalid project: project background must be a color such as #ffcc00"),
-    (
-        project({"type": "film"}),
-        "Invalid project: tracks[0]: type must be one of video, image, text, audio",
-    ),
+    (project({"type": "film"}), "Invalid project: tracks[0]: type must be one of video, image, text, audio"),
     (project(TITLE, {"type": "text"}), "Invalid project: tracks[1].clips: must be a list"),
     (project({"type": "image", "clips": [{}]}), "Invalid project: tracks[0].clips[0]: url is required"),
 ]

@@ -64,10 +64,7 @@ async def test_ranking_of_a_server_is_sorted_and_charged(gateway: Gateway, path:
     answer = await rank(gateway, path, top_n=2, max_tokens_per_doc=64)
     assert answer.status_code == 200, answer.text
     body = answer.json()
-    assert body["results"] == [
-        {"index": 1, "relevance_score": 0.5},
-        {"index": 2, "relevance_score": 0.5},
-    ]
+    assert body["results"] == [{"index": 1, "relevance_score": 0.5}, {"index": 2, "relevance_score": 0.5}]
     assert body["meta"]["api_version"] == {"version": version}
     assert body["usage"]["total_tokens"] == 40
     assert gateway.acme.seen[0].document == {

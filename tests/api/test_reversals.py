@@ -107,9 +107,7 @@ async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(any_database
     assert (await app.client.get(post["media_url"])).status_code == 200
 
 
-async def test_idempotent_answer_is_deleted_with_its_result(
-    any_database_app: AppFixture,
-) -> None:
+async def test_idempotent_answer_is_deleted_with_its_result(any_database_app: AppFixture) -> None:
     app = any_database_app
     headers = {**app.bearer, "Idempotency-Key": "one"}
     body = {"model": "ra1", "input": {"prompt": "a fox"}}
@@ -342,9 +340,7 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFi
     assert await dots.faults() == ()
 
 
-async def test_account_below_zero_cannot_import_or_open_a_session(
-    any_database_app: AppFixture,
-) -> None:
+async def test_account_below_zero_cannot_import_or_open_a_session(any_database_app: AppFixture) -> None:
     app = any_database_app
     entry = ledger.LedgerEntry("reversal", "a test")
     await app.product.database.write(ledger.deposit(app.account.id, -6_000_000, entry, below_zero=True))

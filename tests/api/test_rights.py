@@ -199,10 +199,7 @@ async def test_rights_of_every_caller_on_every_route_on_postgresql(tmp_path: Pat
 
 
 async def test_every_session_on_every_page(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = [
-        await session(app, app.account, "a customer"),
-        await session(app, app.operator, "the operator"),
-    ]
+    own = [await session(app, app.account, "a customer"), await session(app, app.operator, "the operator")]
     assert list(await violations(app, own)) == []
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     old = [

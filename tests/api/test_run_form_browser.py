@@ -96,9 +96,7 @@ async def test_a_tap_on_a_phone_shows_progress_in_the_next_frame(
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-async def test_replay_compares_outputs_only_when_it_is_done(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
+async def test_replay_compares_outputs_only_when_it_is_done(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page

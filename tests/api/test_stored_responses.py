@@ -230,9 +230,7 @@ async def test_a_stream_is_kept_before_its_end_is_told(gateway: Gateway, model: 
     assert [event.type async for event in following][-1] == "response.completed"
 
 
-async def test_truncated_response_is_stored_and_failed_one_is_not(
-    gateway: Gateway,
-) -> None:
+async def test_truncated_response_is_stored_and_failed_one_is_not(gateway: Gateway) -> None:
     client = gateway.openai()
     cut = await client.responses.create(model="acme/small", input="say 9 words", max_output_tokens=4)
     assert (await client.responses.retrieve(cut.id)).status == "incomplete"

@@ -35,10 +35,7 @@ MODELS = {
     "POST /replicate/v1/models/{owner}/{name}/predictions",
 }
 # tests/e2e/test_sessions.py asks for these as a stranger.
-SESSIONS = {
-    "GET /api/containers/sessions/{session_id}",
-    "DELETE /api/containers/sessions/{session_id}",
-}
+SESSIONS = {"GET /api/containers/sessions/{session_id}", "DELETE /api/containers/sessions/{session_id}"}
 # tests/api/test_stored_responses.py asks for these as a stranger.
 RESPONSES = {
     "GET /v1/responses/{response_id}",

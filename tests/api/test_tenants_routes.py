@@ -37,10 +37,7 @@ SHOWN_TO_ALL = (
     *("/replicate/v1/models", "/replicate/v1/search", "/replicate/v1/predictions"),
 )
 # Keys of the first account: the rights of each, and whether it sees the runs of the account.
-OWN_KEYS = {
-    "run": (Rights.RUN, False),
-    "run and account.read": (Rights.RUN | Rights.ACCOUNT_READ, True),
-}
+OWN_KEYS = {"run": (Rights.RUN, False), "run and account.read": (Rights.RUN | Rights.ACCOUNT_READ, True)}
 
 
 def every_route() -> list[tuple[str, str]]:

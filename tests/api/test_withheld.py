@@ -321,9 +321,7 @@ async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> N
         assert [each["name"] for each in expired] == ["expired"]
 
 
-async def test_nested_results_are_withheld_until_the_root_is_paid(
-    dots: AppFixture,
-) -> None:
+async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixture) -> None:
     pipeline, watch = dots.product.predictions, StepRecorder(dots)
     parent = await prompted(dots, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")

@@ -88,10 +88,7 @@ async def test_inputs_known_only_at_run_time_are_held_at_maximum(
 
 
 async def test_size_count_and_seed_inputs_may_come_from_the_run(dots: AppFixture) -> None:
-    sizes = {
-        "1": node("LoadImage", image="example.png"),
-        "2": node("GetImageSize", image=["1", 0]),
-    }
+    sizes = {"1": node("LoadImage", image="example.png"), "2": node("GetImageSize", image=["1", 0])}
     painted = node(
         "SixfoldTextToImage", prompt="a lake", steps=["2", 2], seed=["2", 0], width=["2", 0], height=["2", 1]
     )

@@ -205,9 +205,7 @@ async def test_missing_classes_are_listed_with_their_remedy(tmp_path: Path) -> N
         assert "SIXFOLD_COMFYUI_URL" in refused.json()["error"]
 
 
-async def test_public_graphs_reach_comfyui_only_when_allowed(
-    tmp_path: Path,
-) -> None:
+async def test_public_graphs_reach_comfyui_only_when_allowed(tmp_path: Path) -> None:
     body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}
     public = {"public_url": "https://sixfold.example", "previews": "allow"}
     for allowed, status in (("", 503), ("allow", 200)):

@@ -12,11 +12,7 @@ from tests.architecture import source
 from tools import lock, wheels
 
 # Releases that have no wheel for a Python, as a pin would name them; "" stands for every release.
-WITHOUT_A_WHEEL = [
-    ("pocketsphinx", "5.1.1", "3.12"),
-    ("pocketsphinx", "", "3.14"),
-    ("coincurve", "", "3.14"),
-]
+WITHOUT_A_WHEEL = [("pocketsphinx", "5.1.1", "3.12"), ("pocketsphinx", "", "3.14"), ("coincurve", "", "3.14")]
 
 
 def test_every_pin_has_a_wheel_on_x86_64_and_arm64() -> None:

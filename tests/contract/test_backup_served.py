@@ -18,9 +18,7 @@ ORDERS = 12
 
 
 @pytest.mark.slow
-async def test_restored_running_job_finishes_and_is_charged_once(
-    tmp_path: Path,
-) -> None:
+async def test_restored_running_job_finishes_and_is_charged_once(tmp_path: Path) -> None:
     target = tmp_path / "target"
     path = str(tmp_path / "all.tar")
     async with serving(tmp_path / "source", SIXFOLD_WORKERS="1") as server:

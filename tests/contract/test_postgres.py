@@ -64,9 +64,7 @@ def _spend(account_id: str, hold_id: str, amount: int) -> Transaction[None]:
 # -- groups ----------------------------------------------------------------------------------------
 
 
-async def test_money_is_spent_in_order_and_poor_request_blocks_none(
-    database: Any,
-) -> None:
+async def test_money_is_spent_in_order_and_poor_request_blocks_none(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=100))
     dice = random.Random(7)  # noqa: S311 - for a test
     amounts = [dice.choice((1, 2, 30, 70)) for _ in range(60)]

@@ -55,9 +55,7 @@ async def test_batches_and_rates_share_the_lock_that_groups_take_alone(database:
     assert (await database.read(accounts.by_id(account_id))).held == 3
 
 
-async def test_servers_booking_the_same_accounts_never_deadlock(
-    tmp_path: Path,
-) -> None:
+async def test_servers_booking_the_same_accounts_never_deadlock(tmp_path: Path) -> None:
     dice = random.Random(11)  # noqa: S311 - for a test
     async with AsyncExitStack() as stack:
         servers = [

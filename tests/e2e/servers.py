@@ -106,10 +106,7 @@ PROGRAM = (sys.executable, "-m", "sixfold.cli.main")
 
 
 async def start(
-    folder: Path,
-    port: int = 0,
-    environ: dict[str, str] | None = None,
-    program: tuple[str, ...] = PROGRAM,
+    folder: Path, port: int = 0, environ: dict[str, str] | None = None, program: tuple[str, ...] = PROGRAM
 ) -> Server:
     """Start a server on `folder`, and return when it accepts requests."""
     own = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(folder)}

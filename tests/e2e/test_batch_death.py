@@ -29,10 +29,7 @@ output_per_million_usd = 10
 """
 # Ten tokens of input and three of output, in micro-dollars.
 COST = 10 * 1 + 3 * 10
-SIZES = [
-    300,
-    pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
-]
+SIZES = [300, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)])]
 
 
 def line(number: int) -> bytes:
@@ -64,11 +61,7 @@ class BatchClient:
         content = b"".join(line(number) for number in range(count))
         form: Any = {"files": {"file": ("in.jsonl", content)}, "data": {"purpose": "batch"}}
         file = (await self.call("POST", "/v1/files", **form)).json()
-        body = {
-            "input_file_id": file["id"],
-            "endpoint": "/v1/chat/completions",
-            "completion_window": "24h",
-        }
+        body = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
         return (await self.call("POST", "/v1/batches", json=body)).json()["id"]
 
     async def ended(self, batch_id: str) -> dict[str, Any]:
@@ -80,10 +73,7 @@ class BatchClient:
 
     async def money(self) -> tuple[int, int]:
         body = (await self.call("GET", "/api/account")).json()
-        return (
-            round(float(body["balance_usd"]) * 1_000_000),
-            round(float(body["held_usd"]) * 1_000_000),
-        )
+        return (round(float(body["balance_usd"]) * 1_000_000), round(float(body["held_usd"]) * 1_000_000))
 
 
 async def die_twice(server: Server, acme: ModelServer, count: int) -> None:

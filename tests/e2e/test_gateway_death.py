@@ -23,9 +23,7 @@ output_per_million_usd = 1000
 BODY = {"model": "small", "messages": [{"role": "user", "content": "say 9 words"}]}
 
 
-async def test_server_killed_during_streams_restarts_without_holds(
-    either: Path,
-) -> None:
+async def test_server_killed_during_streams_restarts_without_holds(either: Path) -> None:
     async with model_server() as acme:
         folder = either
         (folder / "sixfold.toml").write_text(CONFIG.format(url=acme.url))

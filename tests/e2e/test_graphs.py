@@ -107,9 +107,7 @@ async def children(server: Server, parent_id: str) -> list[Any]:
     return [each for each in page["predictions"] if each["parent_id"] == parent_id]
 
 
-async def test_graph_survives_killed_worker_and_server_charged_once(
-    tmp_path: Path,
-) -> None:
+async def test_graph_survives_killed_worker_and_server_charged_once(tmp_path: Path) -> None:
     async with in_the_middle(tmp_path) as (server, parent_id, place):
         os.kill(runs(place)[0], signal.SIGKILL)
         await poll_until(lambda: len(runs(place)) == 2)

@@ -88,9 +88,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
         yield started
 
 
-async def test_keyless_server_serves_two_apis_and_hides_the_account(
-    server: Server,
-) -> None:
+async def test_keyless_server_serves_two_apis_and_hides_the_account(server: Server) -> None:
     assert [status(await raw(server.port, path)) for path in KEYLESS_ROUTES] == [200] * len(KEYLESS_ROUTES)
     answers = {path: status(await raw(server.port, path)) for path in ACCOUNT_ROUTES}
     assert answers == {**dict.fromkeys(ACCOUNT_ROUTES, 401), "/predictions": 303}

@@ -20,9 +20,7 @@ async def _ended(server: servers.Server, path: str) -> str:
     return status
 
 
-async def test_killed_server_finishes_the_provider_job_charged_once(
-    tmp_path: Path,
-) -> None:
+async def test_killed_server_finishes_the_provider_job_charged_once(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     queue = fal.Fal(ends=False)

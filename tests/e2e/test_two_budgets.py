@@ -129,9 +129,7 @@ async def running_servers(folder: Path) -> AsyncIterator[BudgetServers]:
             yield BudgetServers((first, second), database, acme, key, account_id)
 
 
-async def test_two_servers_share_daily_budget_and_rate_limit(
-    shop: BudgetServers,
-) -> None:
+async def test_two_servers_share_daily_budget_and_rate_limit(shop: BudgetServers) -> None:
     key = await shop.limited(Scope(budget_day=8 * PICTURE - 1))
     answers = await shop.ask(key, [image_call(seed) for seed in range(24)])
     sold = [answer for answer in answers if answer.status == 202]

@@ -91,10 +91,7 @@ MODELS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
         },
         frozenset({"text"}),
     ),
-    WHISPER: (
-        {"audio": str, "transcription": str, "translate": bool, "language": str},
-        frozenset({"audio"}),
-    ),
+    WHISPER: ({"audio": str, "transcription": str, "translate": bool, "language": str}, frozenset({"audio"})),
     ESRGAN: ({"image": str, "scale": (int, float), "face_enhance": bool}, frozenset({"image"})),
 }
 

@@ -76,12 +76,7 @@ def _members(width: int) -> Builder:
     return lambda count: b"{" + b",".join(b'"%0*d":1' % (width, at) for at in range(count)) + b"}"
 
 
-_STRINGS = {
-    "string": b"A",
-    "wide string": "a€😀".encode(),
-    "escapes": b"\\n",
-    "punctuation": b'\\",{',
-}
+_STRINGS = {"string": b"A", "wide string": "a€😀".encode(), "escapes": b"\\n", "punctuation": b'\\",{'}
 # Builder of a number of items, the most that are accepted, and the bytes of each.
 _ITEMS: Mapping[str, tuple[Builder, int, int]] = {
     "numbers": (_list(_SLOW_NUMBER), _LIMITS.values, 24),
@@ -350,14 +345,7 @@ def _graphs() -> Iterator[Document]:
     yield Document("graph subgraphs", JSON, subgraphs)
 
 
-DOCUMENTS: tuple[Document, ...] = (
-    *_json(),
-    *_form(),
-    *_multipart(),
-    *FILES,
-    *_markdown(),
-    *_graphs(),
-)
+DOCUMENTS: tuple[Document, ...] = (*_json(), *_form(), *_multipart(), *FILES, *_markdown(), *_graphs())
 
 HEADERS: Mapping[str, dict[str, str]] = {
     "cookies": {"Cookie": "; ".join(f"a{at}=b" for at in range(7000))},

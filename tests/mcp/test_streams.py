@@ -115,10 +115,7 @@ async def test_client_without_streams_gets_an_elicitation_error(app: AppFixture)
         del given
         return ToolOutcome({"answer": await call.ask("sampling/createMessage", {})})
 
-    async with (
-        serving(app, [tool("ask", ask)]) as url,
-        httpx.AsyncClient(headers=app.bearer) as client,
-    ):
+    async with serving(app, [tool("ask", ask)]) as url, httpx.AsyncClient(headers=app.bearer) as client:
         answer = (await client.post(url, json=asking("ask"))).json()
     assert "has no event stream" in answer["error"]["message"]
 

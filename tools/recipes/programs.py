@@ -104,9 +104,7 @@ RECIPES: Mapping[str, Recipe] = {
         ),
         Recipe(
             "vercel-ai",
-            Packages(
-                npm=("ai", "@ai-sdk/openai", "@ai-sdk/openai-compatible", "@ai-sdk/anthropic", "zod"),
-            ),
+            Packages(npm=("ai", "@ai-sdk/openai", "@ai-sdk/openai-compatible", "@ai-sdk/anthropic", "zod")),
             _vercel,
             (
                 "text: word word word",

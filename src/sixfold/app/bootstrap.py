@@ -293,10 +293,7 @@ def _processes(settings: Settings, bus: EventBus) -> ServerProcesses | None:
 
 
 def _register_status(
-    availability: EngineAvailability,
-    gateway: GatewayRuntime,
-    drivers: WorkerDrivers,
-    models: Catalog,
+    availability: EngineAvailability, gateway: GatewayRuntime, drivers: WorkerDrivers, models: Catalog
 ) -> None:
     availability.status_sources |= {"relay": gateway.standing, "relay-vision": gateway.vision_standing}
     drivers.register_probes(availability)

@@ -192,9 +192,6 @@ def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
         limit = {"limit_seconds": settings.training_limit_seconds} if row.get("shares") else {}
         return {"weights": str(settings.data_dir / "weights" / row["family"]), **limit}
     if row["kind"] == "graph":
-        return {
-            "limit_seconds": settings.graph_limit_seconds,
-            "memory_bytes": settings.graph_memory_bytes,
-        }
+        return {"limit_seconds": settings.graph_limit_seconds, "memory_bytes": settings.graph_memory_bytes}
     urls = settings.comfyui_servers
     return {"url": urls[0]} if row["kind"] == "comfyui" and len(urls) == 1 else {}

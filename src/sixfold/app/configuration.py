@@ -50,11 +50,7 @@ class OperatorConfiguration:
     """Implements `core.configuration.ports.ConfigurationService`."""
 
     def __init__(
-        self,
-        database: Database,
-        reloader: ConfigReloader,
-        catalog: Catalog,
-        gateway: GatewayRuntime,
+        self, database: Database, reloader: ConfigReloader, catalog: Catalog, gateway: GatewayRuntime
     ) -> None:
         self._database = database
         self._values = reloader.values
@@ -216,9 +212,7 @@ class OperatorConfiguration:
         own_prices = merging.table(tables, TOKEN_PRICES)
         views = [
             TokenPriceView(
-                name,
-                {field: str(amount) for field, amount in row.items()},
-                self._source(TOKEN_PRICES, name),
+                name, {field: str(amount) for field, amount in row.items()}, self._source(TOKEN_PRICES, name)
             )
             for name, row in own_prices.items()
         ]

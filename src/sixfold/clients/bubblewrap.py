@@ -30,12 +30,7 @@ _SYSTEM_FILES = (
 )
 # A server in the sandbox connects to itself by `localhost`.
 _HOSTS = Path(sixfold.__file__).parent / "data" / "hosts"
-_NETWORK = (
-    "/etc/resolv.conf",
-    "/etc/ssl",
-    "/etc/ca-certificates",
-    "/etc/pip.conf",
-)
+_NETWORK = ("/etc/resolv.conf", "/etc/ssl", "/etc/ca-certificates", "/etc/pip.conf")
 _NOBODY = "65534"
 _TRY_SECONDS = 10
 # Limit of each in-memory file system.

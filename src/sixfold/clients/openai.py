@@ -123,10 +123,7 @@ class OpenAIClient:
 
     async def describe(self, model: str, prompt: str, image_url: str) -> tuple[str, OpenAIUsage]:
         """Describe an image (a `data:` URI) with `POST /chat/completions`; return the text and tokens."""
-        content = [
-            {"type": "text", "text": prompt},
-            {"type": "image_url", "image_url": {"url": image_url}},
-        ]
+        content = [{"type": "text", "text": prompt}, {"type": "image_url", "image_url": {"url": image_url}}]
         document = {"model": model, "messages": [{"role": "user", "content": content}]}
         response = await self._to.post(
             "chat/completions", RequestBody(document), seconds=self._to.limits.whole_seconds

@@ -285,7 +285,7 @@ class Fetcher:
                     "connect": self._limits.connect_seconds,
                     "read": idle_seconds,
                     "write": idle_seconds,
-                },
+                }
             },
         )
 

@@ -73,10 +73,7 @@ def open_bucket(url: str, access: BucketAccess) -> Bucket:
         options.setdefault("allow_http", "true")
     try:
         bucket: Bucket = kind(
-            parts.netloc,
-            prefix=prefix or None,
-            config=options,
-            retry_config=_retries(access),
+            parts.netloc, prefix=prefix or None, config=options, retry_config=_retries(access)
         )
     except (exceptions.BaseError, ValueError) as error:
         raise InvalidUrl(f"{_shown(url)} cannot be used: {_first_line(error)}") from None

@@ -152,13 +152,7 @@ class ObjectStore:
         return info if info and info.size == size and info.modified_at > since else None
 
     async def _send(
-        self,
-        key: str,
-        body: bytes | IO[bytes],
-        size: int,
-        content_type: str | None,
-        *,
-        create: bool = False,
+        self, key: str, body: bytes | IO[bytes], size: int, content_type: str | None, *, create: bool = False
     ) -> ObjectInfo:
         if not isinstance(body, bytes):
             body.seek(0)

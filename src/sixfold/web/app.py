@@ -38,12 +38,7 @@ _LONG = (StreamingResponse, LongResponse)
 _HOP = b"x-sixfold-hop"
 # Many clients send {} with every method, so a route that reads no body accepts a small one.
 _UNREAD_BYTES = 64 * 1024
-_UNLOGGED = (
-    errors.EngineFailed,
-    errors.EngineUnavailable,
-    errors.NotSupported,
-    errors.TooManyConnections,
-)
+_UNLOGGED = (errors.EngineFailed, errors.EngineUnavailable, errors.NotSupported, errors.TooManyConnections)
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 # The close code of a websocket that the server cannot take now.
 TRY_AGAIN_LATER = 1013

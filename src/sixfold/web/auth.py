@@ -197,10 +197,7 @@ class KeylessAccess:
     """
 
     def __init__(
-        self,
-        origins: TrustedHosts,
-        clock: Callable[[], float] = time.monotonic,
-        record: Path | None = None,
+        self, origins: TrustedHosts, clock: Callable[[], float] = time.monotonic, record: Path | None = None
     ) -> None:
         self._origins = origins
         self._record = record

@@ -35,16 +35,10 @@ class Metrics:
         self._registry.register(self._responses)
         self._registry.register(_RefusedCounter())
         self._predictions = Gauge(
-            "sixfold_predictions",
-            "Predictions that have not ended",
-            ("state",),
-            registry=self._registry,
+            "sixfold_predictions", "Predictions that have not ended", ("state",), registry=self._registry
         )
         self._workers = Gauge(
-            "sixfold_workers",
-            "Workers of each engine",
-            ("engine", "state"),
-            registry=self._registry,
+            "sixfold_workers", "Workers of each engine", ("engine", "state"), registry=self._registry
         )
         self._memory = Gauge(
             "sixfold_worker_memory_bytes",

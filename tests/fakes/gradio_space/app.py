@@ -122,9 +122,7 @@ def applications() -> dict[str, Any]:
     return {
         "painting": painting(),
         "turn": one(
-            turn,
-            [unseen(gr.Audio, type="filepath"), unseen(gr.Checkbox, value=True)],
-            [unseen(gr.Audio)],
+            turn, [unseen(gr.Audio, type="filepath"), unseen(gr.Checkbox, value=True)], [unseen(gr.Audio)]
         ),
         "read": one(read, [unseen(gr.File), unseen(gr.Gallery)], [unseen(gr.File), unseen(gr.Gallery)]),
         "show": one(show, [unseen(gr.Gallery), unseen(gr.Number, value=1)], [unseen(gr.Gallery)]),

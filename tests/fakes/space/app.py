@@ -19,7 +19,7 @@ CONFIG = {
     "api_prefix": "/gradio_api",
     "components": [{"id": 1, "type": "textbox", "props": {"label": "Words"}}, SOUND],
     "dependencies": [
-        {"id": 0, "inputs": [1], "outputs": [2], "api_name": "shout", "api_visibility": "public"},
+        {"id": 0, "inputs": [1], "outputs": [2], "api_name": "shout", "api_visibility": "public"}
     ],
 }
 WORDS = {"label": "Words", "parameter_name": "words", "parameter_has_default": False, "component": "Textbox"}

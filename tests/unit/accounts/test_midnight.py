@@ -36,9 +36,7 @@ def _spent() -> Transaction[list[int]]:
     return results
 
 
-async def test_hold_across_midnight_refunds_the_day_it_counted_in(
-    database: Database,
-) -> None:
+async def test_hold_across_midnight_refunds_the_day_it_counted_in(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
     await database.write(ledger.hold(account.id, "h", 100, PAYER))
     assert await database.read(_spent()) == [100, 100, 0, 0]

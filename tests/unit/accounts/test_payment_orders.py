@@ -264,10 +264,7 @@ def test_an_account_below_zero_runs_nothing_until_it_has_paid(ledger_of: Play) -
         )
         await tell(database, [refunded(intent, 2000)])
         assert await left(database, account_id) == -1500
-        for spend in (
-            ledger.hold(account_id, f"more{intent}", 1),
-            ledger.require_not_below_zero(account_id),
-        ):
+        for spend in (ledger.hold(account_id, f"more{intent}", 1), ledger.require_not_below_zero(account_id)):
             with pytest.raises(errors.InsufficientCredits):
                 await database.write(spend)
         await tell(database, [paid(account_id, f"{intent}_b", 1499)])

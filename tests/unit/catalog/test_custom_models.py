@@ -147,9 +147,7 @@ async def test_a_removed_model_is_gone_and_may_come_again(line: PipelineFixture)
     assert (await own.put(line.payer.id, "model", "mine", document())).version == 2
 
 
-async def test_built_in_names_are_reserved_and_bad_document_rejected(
-    line: PipelineFixture,
-) -> None:
+async def test_built_in_names_are_reserved_and_bad_document_rejected(line: PipelineFixture) -> None:
     own = line.service.custom_models
     with pytest.raises(errors.Conflict):
         await own.put(line.payer.id, "model", "echo", models())

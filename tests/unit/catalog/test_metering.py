@@ -107,9 +107,7 @@ async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Pipe
     assert (free.cost, itemized(free)) == (0, 0)
 
 
-async def test_engine_lines_count_only_if_they_sum_to_its_amount(
-    line: PipelineFixture,
-) -> None:
+async def test_engine_lines_count_only_if_they_sum_to_its_amount(line: PipelineFixture) -> None:
     ended = dataclasses.replace(await line.run("metered"), meter="children", rate=0, charge=None)
     right = (LineItem("ra1", 2, 3000), LineItem("tts", 1, 500))
     for lines, visible in (

@@ -113,9 +113,7 @@ def test_serve_with_all_connections_used_answers_503(limited: Limited, tmp_path:
             pass
 
 
-def test_serve_answers_more_connections_than_descriptors(
-    limited: Limited,
-) -> None:
+def test_serve_answers_more_connections_than_descriptors(limited: Limited) -> None:
     _, port = limited(200, 200)
     with contextlib.ExitStack() as stack:
         request: dict[int, socket.socket] = {}

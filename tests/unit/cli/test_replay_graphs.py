@@ -52,12 +52,7 @@ def _picture(graph: Mapping[str, Any] | None, model: str, quality: str = "full")
     for chunk in (body, b"IDAT" + zlib.compress(b"\0\0"), b"IEND"):
         plain += (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
     manifest = provenance_manifest.Manifest(
-        model=model,
-        inputs={},
-        engine="graph",
-        engine_version="1",
-        quality=quality,
-        prediction_id="pred_1",
+        model=model, inputs={}, engine="graph", engine_version="1", quality=quality, prediction_id="pred_1"
     )
     return embed.embed(
         image_metadata.embed(plain, graph), "image/png", signing.Signer(bytes(32)).sign(manifest)
@@ -91,10 +86,7 @@ def test_replay_refuses_non_embedded_engines_by_name(
 
 def test_a_workflow_that_stands_in_the_picture_runs_again(tmp_path: Path) -> None:
     graph = {
-        "1": {
-            "class_type": "EmptyImage",
-            "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 255},
-        },
+        "1": {"class_type": "EmptyImage", "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 255}},
         "2": SAVED,
     }
     path, target = tmp_path / "blue.png", tmp_path / "again.png"
@@ -113,10 +105,7 @@ def _node(class_type: str, **inputs: Any) -> dict[str, Any]:
 
 RAIN = _node("SixfoldSoundEffects", prompt="rain", duration_seconds=1, model="sound-effects")
 IMPORTED = {
-    "rain.mp3": {
-        "1": RAIN,
-        "2": _node("SaveAudioMP3", audio=["1", 0], filename_prefix="rain", quality="V0"),
-    },
+    "rain.mp3": {"1": RAIN, "2": _node("SaveAudioMP3", audio=["1", 0], filename_prefix="rain", quality="V0")},
     "rain.flac": {"1": RAIN, "2": _node("SaveAudio", audio=["1", 0], filename_prefix="rain")},
     "blue.mp4": {
         "1": _node("EmptyImage", width=64, height=64, batch_size=4, color=255),

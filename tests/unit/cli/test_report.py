@@ -255,9 +255,7 @@ async def test_an_ollama_without_models_is_found_with_how_to_get_one(tmp_path: P
     assert row.unlocks == "`ollama pull qwen3` for chat"
 
 
-def test_container_banner_omits_the_host_if_a_server_is_found(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_container_banner_omits_the_host_if_a_server_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     url = "http://host.docker.internal:11434"
     there = Resource("Ollama", "chat", f"at {url}", "chat", "", used=True, state="found", url=url)
     banner.print_found(TerminalStyle(), [there], container=True)

@@ -75,8 +75,7 @@ def test_every_model_has_a_task_and_every_task_names_models(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("width", "text"),
-    [(40, "ra1, ra2, anime"), (14, "ra1, ra2, +1"), (9, "ra1, +2"), (1, "ra1, +2")],
+    ("width", "text"), [(40, "ra1, ra2, anime"), (14, "ra1, ra2, +1"), (9, "ra1, +2"), (1, "ra1, +2")]
 )
 def test_names_that_do_not_fit_are_counted(width: int, text: str) -> None:
     assert summary.fitted(["ra1", "ra2", "anime"], width) == text

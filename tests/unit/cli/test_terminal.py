@@ -46,9 +46,7 @@ def test_colours_move_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bare.splitlines() == ["     engine  serves", "  ●  graph   all", "  ○  far     one"]
 
 
-def test_long_last_column_wraps_on_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_long_last_column_wraps_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1")
     TerminalStyle(stream := Terminal()).table(

@@ -15,10 +15,7 @@ from tests.unit.cli.conftest import Commands
 
 pytestmark = pytest.mark.weights
 
-REPOSITORIES = {
-    "film-words": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
-    "ltx": "Lightricks/LTX-Video",
-}
+REPOSITORIES = {"film-words": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "ltx": "Lightricks/LTX-Video"}
 
 
 @pytest.fixture(scope="module")

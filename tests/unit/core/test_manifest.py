@@ -212,9 +212,7 @@ def test_links_lose_their_credentials() -> None:
     assert redaction.replaced(cleaned) == ["account.0", "signed"]
 
 
-def test_long_links_beyond_ascii_become_digests(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_long_links_beyond_ascii_become_digests(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
 
     def split(url: str) -> SplitResult:

@@ -41,9 +41,7 @@ async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
     assert "RealESRGAN_x4plus.safetensors into its folder models/upscale_models" in three.detail
 
 
-async def test_busy_server_stays_ready_and_missing_one_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_busy_server_stays_ready_and_missing_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))

@@ -125,9 +125,7 @@ async def test_a_film_by_number_shows_every_frame_and_those_between(tmp_path: Pa
     assert np.all(np.diff(visible[:60:4]) > 1)
 
 
-async def test_long_video_chunks_start_from_the_last_frame(
-    tmp_path: Path,
-) -> None:
+async def test_long_video_chunks_start_from_the_last_frame(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path) as setup:
         result = await setup.run(picture=True, duration=7)
         lengths = [one["length"] for one in setup.nodes("Wan22ImageToVideoLatent")]

@@ -82,13 +82,7 @@ CASES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "media-optimizer": (
         {"media": "one", "operation": "image-responsive", "widths": "40"},
-        {
-            "media": "two",
-            "operation": "image-cdn-auto",
-            "widths": "48",
-            "formats": "jpeg",
-            "quality": 20,
-        },
+        {"media": "two", "operation": "image-cdn-auto", "widths": "48", "formats": "jpeg", "quality": 20},
     ),
     "embeddings": ({"texts": "a fox\na boat"}, {"texts": "a river", "normalize": False}),
     "video-t2v": (

@@ -46,11 +46,7 @@ def test_drawing_weights_are_trained_with_a_separate_limit(tmp_path: Path) -> No
     [
         ("weights-image", {"sorce": "/models/sdxl"}, r"\[engines.weights-image\].*'sorce'"),
         ("weights-image", {"device": "quantum"}, "device must be one of auto, cuda, mps, cpu"),
-        (
-            "fal-image",
-            {"bas_url": "x"},
-            "fal-image. has invalid options.*'bas_url'",
-        ),
+        ("fal-image", {"bas_url": "x"}, "fal-image. has invalid options.*'bas_url'"),
         ("comfyui-style", {"check": "x"}, "its options are url, task, checkpoint"),
         ("fal-image", {"route": "banana"}, "fal-image. has invalid options.*banana"),
         ("fal-image", {"limits": {"banana": 1}}, "fal-image. has invalid options.*banana"),

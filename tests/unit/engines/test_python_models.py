@@ -105,10 +105,7 @@ FAULTS = [
     ("x = 1\n", "no function decorated with @sixfold.model"),
     ("import sixfold\n@sixfold.model\ndef f(a): return a\n", "a has no type hint"),
     ("import sixfold\n@sixfold.model\ndef f(a: complex) -> str: return ''\n", "is not supported"),
-    (
-        "import sixfold\n@sixfold.model\ndef f(*a: str) -> str: return ''\n",
-        "a must be a keyword argument",
-    ),
+    ("import sixfold\n@sixfold.model\ndef f(*a: str) -> str: return ''\n", "a must be a keyword argument"),
     (
         "import sixfold\n@sixfold.model(name='A b')\ndef f(a: str) -> str: return ''\n",
         "is not a valid model name",

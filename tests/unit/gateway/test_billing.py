@@ -139,9 +139,7 @@ async def test_short_call_of_a_rich_account_is_written_once_at_its_end(database:
     assert sorted(await _log(database, account_id)) == sorted(messages)
 
 
-async def test_long_call_is_held_later_but_before_any_output(
-    database: Database,
-) -> None:
+async def test_long_call_is_held_later_but_before_any_output(database: Database) -> None:
     batcher, account_id = await _trusting(database, credit=1000)
     lasting, streamed = _call(account_id), _call(account_id)
     await batcher.hold(lasting, None)

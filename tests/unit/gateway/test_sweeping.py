@@ -32,9 +32,7 @@ async def _begun(database: Database, holder: str) -> str:
 
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
-async def test_live_server_call_is_kept_and_dead_one_checked_twice(
-    tmp_path: Path,
-) -> None:
+async def test_live_server_call_is_kept_and_dead_one_checked_twice(tmp_path: Path) -> None:
     async with databases.running_database("postgres", tmp_path) as ours:
         async with databases.running_database("postgres", tmp_path) as theirs:
             assert isinstance(theirs, SharedDatabase)

@@ -54,11 +54,7 @@ def test_a_cost_is_rounded_up_and_nothing_costs_nothing() -> None:
         result.cost(TokenUsage(1, 0)),
         result.cost(TokenUsage(10, 0)),
         result.cost(TokenUsage(11, 0)),
-    ) == (
-        1,
-        1,
-        2,
-    )
+    ) == (1, 1, 2)
     assert result.cost(TokenUsage()) == 0
 
 

@@ -185,9 +185,7 @@ def test_an_xz_archive_may_ask_for_so_much_memory_only(tmp_path: Path) -> None:
         read_archive(saved_archive(tmp_path, xz_with_dictionary(data, 30)), MemoryLimits())
 
 
-def test_multi_stream_xz_is_read_and_truncated_one_refused(
-    tmp_path: Path,
-) -> None:
+def test_multi_stream_xz_is_read_and_truncated_one_refused(tmp_path: Path) -> None:
     data = tar((member("a.md"), b"x" * 1000), (member("c.md"), b"y"))
     packed = lzma.compress(data[:700]) + bytes(4) + lzma.compress(data[700:])
     assert len(read_archive(saved_archive(tmp_path, packed), MemoryLimits())) == 2

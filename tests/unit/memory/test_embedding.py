@@ -57,9 +57,7 @@ async def ask(found: SearchService, place: MemoryFixture, query: str, mode: str 
     return await found.search(place.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
 
 
-async def test_page_is_found_by_words_then_by_meaning_once_embedded(
-    place: MemoryFixture,
-) -> None:
+async def test_page_is_found_by_words_then_by_meaning_once_embedded(place: MemoryFixture) -> None:
     model = Meanings()
     result = await finder(place.memory.database, model)
     await put(place, "garage", "The automobile needs a wheel.")

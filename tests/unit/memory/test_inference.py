@@ -28,9 +28,7 @@ async def people(place: RelationFixture) -> None:
     await place.save("companies/bell-labs", "", "Bell Labs", "company")
 
 
-async def test_sentence_links_named_pages_and_stores_its_position(
-    place: RelationFixture,
-) -> None:
+async def test_sentence_links_named_pages_and_stores_its_position(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/today", f"Rain. {WORKS}")
     (link,) = (await place.links("people/ada-byron")).values()
@@ -158,9 +156,7 @@ async def test_what_does_not_fit_the_kinds_of_pages_is_no_link(place: RelationFi
     ]
 
 
-async def test_sentence_outside_a_key_scope_is_hidden(
-    place: RelationFixture,
-) -> None:
+async def test_sentence_outside_a_key_scope_is_hidden(place: RelationFixture) -> None:
     await place.save("people/ada-byron", "", "Ada Byron", "person", collections=("open",))
     await place.save("companies/bell-labs", "", "Bell Labs", "company", collections=("open",))
     await place.save("notes/secret", WORKS, collections=("closed",))

@@ -62,8 +62,7 @@ def test_words_that_name_no_time_are_words(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "days"),
-    [("2024-02", ("2024-02-01", "2024-02-29")), ("2026", ("2026-01-01", "2026-12-31"))],
+    ("moment", "days"), [("2024-02", ("2024-02-01", "2024-02-29")), ("2026", ("2026-01-01", "2026-12-31"))]
 )
 def test_a_moment_is_as_long_as_it_is_exact(moment: str, days: tuple[str, str]) -> None:
     first, last = (date.fromisoformat(day) for day in days)

@@ -34,8 +34,7 @@ async def do(place: MemoryFixture, name: str, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("tags", "kept"),
-    [(["a", "b, c"], ["a", "b, c"]), ("a, b", ["a", "b"]), ("#a,b,", ["a", "b"]), ("", [])],
+    ("tags", "kept"), [(["a", "b, c"], ["a", "b, c"]), ("a, b", ["a", "b"]), ("#a,b,", ["a", "b"]), ("", [])]
 )
 async def test_tags_are_a_list_or_one_text_with_commas(
     place: MemoryFixture, tags: list[str] | str, kept: list[str]

@@ -8,13 +8,7 @@ import re
 import pytest
 
 from sixfold.core.memory.models import MemoryPage
-from sixfold.core.memory.relation_extraction import (
-    dates,
-    entities,
-    extraction,
-    relations,
-    sentences,
-)
+from sixfold.core.memory.relation_extraction import dates, entities, extraction, relations, sentences
 from sixfold.core.memory.relation_extraction import service as inference
 from sixfold.core.memory.relation_extraction.patterns import Pattern
 

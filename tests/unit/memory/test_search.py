@@ -81,9 +81,7 @@ async def slugs(
     return [hit.slug for hit in (await ask(place, query, caller, **fields)).hits]
 
 
-async def test_page_is_found_from_its_write_until_its_deletion(
-    place: MemoryFixture,
-) -> None:
+async def test_page_is_found_from_its_write_until_its_deletion(place: MemoryFixture) -> None:
     assert await slugs(place, "marmalade") == []
     await put(place, "kitchen/toast", "Marmalade on toast.")
     assert await slugs(place, "marmalade") == ["kitchen/toast"]
@@ -120,9 +118,7 @@ async def test_accounts_find_their_own_pages_only(place: MemoryFixture) -> None:
     assert (after.score, after.explain) == (before.score, before.explain)
 
 
-async def test_collection_key_learns_nothing_of_other_pages(
-    place: MemoryFixture,
-) -> None:
+async def test_collection_key_learns_nothing_of_other_pages(place: MemoryFixture) -> None:
     await put(place, "log/1", "The keel was laid.", collections=("public",))
     limited = replace(place.ann, collections=("public",))
     alone = (await ask(place, "where was the keel laid", limited, explain=True)).hits
@@ -443,9 +439,7 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Memor
     assert [hit.slug for hit in (await fresh.search(place.ann, SearchRequest("windmill"))).hits] == ["old"]
 
 
-async def test_used_index_loads_in_background_and_unused_is_evicted(
-    place: MemoryFixture,
-) -> None:
+async def test_used_index_loads_in_background_and_unused_is_evicted(place: MemoryFixture) -> None:
     results: list[bool] = []
     looked = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -79,9 +79,7 @@ async def test_wait_sees_an_end_between_the_acceptance_and_the_call(
         assert (await pipeline.service.wait(submitted, 5)).is_terminal
 
 
-async def test_failed_engine_is_free_with_only_the_public_message(
-    pipeline: PipelineFixture,
-) -> None:
+async def test_failed_engine_is_free_with_only_the_public_message(pipeline: PipelineFixture) -> None:
     response = await pipeline.run(extras={"raise": "public"})
     remaining = await pipeline.run(extras={"raise": "private"})
     assert (response.state, response.error) == (PredictionState.FAILED, "No face was found in the image.")
@@ -161,9 +159,7 @@ async def test_stored_bytes_of_free_runs_are_limited(either: Path) -> None:
         assert (await built.service.submit(free)).id
 
 
-async def test_concurrent_same_idempotency_id_is_one_prediction(
-    pipeline: PipelineFixture,
-) -> None:
+async def test_concurrent_same_idempotency_id_is_one_prediction(pipeline: PipelineFixture) -> None:
     order = pipeline.order(idempotency_id="once")
     result = await asyncio.gather(*(pipeline.service.submit(order) for _ in range(25)))
     assert len({prediction.id for prediction in result}) == 1
@@ -234,9 +230,7 @@ async def test_a_run_beyond_its_time_limit_fails_and_is_free(tmp_path: Path) -> 
         assert (await built.account()).posted == 1_000_000 - PRICE
 
 
-async def test_engine_killing_its_worker_fails_free_after_3_tries(
-    tmp_path: Path,
-) -> None:
+async def test_engine_killing_its_worker_fails_free_after_3_tries(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(driver=ProcessDriver())) as built:
         ended = await built.run("crash", extras={"signal": 9})
         assert (ended.state, ended.error_kind, ended.attempt) == (PredictionState.FAILED, predictions.LOST, 3)
@@ -321,9 +315,7 @@ def test_bytes_of_an_unknown_kind_carry_no_manifest() -> None:
     assert embed.extract(b"\0" * 1000) is None
 
 
-async def test_unusable_input_is_a_client_error_and_free(
-    pipeline: PipelineFixture,
-) -> None:
+async def test_unusable_input_is_a_client_error_and_free(pipeline: PipelineFixture) -> None:
     ended = await pipeline.run(extras={"raise": "unusable"})
     assert (ended.state, ended.error_kind) == (PredictionState.FAILED, predictions.UNUSABLE)
     assert ended.error == "The image is truncated."

@@ -219,9 +219,7 @@ def empty() -> sqlite3.Connection:
     return connection
 
 
-def test_sqlite_without_statistics_scans_only_listed_tables(
-    empty: sqlite3.Connection,
-) -> None:
+def test_sqlite_without_statistics_scans_only_listed_tables(empty: sqlite3.Connection) -> None:
     walked = {name: plans.walked_on_sqlite(empty, name) for name in sql.queries("sqlite")}
     assert {name for name, tables in walked.items() if tables} == WHOLE.keys() | ATTENDED.keys(), walked
 
@@ -244,9 +242,7 @@ def test_sqlite_with_statistics_scans_no_large_table() -> None:
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
-async def test_postgresql_with_statistics_scans_no_large_table(
-    tmp_path: Path,
-) -> None:
+async def test_postgresql_with_statistics_scans_no_large_table(tmp_path: Path) -> None:
     import asyncpg  # noqa: PLC0415 - an extra
 
     connection: Any = await asyncpg.connect(backends.database_url(tmp_path, "postgres"))

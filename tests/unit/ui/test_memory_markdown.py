@@ -46,10 +46,7 @@ def to_html(text: str, context: RenderContext = HERE) -> str:
         ("> [!note]", "<strong>Note</strong></p>"),
         ("> [! no] one", "<blockquote>\n<p>[! no] one"),
         ("`[[acme]]`", "<code>[[acme]]</code>"),
-        (
-            "![[photo.png]]",
-            '<span class="attachment" title="Files are not shown here">photo.png</span>',
-        ),
+        ("![[photo.png]]", '<span class="attachment" title="Files are not shown here">photo.png</span>'),
         ("- [x] done", '<span class="task" role="img" aria-label="done">☑</span> done'),
         (
             "https://a.example/b_c).",

@@ -36,10 +36,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], ...]] = {
         lambda raw: bodies.decode_urlencoded(raw, max_fields=1000, keep_blank=True),
         bodies.key_in_urlencoded,
     ),
-    MULTIPART: (
-        whole_parts,
-        lambda raw: bodies.key_in_multipart(raw, MULTIPART),
-    ),
+    MULTIPART: (whole_parts, lambda raw: bodies.key_in_multipart(raw, MULTIPART)),
     JSON: (bodies.parse_object, bodies.key_in_json),
 }
 LONG = (

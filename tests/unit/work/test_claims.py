@@ -42,9 +42,7 @@ async def submit(
     return results
 
 
-async def test_free_runs_over_the_share_wait_and_block_none(
-    still: PipelineFixture,
-) -> None:
+async def test_free_runs_over_the_share_wait_and_block_none(still: PipelineFixture) -> None:
     free = await submit(still, 4)
     other = await still.database.write(accounts.create("other@example.com"))
     priced = await submit(still, 3, charged=True)

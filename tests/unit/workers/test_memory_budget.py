@@ -116,9 +116,7 @@ async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:
         assert driver.beside[-1] == ["echo", "slow"]
 
 
-async def test_longest_idle_workers_stop_and_no_more_than_needed(
-    tmp_path: Path,
-) -> None:
+async def test_longest_idle_workers_stop_and_no_more_than_needed(tmp_path: Path) -> None:
     driver = Counting()
     async with running_pipeline(tmp_path, sized(driver, slow=6, echo=6, other=6)) as built:
         await built.run("slow", extras={"seconds": 0})

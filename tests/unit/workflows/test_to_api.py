@@ -111,7 +111,7 @@ def test_a_subgraph_is_opened_with_its_hosts_values_and_links() -> None:
         "nodes": [
             editor_document(
                 9, "ImageBlur", [5, 1.0], [("image", "IMAGE", 1), ("blur_radius", "INT", 2)], ("IMAGE",)
-            ),
+            )
         ],
         "links": [
             {"id": 1, "origin_id": -10, "origin_slot": 0, "target_id": 9, "target_slot": 0},
@@ -326,9 +326,7 @@ def test_text_is_counted_for_each_time_that_a_subgraph_is_opened(node: dict[str,
         convert(sheet(*hosts, definitions=definitions), workflow_nodes_registry.registry())
 
 
-def test_definition_links_are_read_once_for_many_uses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_definition_links_are_read_once_for_many_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     links = flattening._links
 

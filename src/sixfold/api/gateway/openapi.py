@@ -36,11 +36,7 @@ _ADDED_MEMORY: Node = {
     "schema": {"type": "string"},
     "description": 'With memory: what was added, as in `tokens=320; pages=2; slugs="people/ann"`',
 }
-_PAGING = (
-    openapi.limit(100),
-    openapi.query("order", {"enum": ["asc", "desc"]}),
-    openapi.query("after", str),
-)
+_PAGING = (openapi.limit(100), openapi.query("order", {"enum": ["asc", "desc"]}), openapi.query("after", str))
 _FORM, _FORMS = (
     "multipart/form-data",
     frozenset({"images/edits", "audio/transcriptions", "audio/translations"}),
@@ -171,11 +167,7 @@ def _media() -> dict[str, OperationSpec]:
         "images/generations": ("Generate images", _body({"prompt": Text}, _IMAGE_OPTIONS), generated),
         "images/edits": ("Edit an image", edit, generated),
         "audio/speech": ("Create speech", _body({"input": Text, "voice": Text}, speech), audio_file),
-        "audio/transcriptions": (
-            "Create a transcription",
-            _body({"file": FILE}, recording),
-            transcript,
-        ),
+        "audio/transcriptions": ("Create a transcription", _body({"file": FILE}, recording), transcript),
         "audio/translations": (
             "Translate a recording into English",
             _body({"file": FILE}, recording),
@@ -339,8 +331,7 @@ def _conversations() -> dict[str, OperationSpec]:
             "Append items to a conversation", page, bodies={openapi.JSON: _body(items)}
         ),
         f"GET {path}/items/{{item_id}}": _openai(
-            "Get an item",
-            openapi.response("The item", conversations.ConversationItemSchema),
+            "Get an item", openapi.response("The item", conversations.ConversationItemSchema)
         ),
         f"DELETE {path}/items/{{item_id}}": _openai("Delete an item", conversation_response),
     }

@@ -42,14 +42,8 @@ _OPAQUE_FIELDS: Mapping[str, frozenset[str]] = {
 _PUBLIC_SKILL = "anthropic"
 _NAMES = re.compile(rb'"(?:' + "|".join(sorted(ID_FIELDS | _OBJECT_FIELDS)).encode() + rb')"')
 # Requests, by API, after which a server may store an object.
-_MAKES = {
-    "chat": re.compile(rb"audio"),
-    "messages": re.compile(rb'"(?:tools|container)"'),
-}
-_MADE = {
-    "chat": re.compile(rb'"audio"'),
-    "messages": re.compile(rb'"container"|"file_id"'),
-}
+_MAKES = {"chat": re.compile(rb"audio"), "messages": re.compile(rb'"(?:tools|container)"')}
+_MADE = {"chat": re.compile(rb'"audio"'), "messages": re.compile(rb'"container"|"file_id"')}
 _MAX_REFERENCES, _MAX_OBJECTS = 5000, 1000
 _MAX_ID = 200
 _FORM_NAME = re.compile(r"[^\[\].]+")

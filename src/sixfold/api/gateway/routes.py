@@ -334,9 +334,7 @@ def _response_routes(
             "/v1/responses/compact", {"POST": RawHandler(chat_routes.compact)}, body, access=rights.RUN
         ),
         RouteEntry(
-            "/v1/responses/{response_id}",
-            {"GET": stored.show, "DELETE": stored.delete},
-            access=rights.RUN,
+            "/v1/responses/{response_id}", {"GET": stored.show, "DELETE": stored.delete}, access=rights.RUN
         ),
         RouteEntry("/v1/responses/{response_id}/input_items", {"GET": stored.input_items}, access=rights.RUN),
         RouteEntry("/v1/responses/{response_id}/cancel", {"POST": stored.cancel}, access=rights.RUN),

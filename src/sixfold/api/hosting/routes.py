@@ -9,14 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.api.hosting import (
-    container_images,
-    models_list,
-    run_requests,
-    schemas,
-    spaces,
-    streaming,
-)
+from sixfold.api.hosting import container_images, models_list, run_requests, schemas, spaces, streaming
 from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
@@ -165,16 +158,10 @@ def build_api(services: WebServices) -> ApiGroup:
             *models_list.routes(services, container_images.ContainerImageRoutes(services).post),
             RouteEntry("/api/containers/run", {"POST": runs.run}, large, access=rights.RUN),
             RouteEntry(
-                "/api/containers/{model_id:path}/queue/join",
-                {"POST": runs.join},
-                large,
-                access=rights.RUN,
+                "/api/containers/{model_id:path}/queue/join", {"POST": runs.join}, large, access=rights.RUN
             ),
             RouteEntry(
-                "/api/containers/{model_id:path}/quote",
-                {"POST": runs.quote},
-                large,
-                access=rights.RUN,
+                "/api/containers/{model_id:path}/quote", {"POST": runs.quote}, large, access=rights.RUN
             ),
             RouteEntry("/api/containers/predictions", {"GET": runs.page}, access=rights.RUN),
             RouteEntry(
@@ -187,9 +174,7 @@ def build_api(services: WebServices) -> ApiGroup:
                 "/api/containers/predictions/{prediction_id}/cancel", cancel, small, access=rights.RUN
             ),
             RouteEntry(
-                "/api/containers/predictions/{prediction_id}/events",
-                {"GET": runs.events},
-                access=rights.RUN,
+                "/api/containers/predictions/{prediction_id}/events", {"GET": runs.events}, access=rights.RUN
             ),
             *sessions.routes(services),
             *spaces.routes(services),

@@ -37,9 +37,7 @@ async def terms(services: WebServices, principal: Principal, run: RunRequest) ->
         raise errors.InvalidInput.of("variant", f"{run.model} does not have variants", "extra_forbidden")
     if run.hardware is not None and run.model in services.catalog:
         raise errors.InvalidInput.of(
-            "hardware",
-            f"{run.model} has a fixed price and does not accept hardware",
-            "extra_forbidden",
+            "hardware", f"{run.model} has a fixed price and does not accept hardware", "extra_forbidden"
         )
     return RunOptions(model, run.hardware, None)
 

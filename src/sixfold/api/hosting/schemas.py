@@ -147,10 +147,7 @@ def quote(price_quote: PriceQuote, run_seconds: float, eta_seconds: float, *, co
     expected = price.micros
     if price.meter == "time":
         usual = -(-price.rate * round(run_seconds * SECOND_US) // HOUR_US)
-        expected, list_price = (
-            min(expected, usual),
-            None if list_price is None else min(list_price, usual),
-        )
+        expected, list_price = (min(expected, usual), None if list_price is None else min(list_price, usual))
     return {
         "price_usd": money.format_usd(expected),
         **list_price_field(list_price),

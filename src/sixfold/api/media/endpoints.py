@@ -93,11 +93,7 @@ ENDPOINTS = (
     _video("video-c", "A video from an image or a prompt alone", video_serializers.video_result),
     _video("video-text", "A video with sound from a prompt", video_serializers.video_result),
     _video("video-image", "A video with sound from an image", video_serializers.video_result),
-    _video(
-        "ra2v",
-        "A video by a service chosen by prompt, image and load",
-        video_serializers.chosen,
-    ),
+    _video("ra2v", "A video by a service chosen by prompt, image and load", video_serializers.chosen),
     MediaEndpoint(
         ("/api/remove-background-video", "/alt/api/remove-background-video"),
         "remove-background-video",

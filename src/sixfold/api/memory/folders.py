@@ -20,23 +20,11 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 NewFolderShareSchema = TypedDict(
     "NewFolderShareSchema",
-    {
-        "folder": str,
-        "with": NotRequired[str],
-        "team_id": NotRequired[str],
-        "access": NotRequired[Access],
-    },
+    {"folder": str, "with": NotRequired[str], "team_id": NotRequired[str], "access": NotRequired[Access]},
 )
 FolderShareSchema = TypedDict(
     "FolderShareSchema",
-    {
-        "id": str,
-        "folder": str,
-        "with": str,
-        "team": str | None,
-        "access": Access,
-        "created_at": str,
-    },
+    {"id": str, "folder": str, "with": str, "team": str | None, "access": Access, "created_at": str},
 )
 
 

@@ -324,10 +324,7 @@ def build_api(services: WebServices) -> ApiGroup:
             RouteEntry("/api/context", {"POST": read(pages.context)}, small, access=rights.MEMORY_READ),
             RouteEntry("/api/search", {"POST": read(pages.search)}, small, access=rights.MEMORY_READ),
             RouteEntry(
-                "/api/pages",
-                {"GET": read(pages.list), "POST": once(pages.create)},
-                large,
-                access=_ACCESS,
+                "/api/pages", {"GET": read(pages.list), "POST": once(pages.create)}, large, access=_ACCESS
             ),
             *_archives(services),
             *facts.routes(services),

@@ -55,9 +55,7 @@ PATCH = fields(
     *(field for field in operations.EDIT if field.name not in {"slug", "to"}),
     OperationField("slug", "string", "rename: the new slug", max_chars=limits.LONG_SLUG),
 )
-VERSIONS = fields(
-    *(field for field in operations.HISTORY if field.name != "slug"),
-)
+VERSIONS = fields(*(field for field in operations.HISTORY if field.name != "slug"))
 RESTORE = fields(
     *(
         replace(field, required=field.name == "version")

@@ -229,10 +229,7 @@ def _server() -> dict[str, OperationSpec]:
         ),
         "GET /openapi/{area}": OperationSpec(
             "The OpenAPI document of an API, such as `media.json`",
-            {
-                200: openapi.response("The document", {"type": "object"}),
-                304: {"description": "Not modified"},
-            },
+            {200: openapi.response("The document", {"type": "object"}), 304: {"description": "Not modified"}},
             (404,),
         ),
     }

@@ -17,10 +17,7 @@ from sixfold.web.services import WebServices
 def build_apis(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
     """Return the routes of the Workflows API, and those of the ComfyUI-compatible API."""
     workflows = WorkflowList(services)
-    running, importing = (
-        WorkflowRunRoutes(services, workflows),
-        WorkflowImportRoutes(services, workflows),
-    )
+    running, importing = (WorkflowRunRoutes(services, workflows), WorkflowImportRoutes(services, workflows))
     changes = WorkflowChangeRoutes(services, workflows, importing)
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     space = f"{PATH}/{{slug}}"
@@ -36,11 +33,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
             ),
             RouteEntry(
                 space,
-                {
-                    "GET": workflows.show,
-                    "PATCH": changes.rename_route,
-                    "DELETE": changes.remove_route,
-                },
+                {"GET": workflows.show, "PATCH": changes.rename_route, "DELETE": changes.remove_route},
                 small,
                 access={
                     "GET": rights.PUBLIC,

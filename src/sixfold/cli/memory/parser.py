@@ -88,10 +88,7 @@ def _remember(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
 
 def _forget(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     parser = command(
-        group,
-        "forget",
-        "memory.facts:forget",
-        "undo a batch of `memory remember`, or list the batches",
+        group, "forget", "memory.facts:forget", "undo a batch of `memory remember`, or list the batches"
     )
     parser.add_argument("batch", nargs="?", metavar="BATCH")
     return parser

@@ -327,10 +327,7 @@ def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
 
 
 async def _show(
-    product: Application,
-    server: Server,
-    lock: ServerLock,
-    welcome: first_run.FirstRunInfo | None,
+    product: Application, server: Server, lock: ServerLock, welcome: first_run.FirstRunInfo | None
 ) -> None:
     await server.up.wait()
     lock.write_url(product.settings.base_url)

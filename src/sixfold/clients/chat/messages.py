@@ -399,11 +399,7 @@ def json_instruction(response_format: ResponseFormat) -> str:
 def _tools(chat: ChatRequest) -> dict[str, Any]:
     if json_as_tool(chat) and chat.shape is not None:
         schema = chat.shape.schema or {"type": "object", "additionalProperties": True}
-        tool = {
-            "name": JSON_TOOL,
-            "description": JSON_TOOL_TEXT,
-            "input_schema": schema,
-        }
+        tool = {"name": JSON_TOOL, "description": JSON_TOOL_TEXT, "input_schema": schema}
         return {"tools": [tool], "tool_choice": {"type": "tool", "name": JSON_TOOL}}
     if not chat.tools:
         return {}

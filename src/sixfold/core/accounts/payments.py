@@ -8,13 +8,7 @@ from typing import Literal, Protocol
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import accounts, audit_log, ledger, payment_records
-from sixfold.core.accounts.payment_records import (
-    Disputed,
-    InvoicePaid,
-    Refunded,
-    RefundFailed,
-    Subscription,
-)
+from sixfold.core.accounts.payment_records import Disputed, InvoicePaid, Refunded, RefundFailed, Subscription
 from sixfold.core.database import Database, Query, Transaction
 
 Plan = Literal["monthly", "yearly"]

@@ -126,11 +126,7 @@ def _count(alert: Row, lag_us: int) -> Transaction[None]:
     is_same = alert["counted_for"] == name
     since = int(alert["counted_until"]) if is_same else start
     row = yield from one(
-        "alert_spending",
-        account_id=alert["account_id"],
-        key_id=alert["key_id"],
-        since=since,
-        until=until,
+        "alert_spending", account_id=alert["account_id"], key_id=alert["key_id"], since=since, until=until
     )
     amount = (int(alert["amount"]) if is_same else 0) + (0 if row is None else int(row["micros"] or 0))
     yield Query(

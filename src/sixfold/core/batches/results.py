@@ -26,10 +26,7 @@ _Target = Literal["output", "error"]
 _encode = msgspec.json.Encoder().encode
 # OpenAI's messages for lines without a response.
 _UNANSWERED: Mapping[BatchOutcome, tuple[str, str]] = {
-    "expired": (
-        "batch_expired",
-        "This request could not be executed before the completion window expired.",
-    ),
+    "expired": ("batch_expired", "This request could not be executed before the completion window expired."),
     "cancelled": ("batch_cancelled", "This request was not executed because the batch was cancelled."),
     "failed": ("batch_failed", "This request was not executed because the batch failed."),
     "completed": ("batch_failed", "This request was not executed."),

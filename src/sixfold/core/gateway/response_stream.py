@@ -107,11 +107,7 @@ class ResponseStream:
         await self._close(self._response.wire.scanner(), "failed", "The caller disconnected")
 
     async def _close(
-        self,
-        scanner: UsageScanner,
-        state: str,
-        error: str,
-        scan: Callable[[bytes], object] | None = None,
+        self, scanner: UsageScanner, state: str, error: str, scan: Callable[[bytes], object] | None = None
     ) -> None:
         self._is_closed = True
         chars, is_chat = scanner.chars, self._active.request.expected_usage is None

@@ -161,8 +161,7 @@ class ModelRouter:
         targets = tuple([target for target in self.resolve(name) if target.accepts(wire)])
         if not targets:
             raise errors.InvalidInput.of(
-                "model",
-                f"The server of {name[:100]} does not serve {wire}; choose a model of another server",
+                "model", f"The server of {name[:100]} does not serve {wire}; choose a model of another server"
             )
         return targets
 

@@ -238,11 +238,7 @@ class TokenRates:
 FREE = TokenRates(0, 0)
 _SUFFIX = "_per_million_usd"
 _ALIASES = {"cached": "cached_input", "cached_output": "output"}
-_MODEL_PRICES = {
-    "per_image_usd": "per_image",
-    "per_minute_usd": "per_minute",
-    "per_search_usd": "per_search",
-}
+_MODEL_PRICES = {"per_image_usd": "per_image", "per_minute_usd": "per_minute", "per_search_usd": "per_search"}
 _TOOL_PRICES = {
     "per_web_search_usd": "per_web_search",
     "per_file_search_usd": "per_file_search",

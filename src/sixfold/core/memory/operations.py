@@ -81,10 +81,7 @@ READ = (
 WRITE = (
     SLUG,
     OperationField(
-        "title",
-        "string",
-        "Default: the front matter's, else the first heading",
-        max_chars=limits.TITLE_CHARS,
+        "title", "string", "Default: the front matter's, else the first heading", max_chars=limits.TITLE_CHARS
     ),
     OperationField(
         "body",
@@ -222,11 +219,7 @@ _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
     "tag": ("List, add or remove the tags of a page.", TAG, True),
     "link": ("List the links of a page, add or remove one, confirm or dismiss an inferred one.", LINK, True),
     "timeline": ("List the dated events of a page, or add one.", TIMELINE, True),
-    "traverse": (
-        "List the pages connected with a page by up to five links.",
-        TRAVERSE,
-        False,
-    ),
+    "traverse": ("List the pages connected with a page by up to five links.", TRAVERSE, False),
     "history": ("List the versions of a page, return one, or compare two.", HISTORY, False),
     "delete": ("Delete a page; restore brings it back.", DELETE, True),
     "restore": ("Restore an older version of a page, or a deleted page.", RESTORE, True),

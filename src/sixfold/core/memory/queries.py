@@ -186,11 +186,7 @@ class MemoryOverview:
 
 def overview(caller: Caller, limit: int) -> Transaction[MemoryOverview]:
     """Return the number of pages, the last changed ones, and those without links of the last 10,000."""
-    params = {
-        "account_id": caller.account_id,
-        "scope": pages.scope_of(caller),
-        "sep": pages.SEPARATOR,
-    }
+    params = {"account_id": caller.account_id, "scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
     # The pages that a limited key sees must be counted.
     total = yield Query("pages_total", params) if caller.collections else Query("pages_counted", params)
     latest = yield from recent(caller, limit)

@@ -10,13 +10,7 @@ from sixfold.core.predictions.states import PredictionEvent, PredictionState, fo
 
 
 def claim(
-    engine: str,
-    lease: RunLease,
-    limit: int,
-    *,
-    warm: bool,
-    hardware: str | None = None,
-    free_runs: int = 0,
+    engine: str, lease: RunLease, limit: int, *, warm: bool, hardware: str | None = None, free_runs: int = 0
 ) -> Transaction[tuple[Prediction, ...]]:
     """Claim the oldest queued predictions of an engine; `warm` if workers are ready to run them.
 

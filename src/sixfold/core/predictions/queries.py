@@ -53,10 +53,7 @@ def count_waiting(engine: str | None = None) -> Transaction[int]:
 def position(prediction: Prediction) -> Transaction[int]:
     """Return the number of predictions ahead of a queued one."""
     row = yield from one(
-        "prediction_position",
-        engine=prediction.engine,
-        created_at=prediction.created_at,
-        id=prediction.id,
+        "prediction_position", engine=prediction.engine, created_at=prediction.created_at, id=prediction.id
     )
     return int(row["ahead"]) if row is not None else 0
 

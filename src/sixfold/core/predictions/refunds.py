@@ -74,8 +74,7 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
     params = {"prediction_id": row["id"], "account_id": row["account_id"]}
     state = follow(PredictionState(row["state"]), PredictionEvent.REFUND)
     updated = yield Query(
-        "prediction_withdraw",
-        {"id": row["id"], "to_state": state, "error": error, "error_kind": REFUNDED},
+        "prediction_withdraw", {"id": row["id"], "to_state": state, "error": error, "error_kind": REFUNDED}
     )
     if not updated:
         current = yield from one("prediction_by_id", id=row["id"])

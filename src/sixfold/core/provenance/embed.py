@@ -10,14 +10,7 @@ import re
 from pathlib import Path
 
 from sixfold.core.provenance.formats import media_types, mp4, svg
-from sixfold.core.provenance.formats.edits import (
-    MAX_TEXT_BYTES,
-    FileEdit,
-    apply,
-    mapped,
-    ordered,
-    splice,
-)
+from sixfold.core.provenance.formats.edits import MAX_TEXT_BYTES, FileEdit, apply, mapped, ordered, splice
 from sixfold.core.provenance.formats.parts import MalformedFile
 from sixfold.core.provenance.manifest import ManifestTooLarge
 

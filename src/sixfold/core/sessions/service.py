@@ -264,10 +264,7 @@ class SessionService:
     # -- running ---------------------------------------------------------------------------------
 
     def _start_runner(
-        self,
-        session: SessionRecord,
-        engine: EngineSpec,
-        checkpoint: Checkpoint | None = None,
+        self, session: SessionRecord, engine: EngineSpec, checkpoint: Checkpoint | None = None
     ) -> None:
         spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
         spec = replace(spec, watched=True)

@@ -30,14 +30,7 @@ from sixfold.core.predictions.repository import RunLease
 from sixfold.core.workers.lease_guard import LeaseGuard
 from sixfold.core.workers.policy import WorkerPolicy, worker_spec
 from sixfold.core.workers.pool import SlotWaiter, WorkerPool, WorkerSlot
-from sixfold.core.workers.ports import (
-    DetachedRun,
-    Driver,
-    Outcome,
-    RunCompleted,
-    Worker,
-    WorkerStartFailed,
-)
+from sixfold.core.workers.ports import DetachedRun, Driver, Outcome, RunCompleted, Worker, WorkerStartFailed
 from sixfold.core.workers.runs import RunFinisher, WorkerCrashed, WorkerRun
 
 _LOG = logging.getLogger("sixfold.scheduler")

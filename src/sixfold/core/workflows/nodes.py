@@ -19,12 +19,7 @@ Graph = Mapping[str, Mapping[str, Any]]
 
 WIDGET_TYPES = frozenset({"INT", "FLOAT", "STRING", "BOOLEAN", "COMBO"})
 _PLAIN_TYPES = frozenset({*WIDGET_TYPES, "*"})
-UPLOADS = {
-    "image_upload": "image",
-    "video_upload": "video",
-    "audio_upload": "audio",
-    "file_upload": "file",
-}
+UPLOADS = {"image_upload": "image", "video_upload": "video", "audio_upload": "audio", "file_upload": "file"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,10 +191,7 @@ def _numbered(run: Run, kind: Kind, prefix: str, source: MediaSource) -> Transac
     stem, subfolder = path.name or "ComfyUI", "/".join(part for part in path.parts[:-1] if part not in "/..")
     start = f"{stem}_"
     matching = yield from one(
-        "graph_files_named",
-        **_folder(run.tenant.whole, kind, subfolder),
-        least=start,
-        below=f"{stem}`",
+        "graph_files_named", **_folder(run.tenant.whole, kind, subfolder), least=start, below=f"{stem}`"
     )
     number = int(matching["count"]) + 1 if matching is not None else 1
     extension = media_types.EXTENSIONS.get(source.content_type, "bin")

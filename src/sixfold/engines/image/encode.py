@@ -17,21 +17,11 @@ from PIL import Image
 
 Pixels = NDArray[np.uint8]
 
-CONTENT_TYPES = {
-    "png": "image/png",
-    "jpeg": "image/jpeg",
-    "webp": "image/webp",
-    "avif": "image/avif",
-}
+CONTENT_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp", "avif": "image/avif"}
 
 
 def encode(
-    rgb: Pixels,
-    alpha: Pixels | None = None,
-    *,
-    format: str = "webp",
-    quality: int = 85,
-    small: bool = False,
+    rgb: Pixels, alpha: Pixels | None = None, *, format: str = "webp", quality: int = 85, small: bool = False
 ) -> bytes:
     """Return the image encoded in one of `CONTENT_TYPES`; for JPEG, alpha is blended with white.
 

@@ -76,10 +76,7 @@ class ReplicateEngine(ProviderEngine):
         """Create a prediction and poll it until it ends."""
         prediction = await provider_client.submit_with_cancel(
             replicate.create(
-                model,
-                inputs,
-                wait_seconds=_WAIT_SECONDS,
-                cancel_after_seconds=self._limits.whole_seconds,
+                model, inputs, wait_seconds=_WAIT_SECONDS, cancel_after_seconds=self._limits.whole_seconds
             ),
             replicate.cancel,
             self._limits.grace_seconds,

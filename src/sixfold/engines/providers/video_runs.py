@@ -19,15 +19,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sixfold.core.catalog.engines import (
-    Artifact,
-    Canceled,
-    Context,
-    EngineError,
-    Result,
-    Task,
-    UnusableInput,
-)
+from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.providers import image_io
 from sixfold.engines.providers.image_io import UploadImage
 from sixfold.engines.providers.model_table import ModelRoute, UsedInputs

@@ -11,28 +11,12 @@ from importlib import resources
 from sixfold.core.workflows import node_definitions
 from sixfold.core.workflows.nodes import NodeSpec, Registry
 from sixfold.core.workflows.ports import Run
-from sixfold.engines.workflow_nodes import (
-    audio,
-    hosted,
-    images,
-    latents,
-    masks,
-    sampling,
-    video,
-)
-from sixfold.engines.workflow_nodes import (
-    text as text_nodes,
-)
+from sixfold.engines.workflow_nodes import audio, hosted, images, latents, masks, sampling, video
+from sixfold.engines.workflow_nodes import text as text_nodes
 
 _FILES = ("core.toml", "sixfold.toml")
 _INLINE: Mapping[str, Run] = text_nodes.RUNS
-_THREADS: Mapping[str, Run] = {
-    **images.RUNS,
-    **masks.RUNS,
-    **audio.RUNS,
-    **video.RUNS,
-    **hosted.RUNS,
-}
+_THREADS: Mapping[str, Run] = {**images.RUNS, **masks.RUNS, **audio.RUNS, **video.RUNS, **hosted.RUNS}
 _TERMS = frozenset({"SixfoldRecognizerLoader", "WanVaceToVideo", "WanAnimateToVideo"})
 
 

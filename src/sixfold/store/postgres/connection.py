@@ -27,10 +27,7 @@ PATIENCE_SECONDS = 120.0  # timeout of a database server that does not respond
 _MIGRATION_TRIES = 10
 _CONNECT_SECONDS = 10
 _CLOSE_SECONDS = 5.0
-READ_ONLY = {
-    "default_transaction_isolation": "repeatable read",
-    "default_transaction_read_only": "on",
-}
+READ_ONLY = {"default_transaction_isolation": "repeatable read", "default_transaction_read_only": "on"}
 _SESSION = {
     "application_name": "sixfold",
     "timezone": "UTC",

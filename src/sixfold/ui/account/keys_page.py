@@ -202,9 +202,7 @@ def _limits(form: dict[str, str]) -> Scope:
     """Parse the limits of a new key; raises `InvalidInput`."""
     names = tuple(form.get("services", "").replace(",", " ").split())[:_MAX_SERVICES]
     return Scope(
-        services=names,
-        budget_day=_budget(form, "budget_day"),
-        budget_month=_budget(form, "budget_month"),
+        services=names, budget_day=_budget(form, "budget_day"), budget_month=_budget(form, "budget_month")
     )
 
 

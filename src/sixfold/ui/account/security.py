@@ -159,9 +159,6 @@ def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> 
         RouteEntry("/account/password", {"POST": page.password}, _FORM_BYTES, access=rights.PERSON),
         RouteEntry("/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES, access=rights.PERSON),
         RouteEntry(
-            "/account/sessions/{session_id}/end",
-            {"POST": page.end},
-            _FORM_BYTES,
-            access=rights.PERSON,
+            "/account/sessions/{session_id}/end", {"POST": page.end}, _FORM_BYTES, access=rights.PERSON
         ),
     )

@@ -37,10 +37,7 @@ class Sparkline:
 def charts(slots: Sequence[FigureSlot]) -> tuple[Sparkline, ...]:
     """Return the charts of the queue, run times, failures and money."""
     runs, calls = sum(slot.runs for slot in slots), sum(slot.calls for slot in slots)
-    median, high = (
-        _last([slot.median_us for slot in slots]),
-        _last([slot.high_us for slot in slots]),
-    )
+    median, high = (_last([slot.median_us for slot in slots]), _last([slot.high_us for slot in slots]))
     failed = sum(slot.failed for slot in slots)
     by_calls = sum(slot.earned_by_calls for slot in slots)
     earned, spent = sum(slot.earned for slot in slots), sum(slot.spent for slot in slots)

@@ -19,10 +19,7 @@ from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_PROMPTS = {
-    "image": "an island with palms at sunset",
-    "json": "walk forward, then wave",
-}
+_PROMPTS = {"image": "an island with palms at sunset", "json": "walk forward, then wave"}
 _MOVES = {"w": "Forward", "a": "Turn left", "s": "Back", "d": "Turn right"}
 
 

@@ -53,12 +53,7 @@ class AnswerRoutes:
     """The endpoints that make answers."""
 
     def __init__(
-        self,
-        services: WebServices,
-        auth: PageAuth,
-        store: ChatStore,
-        reader: ThreadReader,
-        pages: ChatPages,
+        self, services: WebServices, auth: PageAuth, store: ChatStore, reader: ThreadReader, pages: ChatPages
     ) -> None:
         self._services = services
         self._auth = auth

@@ -419,9 +419,7 @@ async def stored_events(
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def server_events(
-    events: AsyncIterator[tuple[str, dict[str, Any]]],
-) -> AsyncIterator[bytes]:
+async def server_events(events: AsyncIterator[tuple[str, dict[str, Any]]]) -> AsyncIterator[bytes]:
     """Yield events in the form of an event stream."""
     async for name, data in events:
         yield b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(data)) if name else b": wait\n\n"

@@ -222,12 +222,7 @@ class WritePages:
         slug, to = slug_of(request), form.get("to", "").strip()[: limits.LONG_SLUG]
         try:
             saved = await self._memory.rename(user.caller, slug, to, FREELY)
-        except (
-            errors.BadRequest,
-            errors.Conflict,
-            errors.InsufficientCredits,
-            errors.TooLarge,
-        ) as error:
+        except (errors.BadRequest, errors.Conflict, errors.InsufficientCredits, errors.TooLarge) as error:
             view = await self._memory.read(user.caller, slug)
             return self._render_move(
                 user, {"page": view.page, "to": to, "problem": error.message}, error.status

@@ -118,12 +118,7 @@ class MemoryFilePages:
         self, user: PageUser, *, problem: str = "", report: ImportReport | None = None, status: int = 200
     ) -> Response:
         return self._pages.render(
-            "memory/import.html",
-            user.session,
-            status=status,
-            user=user,
-            problem=problem,
-            report=report,
+            "memory/import.html", user.session, status=status, user=user, problem=problem, report=report
         )
 
 

@@ -26,12 +26,7 @@ _NOT_WORDS, _MAX_STEM = re.compile(r"[\W_]+"), 60
 _BEFORE = ("image", "image_url", "input_image")
 # The confidence below which an engine's log is shown as a warning.
 _SURE = 0.85
-_KINDS = (
-    ("image/", "image"),
-    ("video/", "video"),
-    ("audio/", "audio"),
-    ("model/gltf-binary", "model3d"),
-)
+_KINDS = (("image/", "image"), ("video/", "video"), ("audio/", "audio"), ("model/gltf-binary", "model3d"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -375,11 +375,7 @@ class ConnectionSweep:
     """
 
     def __init__(
-        self,
-        idle_seconds: float,
-        header_seconds: float,
-        body_bytes_per_second: int,
-        send_seconds: float = 0,
+        self, idle_seconds: float, header_seconds: float, body_bytes_per_second: int, send_seconds: float = 0
     ) -> None:
         self._idle_seconds = idle_seconds
         self._header_seconds = header_seconds

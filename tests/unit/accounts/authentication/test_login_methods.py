@@ -158,9 +158,7 @@ async def test_a_link_is_no_session_and_a_session_no_link(database: Database) ->
     assert await database.read(login_sessions.session(session)) is not None
 
 
-async def test_due_account_is_erased_once_and_stays_in_the_ledger(
-    database: Database,
-) -> None:
+async def test_due_account_is_erased_once_and_stays_in_the_ledger(database: Database) -> None:
     ada = await account(database)
     known = await database.read(accounts.by_id(ada))
     await database.write(deletion.close(known, 7))

@@ -137,11 +137,7 @@ def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
 
 @pytest.mark.parametrize(
     ("source", "fault"),
-    [
-        ("nan", "NaN values"),
-        ("black", "a black image"),
-        ("grey", "an image of a single color"),
-    ],
+    [("nan", "NaN values"), ("black", "a black image"), ("grey", "an image of a single color")],
 )
 def test_what_is_no_picture_is_an_error_and_not_a_result(weights: Weights, source: str, fault: str) -> None:
     with pytest.raises(EngineError, match=f"The model returned {fault}"):

@@ -101,12 +101,7 @@ def error_document(message: str, *, code: str | None = None, param: str | None =
     ],
 )
 async def test_a_refusal_is_one_sentence_and_is_not_tried_again(
-    openai: fakes.OpenAI,
-    outside: ServerServices,
-    record: Record,
-    status: int,
-    document: Any,
-    sentence: str,
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, status: int, document: Any, sentence: str
 ) -> None:
     openai.faults.add("generate", fault_server.answer(status, document))
     assert sentence in await fails(engine(openai, outside), parts.drawing(), record)

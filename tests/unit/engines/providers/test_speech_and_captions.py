@@ -110,11 +110,7 @@ async def test_another_server_has_its_own_model_and_voice(
     ],
 )
 async def test_what_fails_there_is_one_sentence_or_is_tried_again(
-    openai: fakes.OpenAI,
-    outside: ServerServices,
-    record: Record,
-    fault: fault_server.Fault,
-    said: str | None,
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, fault: fault_server.Fault, said: str | None
 ) -> None:
     openai.faults.add("speak", fault)
     run = speaker(openai, outside).run(parts.task("tts", prompt="Hello."), record)

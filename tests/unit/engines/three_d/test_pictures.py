@@ -171,9 +171,7 @@ def test_resolution_is_how_finely_the_picture_is_seen(tmp_path: Path) -> None:
     assert sharp[1] > 1.3 * sharp[0]
 
 
-def test_subject_is_found_without_alpha_or_whole_image_is_used(
-    tmp_path: Path,
-) -> None:
+def test_subject_is_found_without_alpha_or_whole_image_is_used(tmp_path: Path) -> None:
     rgba = figure()
     ground = np.full((200, 200, 3), 235, np.uint8)
     rgb = np.where(rgba[..., 3:] > 0, rgba[..., :3], ground)

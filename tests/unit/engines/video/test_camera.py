@@ -14,16 +14,8 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import Canceled, Task, UnusableInput
-from sixfold.engines.video import (
-    camera_moves,
-    encode,
-    interpolate,
-    parallax,
-    yuv,
-)
-from sixfold.engines.video import (
-    layers as video_layers,
-)
+from sixfold.engines.video import camera_moves, encode, interpolate, parallax, yuv
+from sixfold.engines.video import layers as video_layers
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import worker_environment
 from tests.unit.engines.video import films

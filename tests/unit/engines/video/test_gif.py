@@ -88,10 +88,7 @@ def error(one: Array, other: Array) -> float:
     return float(np.abs(one.astype(int) - other.astype(int)).mean())
 
 
-SCENES = {
-    "gradient": (landscape, (255, 20, 230), 3.0),
-    "gravel": (texture, (20, 90, 255), 5.0),
-}
+SCENES = {"gradient": (landscape, (255, 20, 230), 3.0), "gravel": (texture, (20, 90, 255), 5.0)}
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -121,11 +121,7 @@ def test_fades_take_the_picture_to_nothing(tmp_path: Path, media_files: Mapping[
     assert near(seen.colour(1.8, 48, 32), (24, 100, 80), 22)
 
 
-TRANSITIONS = {
-    "crossfade": ((120, 50, 120), (120, 50, 120)),
-    "wipe": (BLUE, RED),
-    "slide": (RED, BLUE),
-}
+TRANSITIONS = {"crossfade": ((120, 50, 120), (120, 50, 120)), "wipe": (BLUE, RED), "slide": (RED, BLUE)}
 
 
 @pytest.mark.parametrize("kind", TRANSITIONS)

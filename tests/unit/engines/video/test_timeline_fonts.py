@@ -107,10 +107,7 @@ def font_file(*, offset: int, length: int, outlines: bool = True, subtable: byte
 GROUPS = struct.pack(">HHIII", 12, 0, 28, 0, 2) + struct.pack(">6I", 0x41, 0x43, 0, 0x4E16, 0x4E16, 9)
 # Segments "a" to "c", of which "b" has no glyph, and the last one, which every map has.
 SEGMENTS = struct.pack(
-    ">7H 2HH2H2H2H 3H",
-    *(4, 0, 0, 4, 0, 0, 0),
-    *(0x63, 0xFFFF, 0, 0x61, 0xFFFF, 0, 1, 4, 0),
-    *(5, 0, 6),
+    ">7H 2HH2H2H2H 3H", *(4, 0, 0, 4, 0, 0, 0), *(0x63, 0xFFFF, 0, 0x61, 0xFFFF, 0, 1, 4, 0), *(5, 0, 6)
 )
 
 

@@ -11,18 +11,8 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import NodeFile
-from sixfold.engines.workflow_nodes import (
-    audio,
-    frame_split,
-    images,
-    masks,
-    scaling,
-    serialization,
-    values,
-)
-from sixfold.engines.workflow_nodes import (
-    text as text_nodes,
-)
+from sixfold.engines.workflow_nodes import audio, frame_split, images, masks, scaling, serialization, values
+from sixfold.engines.workflow_nodes import text as text_nodes
 from sixfold.engines.workflow_nodes.values import AudioValue, VideoValue
 
 NOWHERE: Any = None  # the context of nodes that need none

@@ -226,9 +226,7 @@ async def test_a_chain_of_twenty_thousand_runs(fixture: ExecutionFixture) -> Non
     assert (await run(fixture, graph)).outputs["out"] == {"text": ("20000",)}
 
 
-async def test_class_without_a_function_is_reported_and_refused(
-    fixture: ExecutionFixture,
-) -> None:
+async def test_class_without_a_function_is_reported_and_refused(fixture: ExecutionFixture) -> None:
     graph = {"1": node("Remote", a=1), "2": node("Show", value=["1", 0])}
     assert unrunnable(validate(graph, CLASSES)) == ("Remote",)
     with pytest.raises(NodeError, match="connect a ComfyUI server that can run it"):

@@ -70,9 +70,7 @@ class FailingCache(SlowCache):
 
 
 @pytest.mark.parametrize("failure", [StoreFailed(), OSError(28, "No space left on device")])
-async def test_failed_batch_is_rewritten_with_the_newest_outcomes(
-    failure: Exception,
-) -> None:
+async def test_failed_batch_is_rewritten_with_the_newest_outcomes(failure: Exception) -> None:
     cache = FailingCache(failure)
     writer = OutcomeWriter(cache)
     first, second = StoredOutput(b"1", {}), StoredOutput(b"2", {})

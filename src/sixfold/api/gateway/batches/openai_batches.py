@@ -64,14 +64,7 @@ class BatchSchema(TypedDict):
     input_file_id: str | None
     completion_window: str
     status: Literal[
-        "validating",
-        "failed",
-        "in_progress",
-        "finalizing",
-        "completed",
-        "expired",
-        "cancelling",
-        "cancelled",
+        "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
     ]
     output_file_id: str | None
     error_file_id: str | None
@@ -187,11 +180,7 @@ def document(batch: Batch) -> BatchSchema:
         "expired_at": end_times.get("expired"),
         "cancelling_at": _seconds(batch.cancelling_at),
         "cancelled_at": end_times.get("cancelled"),
-        "request_counts": {
-            "total": batch.total,
-            "completed": batch.succeeded,
-            "failed": batch.failed,
-        },
+        "request_counts": {"total": batch.total, "completed": batch.succeeded, "failed": batch.failed},
         "metadata": batch.metadata_map or None,
         "waiting_for": batch.waiting_for,
     }

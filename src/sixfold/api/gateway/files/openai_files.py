@@ -73,10 +73,7 @@ class OpenAIFileRoutes(FileRoutes):
             received.filename,
             purpose(fields.get("purpose")),
             received.claimed_type,
-            expiry_seconds(
-                fields.get("expires_after[anchor]"),
-                fields.get("expires_after[seconds]"),
-            ),
+            expiry_seconds(fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]")),
         )
         file = await self._services.files.create(principal.tenant, details, received.path)
         return responses.json(document(file))

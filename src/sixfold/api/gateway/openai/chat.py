@@ -231,12 +231,7 @@ def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
             "created": int(time.time()),
             "model": answer.model or chat_call.model,
             "choices": [
-                {
-                    "index": 0,
-                    "message": message,
-                    "logprobs": None,
-                    "finish_reason": _STOPS[answer.stop],
-                }
+                {"index": 0, "message": message, "logprobs": None, "finish_reason": _STOPS[answer.stop]}
             ],
             "usage": usage(answer.usage),
         }

@@ -119,10 +119,5 @@ def _object(properties: Node, *required: str) -> Node:
 
 def _operation(summary: str, shape: Shape, body: Node | None = None, *parameters: Node) -> OperationSpec:
     return OperationSpec(
-        summary,
-        {200: openapi.response(summary, shape)},
-        _STATUSES,
-        body,
-        parameters,
-        error=OpenAIErrorSchema,
+        summary, {200: openapi.response(summary, shape)}, _STATUSES, body, parameters, error=OpenAIErrorSchema
     )

@@ -238,18 +238,12 @@ def _run_routes(services: WebServices, replicate: ReplicateRoutes) -> tuple[Rout
     large, small, run = services.settings.inline_body_bytes, services.settings.json_body_bytes, rights.RUN
     return (
         RouteEntry(
-            "/replicate/v1/predictions",
-            {"GET": replicate.page, "POST": replicate.create},
-            large,
-            access=run,
+            "/replicate/v1/predictions", {"GET": replicate.page, "POST": replicate.create}, large, access=run
         ),
         RouteEntry("/replicate/v1/predictions/{prediction_id}", {"GET": replicate.show}, access=run),
         RouteEntry("/replicate/v1/predictions/{prediction_id}/stream", {"GET": replicate.stream}, access=run),
         RouteEntry(
-            "/replicate/v1/predictions/{prediction_id}/cancel",
-            {"POST": replicate.cancel},
-            small,
-            access=run,
+            "/replicate/v1/predictions/{prediction_id}/cancel", {"POST": replicate.cancel}, small, access=run
         ),
         RouteEntry("/replicate/v1/trainings", {"GET": replicate.trainings}, access=run),
         RouteEntry("/replicate/v1/trainings/{prediction_id}", {"GET": replicate.show}, access=run),

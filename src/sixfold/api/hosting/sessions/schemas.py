@@ -182,12 +182,7 @@ def integer(fields: dict[str, Any], name: str, maximum: int = _MAX_SEQ) -> int:
 
 def parse_input(fields: dict[str, Any]) -> SessionInput:
     """Return the input in a message; raises `InvalidSessionMessage`."""
-    return SessionInput(
-        integer(fields, "seq"),
-        _keys(fields),
-        _prompt(fields),
-        _waypoints(fields),
-    )
+    return SessionInput(integer(fields, "seq"), _keys(fields), _prompt(fields), _waypoints(fields))
 
 
 def _keys(fields: dict[str, Any]) -> tuple[str, ...] | None:

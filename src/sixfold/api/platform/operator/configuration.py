@@ -121,10 +121,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         RouteEntry(f"{root}/model-servers/test", {"POST": handlers.probe}, _BODY_BYTES, access=change),
         RouteEntry(f"{root}/providers", {"GET": handlers.list_providers}, access=see),
         RouteEntry(
-            provider,
-            {"PUT": handlers.set_key, "DELETE": handlers.remove_key},
-            _BODY_BYTES,
-            access=change,
+            provider, {"PUT": handlers.set_key, "DELETE": handlers.remove_key}, _BODY_BYTES, access=change
         ),
         RouteEntry(f"{provider}/test", {"POST": handlers.check_key}, access=change),
     )

@@ -120,11 +120,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, root = OperatorRoutes(services), "/api/operator"
     account_path = f"{root}/accounts/{{account_id}}"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
-    posts = {
-        "credit": handlers.credit,
-        "suspend": handlers.suspend,
-        "resume": handlers.resume,
-    }
+    posts = {"credit": handlers.credit, "suspend": handlers.suspend, "resume": handlers.resume}
     return (
         RouteEntry(
             f"{root}/accounts",

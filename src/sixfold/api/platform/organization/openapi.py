@@ -50,10 +50,7 @@ def operations() -> dict[str, OperationSpec]:
             {200: _list("organizations", schemas.OrganizationChoiceSchema)},
         ),
         "POST /api/organizations": OperationSpec(
-            "Create an organization without credit",
-            {201: choice},
-            (400, 409),
-            _NEW,
+            "Create an organization without credit", {201: choice}, (400, 409), _NEW
         ),
         "POST /api/organization/accept": OperationSpec(
             "Accept an invitation", {201: choice}, (400, 404, 409), openapi.shape("Acceptance", token=str)

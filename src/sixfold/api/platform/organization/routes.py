@@ -287,9 +287,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             access=read_and_write,
         ),
         RouteEntry(
-            f"{root}/invitations/{{invitation_id}}",
-            {"DELETE": handlers.withdraw},
-            access=rights.ADMIN,
+            f"{root}/invitations/{{invitation_id}}", {"DELETE": handlers.withdraw}, access=rights.ADMIN
         ),
         RouteEntry(
             f"{root}/teams",

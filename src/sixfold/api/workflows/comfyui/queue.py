@@ -122,10 +122,7 @@ class ComfyQueue:
                         input_name=name,
                         received_value=value,
                     )
-                    row = {
-                        "dependent_outputs": list(verdict.outputs),
-                        "class_type": node.spec.class_type,
-                    }
+                    row = {"dependent_outputs": list(verdict.outputs), "class_type": node.spec.class_type}
                     entries.setdefault(node.id, {"errors": [], **row})["errors"].append(error)
         if not entries:
             return None
@@ -284,10 +281,7 @@ def _last(prediction: Prediction) -> list[Any]:
         case PredictionState.CANCELED:
             return ["execution_interrupted", {**response, "node_id": None, "node_type": None, "executed": []}]
         case _:
-            failure = {
-                "exception_message": prediction.error or "It failed",
-                "exception_type": "EngineFailed",
-            }
+            failure = {"exception_message": prediction.error or "It failed", "exception_type": "EngineFailed"}
             return [
                 "execution_error",
                 {**response, "node_id": None, "node_type": None, "executed": [], "traceback": [], **failure},

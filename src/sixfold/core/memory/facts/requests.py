@@ -149,11 +149,7 @@ async def remember(service: FactService, principal: Principal, arguments: Argume
 async def undo(service: FactService, caller: Caller, arguments: Arguments) -> UndoneSchema:
     """Run `undo_remember` with validated arguments."""
     undone: UndoneBatch = await service.undo(caller, arguments["batch"])
-    return {
-        "batch": arguments["batch"],
-        "restored": list(undone.restored),
-        "deleted": list(undone.deleted),
-    }
+    return {"batch": arguments["batch"], "restored": list(undone.restored), "deleted": list(undone.deleted)}
 
 
 async def list_batches(service: FactService, caller: Caller, arguments: Arguments) -> MemoryBatches:

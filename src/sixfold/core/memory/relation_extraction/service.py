@@ -24,13 +24,7 @@ import msgspec
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.models import Caller, MemoryPage
-from sixfold.core.memory.relation_extraction import (
-    dates,
-    entities,
-    extraction,
-    patterns,
-    question_parser,
-)
+from sixfold.core.memory.relation_extraction import dates, entities, extraction, patterns, question_parser
 from sixfold.core.memory.relation_extraction.entity_resolution import (
     KnownEntity,
     MentionContext,

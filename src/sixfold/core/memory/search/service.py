@@ -22,14 +22,7 @@ from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
 from sixfold.core.memory.relation_extraction import service as inference
-from sixfold.core.memory.search import (
-    phrases,
-    query_parser,
-    ranking,
-    reindex,
-    snippets,
-    time_expressions,
-)
+from sixfold.core.memory.search import phrases, query_parser, ranking, reindex, snippets, time_expressions
 from sixfold.core.memory.search.embedding import Embedder, EmbeddingModel, QueryVectors
 from sixfold.core.memory.search.index_cache import IndexCache, IndexStale
 from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter

@@ -12,13 +12,7 @@ from sixfold.core.predictions.history.entries import text_of
 # The latest predictions and uploads among which files are looked for.
 _PREDICTIONS, _UPLOADS, _MAX_FILES = 250, 100, 500
 # The beginning of the content types of each kind of input; a `file` may be anything.
-_CONTENT_TYPES = {
-    "image": "image/",
-    "video": "video/",
-    "audio": "audio/",
-    "model3d": "model/",
-    "file": "",
-}
+_CONTENT_TYPES = {"image": "image/", "video": "video/", "audio": "audio/", "model3d": "model/", "file": ""}
 
 
 @dataclass(frozen=True, slots=True)

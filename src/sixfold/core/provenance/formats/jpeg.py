@@ -11,13 +11,7 @@ import struct
 from collections.abc import Iterator
 
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
-from sixfold.core.provenance.formats.parts import (
-    ContainerPart,
-    MalformedFile,
-    MediaHeader,
-    part_budget,
-    walk,
-)
+from sixfold.core.provenance.formats.parts import ContainerPart, MalformedFile, MediaHeader, part_budget, walk
 
 _COMMENT = 0xFE
 _START_OF_SCAN = 0xDA

@@ -265,12 +265,7 @@ def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
     links: dict[Any, tuple[str, int, str, int]] = {}
     for row in graph.get("links") or ():
         if item := mapping(row):
-            ends = (
-                item["origin_id"],
-                item["origin_slot"],
-                item["target_id"],
-                item["target_slot"],
-            )
+            ends = (item["origin_id"], item["origin_slot"], item["target_id"], item["target_slot"])
             links[item["id"]] = (str(ends[0]), int(ends[1]), str(ends[2]), int(ends[3]))
         elif len(as_list(row)) >= 5:
             link, origin, slot, target, at = as_list(row)[:5]

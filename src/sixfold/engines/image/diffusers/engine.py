@@ -15,14 +15,7 @@ import torch
 
 from sixfold.core.catalog.engines import Artifact, BatchJob, Canceled, Context, EngineError, Result, Task
 from sixfold.engines.image import encode
-from sixfold.engines.image.diffusers import (
-    loading,
-    options,
-    placement,
-    prompts,
-    sampling,
-    task_parser,
-)
+from sixfold.engines.image.diffusers import loading, options, placement, prompts, sampling, task_parser
 from sixfold.engines.image.diffusers.loading import LoadedPipeline
 from sixfold.engines.image.diffusers.prompts import PromptEncoding
 from sixfold.engines.image.diffusers.sampling import SamplingPlan

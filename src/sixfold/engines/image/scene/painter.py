@@ -23,9 +23,7 @@ from sixfold.engines.image.scene import (
     styles,
     terrain,
 )
-from sixfold.engines.image.scene import (
-    subjects as scene_subjects,
-)
+from sixfold.engines.image.scene import subjects as scene_subjects
 from sixfold.engines.image.scene.canvas import Image
 from sixfold.engines.image.scene.finishing import AS_IT_IS, RenderQuality
 from sixfold.engines.image.scene.prompt_parser import ParsedScene

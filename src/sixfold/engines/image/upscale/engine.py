@@ -9,15 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.catalog.engines import (
-    Artifact,
-    Context,
-    EngineError,
-    Quality,
-    Result,
-    Task,
-    UnusableInput,
-)
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Quality, Result, Task, UnusableInput
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.upscale import network, restore

@@ -181,9 +181,5 @@ def _segment_band(small: Array, mask: Array, uncovered: NDArray[np.bool_]) -> ND
 
 def _remap(image: Array, at: Array) -> Array:
     return cv2.remap(
-        image,
-        at,
-        np.empty((0, 0), np.float32),
-        cv2.INTER_LINEAR,
-        borderMode=cv2.BORDER_REPLICATE,
+        image, at, np.empty((0, 0), np.float32), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
     )

@@ -126,11 +126,7 @@ def crop(
 
 
 def draw(
-    canvas_format: CanvasFormat,
-    canvas: Planes,
-    layer: CompositeLayer,
-    opacity: float = 1.0,
-    shift: int = 0,
+    canvas_format: CanvasFormat, canvas: Planes, layer: CompositeLayer, opacity: float = 1.0, shift: int = 0
 ) -> None:
     """Draw a layer over the canvas, `shift` pixels to the right, which must be even for subsampled planes."""
     covers = layer.covers or itertools.repeat(None)

@@ -53,12 +53,7 @@ class TimelineEngine:
             context,
         )
         fps = int(rate) if rate.denominator == 1 else round(float(rate), 3)
-        info = {
-            "width": size[0],
-            "height": size[1],
-            "duration": round(float(frames / rate), 3),
-            "fps": fps,
-        }
+        info = {"width": size[0], "height": size[1], "duration": round(float(frames / rate), 3), "fps": fps}
         billed = min(seconds, float(frames / rate))
         return Result((Artifact(_TYPES[output_format], b"", info, target),), billed=billed)
 

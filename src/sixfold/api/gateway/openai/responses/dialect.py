@@ -15,11 +15,7 @@ from sixfold.api.gateway import tags
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing, tools
-from sixfold.api.gateway.openai.errors import (
-    InvalidRequest,
-    MutuallyExclusive,
-    PreviousResponseNotFound,
-)
+from sixfold.api.gateway.openai.errors import InvalidRequest, MutuallyExclusive, PreviousResponseNotFound
 from sixfold.api.gateway.openai.responses.event_writer import ResponseEventWriter
 from sixfold.core.gateway.chat import (
     ChatMessage,

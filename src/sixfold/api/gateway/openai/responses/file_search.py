@@ -38,11 +38,7 @@ class FileSearchOutput(msgspec.Struct, frozen=True):
             }
             for hit in self.hits
         ]
-        return {
-            "type": self.kind,
-            "queries": [self.query],
-            "results": results if self.with_results else None,
-        }
+        return {"type": self.kind, "queries": [self.query], "results": results if self.with_results else None}
 
     def annotations(self, text: str) -> list[dict[str, Any]]:
         return [
