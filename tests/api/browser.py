@@ -51,6 +51,7 @@ class Look:
     width: int = 1180
     scheme: Literal["light", "dark"] = "light"
     scripts: bool = True
+    touch: bool = False
 
 
 @asynccontextmanager
@@ -73,6 +74,7 @@ async def tab(chromium: Any, app: AppFixture, url: str, look: Look | None = None
         viewport={"width": look.width, "height": 900},
         color_scheme=look.scheme,
         java_script_enabled=look.scripts,
+        has_touch=look.touch,
     )
     context.set_default_timeout(60_000)
     result = Tab(await context.new_page(), url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import re
 from pathlib import Path
@@ -245,36 +244,3 @@ async def test_a_doubtful_cut_out_warns_above_its_checkerboard(
         await page.keyboard.press("Home")
         at = await page.eval_on_selector(".compare", "element => element.style.getPropertyValue('--at')")
         assert json.dumps(at) == '"0%"'
-
-
-@pytest.mark.parametrize("width", [1440, pytest.param(834, marks=pytest.mark.nightly), 390])
-async def test_painted_mask_is_uploaded_and_removes_its_area(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
-        page = tab.page
-        await tab.open("/catalog/inpaint-cleaner")
-        assert not await page.is_visible("[data-paint-mask]")
-        await page.set_input_files("#file-image", _photo(tmp_path / "photo.png", subject=True))
-        await page.click("[data-paint-mask]")
-        canvas = await page.locator(".mask-stage canvas").bounding_box()
-        image = await page.locator(".mask-stage img").bounding_box()
-        assert [round(canvas[name] - image[name]) for name in ("x", "y", "width", "height")] == [0] * 4
-        center = canvas["x"] + canvas["width"] / 2, canvas["y"] + canvas["height"] / 2
-        await page.mouse.move(*center)
-        await page.mouse.down()
-        await page.mouse.move(center[0] + canvas["width"] / 10, center[1])
-        await page.mouse.up()
-        await page.press(".mask-stage canvas", " ")
-        await page.click("text=Undo")
-        await page.click("text=Use this mask")
-        await page.wait_for_selector(".field:has(#in-mask) .file-preview img")
-        file = await app.client.get(await page.input_value("#in-mask"))
-        mask = Image.open(io.BytesIO(file.content)).convert("L")
-        assert mask.size == (320, 240)
-        points = (160, 120), (190, 120), (100, 120), (160, 60)
-        assert [mask.getpixel(point) for point in points] == [255, 255, 0, 0]
-        await page.click(RUN)
-        await page.wait_for_selector(f"{DONE} img")
-        assert tab.wrong == []

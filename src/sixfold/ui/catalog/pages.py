@@ -46,6 +46,8 @@ _LATEST_PREDICTIONS = 100
 _MAX_LINE_CHARS = 200
 # Numbers with a larger range get a number field instead of a slider.
 _MAX_SLIDER_RANGE = 100_000
+# Left, top, right and bottom; and x, y and whether the point is on the subject.
+_BOX_NUMBERS, _POINT_NUMBERS = 4, 3
 _EXAMPLES = {
     "prompt": "A lighthouse above a stormy sea at dusk",
     "text": "Good morning.",
@@ -72,6 +74,11 @@ class FormField:
         return media_types.heads_of(self.descriptor.type) if self.control == "file" else ""
 
     @property
+    def marks(self) -> str:
+        """Return what an editor marks on the form's image for this input: mask, box, points, or ""."""
+        return _marks(self.descriptor)
+
+    @property
     def wide(self) -> bool:
         """Return whether the field takes a whole line."""
         return self.control in ("long", "file", "text")
@@ -83,8 +90,19 @@ def price_text(predictions: PredictionService, model: Model) -> str:
     return price if listed is None else f"{price} (list price: {listed})"
 
 
+def _marks(descriptor: Descriptor) -> str:
+    is_marked = {
+        "mask": descriptor.type == "image",
+        "box": descriptor.type == "numbers" and descriptor.max_items == _BOX_NUMBERS,
+        "points": descriptor.type == "numbers" and (descriptor.max_items or 1) % _POINT_NUMBERS == 0,
+    }
+    return descriptor.name if is_marked.get(descriptor.name) else ""
+
+
 def control(descriptor: Descriptor) -> str:
     """Return the kind of form control for an input."""
+    if descriptor.type == "numbers" and _marks(descriptor):
+        return "text"
     if descriptor.type in MEDIA_TYPES:
         return "file"
     if descriptor.type == "boolean":
