@@ -50,7 +50,7 @@ def photographs() -> Iterator[tuple[str, Array]]:
 def rows() -> list[Row]:
     """Return the PSNR of each method, with SSIM in the note, and the time of a megapixel."""
     cv2.setNumThreads(1)
-    result, times = calibration(), dict[str, list[float]]()
+    result, times, wins = calibration(), dict[str, list[float]](), list[bool]()
     for scale in (4, 2):
         for kind, filter_ in _FILTERS.items():
             scores: dict[str, list[tuple[float, float]]] = {}
@@ -68,11 +68,13 @@ def rows() -> list[Row]:
                     scores.setdefault(method, []).append(_score(large, truth))
                 line = ", ".join(f"{method} {s[-1][0]:.2f} dB {s[-1][1]:.3f}" for method, s in scores.items())
                 print(f"x {scale}, {kind}, {name}: {line}", flush=True)
+                wins.append(all(map(float.__gt__, scores["network"][-1], scores["recipe"][-1])))
             for method, values in scores.items():
                 psnr, ssim = np.mean(values, 0)
                 result.append(
                     Row(f"{method}, x {scale}, by {kind}", float(psnr), "dB", note=f"SSIM {ssim:.3f}")
                 )
+    result.append(Row("network ahead of the recipe by PSNR and SSIM", sum(wins), f"of {len(wins)}"))
     result += [of_samples(f"CPU time per megapixel: {name}", values, "s") for name, values in times.items()]
     return result
 
