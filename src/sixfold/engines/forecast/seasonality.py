@@ -2,45 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sixfold.engines.forecast.series import Values
 
-_MAX_LAG = 400
-_COMMON = (4, 7, 12, 24, 48, 52, 96, 168, 365)
+_MAX_LAG, _MAX_SECOND_LAG = 400, 700
+_COMMON = (4, 7, 12, 24, 48, 52, 96, 168, 336, 365, 672)
 _MIN_CORRELATION = 0.3
 _REPEATS = 4  # of a season that is not in `_COMMON`
+_SLOW_REPEATS = 8  # of a season that shows in no change from one value to the next
+_NEAR_COMMON = 0.04  # relative distance at which a measured season becomes the common one
 _GAIN = 0.9  # of the variance that a second season may leave in values that it was not measured on
 
 
 def length(values: Values) -> int:
     """Return the season length in steps, or 1; a season must fit at least twice into the series."""
+    changes = np.diff(values)
+    correlation = _autocorrelation(values, _MAX_LAG)
+    flat = _without_trend(values) if correlation.size else values
+    season = _best_lag(
+        values,
+        correlation,
+        lambda lag: _repeats(changes, lag) or (values.size >= _SLOW_REPEATS * lag and _explains(flat, lag)),
+    )
+    return 1 if values.size < 3 * season and _is_level_shift(values, season) else season
+
+
+def _autocorrelation(values: Values, longest: int) -> Values:
+    """Return the autocorrelation without the trend at lags 1, 2, …; empty for a short or flat series."""
     count = values.size
-    max_lag = min(_MAX_LAG, count // 2)
-    if max_lag < 2 or count < 6:
-        return 1
-    flat = _without_trend(values)
+    max_lag = min(longest, count // 2)
+    flat = _without_trend(values) if count >= 6 else values
     power = float(flat @ flat)
-    if power <= 1e-20 * float(values @ values):
-        return 1
-    correlation = np.array(
+    if max_lag < 2 or count < 6 or power <= 1e-20 * float(values @ values):
+        return np.zeros(0)
+    return np.array(
         [float(flat[lag:] @ flat[:-lag]) / power * count / (count - lag) for lag in range(1, max_lag + 1)]
     )
-    peaks = [lag for lag in range(2, max_lag + 1) if _peak(correlation, lag)]
+
+
+def _best_lag(values: Values, correlation: Values, accept: Callable[[int], bool]) -> int:
+    """Return the shortest of the accepted lags with nearly the highest correlation, or 1."""
+    count = values.size
     threshold = max(_MIN_CORRELATION, 3.0 / np.sqrt(count))  # what chance gives the highest of many lags
-    changes = np.diff(values)
     candidates = {
         lag: float(correlation[lag - 1]) + 0.03 * (lag in _COMMON)
-        for lag in peaks
-        if correlation[lag - 1] > threshold
+        for lag in range(2, correlation.size + 1)
+        if _peak(correlation, lag)
+        and correlation[lag - 1] > threshold
         and (lag in _COMMON or count >= _REPEATS * lag)
-        and _repeats(changes, lag)
+        and accept(lag)
     }
     if not candidates:
         return 1
     best = max(candidates.values())
-    season = next(lag for lag in sorted(candidates) if candidates[lag] > 0.85 * best)
-    return 1 if count < 3 * season and _is_level_shift(values, season) else season
+    found = next(lag for lag in sorted(candidates) if candidates[lag] > 0.85 * best)
+    # The peak of a long season is flat, and noise moves it.
+    near = (lag for lag in _COMMON if abs(lag - found) <= _NEAR_COMMON * found and lag <= correlation.size)
+    high = 0.9 * float(correlation[found - 1])
+    return next((lag for lag in near if correlation[lag - 1] > high and accept(lag)), found)
 
 
 def _repeats(changes: Values, lag: int) -> bool:
@@ -55,13 +77,29 @@ def second(values: Values, season: int) -> int:
     if season < 2:
         return 0
     residuals = values - np.resize(phases(values, season), values.size)
-    longer = length(residuals)
-    if longer <= season or values.size < 3 * longer:
+    correlation = _autocorrelation(residuals, _MAX_SECOND_LAG)
+    longest = residuals.size // 3
+    found = _best_lag(
+        residuals, correlation, lambda lag: season < lag <= longest and _explains(residuals, lag)
+    )
+    if found == 1:
         return 0
-    history, last = residuals[:-longer], residuals[-longer:]
-    profile = np.resize(phases(history, longer), residuals.size)[-longer:]
-    left = float((last - profile - (last - profile).mean()).var())
-    return longer if left < _GAIN * float(last.var()) else 0
+    # If the size of the first season changes, its multiples correlate as much as the season itself.
+    is_multiple = found % season == 0 and correlation[season - 1] > 0.85 * correlation[found - 1]
+    return 0 if is_multiple else found
+
+
+def _explains(residuals: Values, season: int) -> bool:
+    """Return whether the profile of the other repeats explains a repeat, in most of them.
+
+    A slow season does not show in the changes that `_repeats` compares; the profile of a random walk explains
+    nothing.
+    """
+    repeats = residuals[residuals.size % season :].reshape(-1, season)
+    repeats = repeats - repeats.mean(axis=1, keepdims=True)
+    others = (repeats.sum(axis=0) - repeats) / (len(repeats) - 1)
+    left = ((repeats - others) ** 2).mean(axis=1) / (repeats**2).mean(axis=1)
+    return float(np.quantile(left, 0.75)) < _GAIN
 
 
 def phases(values: Values, season: int) -> Values:

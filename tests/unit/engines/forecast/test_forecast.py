@@ -174,6 +174,23 @@ def test_two_seasons_are_found_and_continued(tmp_path: Path) -> None:
     assert np.abs(np.array(response["mean"]) - truth[-48:]).mean() < 1.5
 
 
+@pytest.mark.parametrize(("season", "longer"), [(7, 365), (24, 168), (48, 336)])
+def test_a_slow_season_is_found_at_its_common_length(season: int, longer: int) -> None:
+    places = np.arange(4000)
+    noise = np.random.default_rng(season).normal(0, 2, places.size)
+    values = wave(places.size, season) + 5 * np.sin(2 * np.pi * places / longer) + noise
+    assert (seasonality.length(values), seasonality.second(values, season)) == (season, longer)
+
+
+def test_walks_and_growing_seasons_have_no_second_one() -> None:
+    places = np.arange(600)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        values = wave(places.size) + np.cumsum(rng.normal(0, 0.3, places.size))
+        growing = 20 * np.exp(0.004 * places + 0.02 * wave(places.size)) + rng.normal(0, 1, places.size)
+        assert (seasonality.second(values, 12), seasonality.second(growing, 12)) == (0, 0)
+
+
 def test_a_random_walk_has_no_season() -> None:
     for seed in range(5):
         assert seasonality.length(np.cumsum(np.random.default_rng(seed).standard_normal(300))) == 1
