@@ -181,4 +181,4 @@ def terms(request: Request, arguments: Mapping[str, Any] | None = None) -> Write
 def moment(request: Request) -> int | None:
     """Return `as_of` in epoch µs."""
     text = request.query_params.get("as_of")
-    return None if text is None else limits.past(text)
+    return None if text is None else limits.latest("as_of", text)

@@ -151,21 +151,27 @@ def date(value: str) -> str:
     raise errors.BadRequest("date must be a date, as in 2026-11-20, 2026-11 or 2026-11-20T21:04:05Z")
 
 
-def moment(name: str, value: str) -> int:
-    """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raise `BadRequest`."""
-    timestamp = f"{value}T23:59:59.999999Z" if _DAY.fullmatch(value) else _LOST_PLUS.sub(r"\1+\2", value)
+def earliest(name: str, value: str) -> int:
+    """Return an RFC 3339 time, or the start of a plain date, in epoch µs; raise `BadRequest`."""
+    return _moment(name, f"{value}T00:00:00Z" if _DAY.fullmatch(value) else value)
+
+
+def latest(name: str, value: str) -> int:
+    """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raise `BadRequest`.
+
+    Responses contain milliseconds, so a time without microseconds means the end of its millisecond.
+    """
+    if _DAY.fullmatch(value):
+        return _moment(name, f"{value}T23:59:59.999999Z")
+    at = _moment(name, value)
+    return at + 999 if _TO_THE_MILLISECOND.search(value) else at
+
+
+def _moment(name: str, value: str) -> int:
+    timestamp = _LOST_PLUS.sub(r"\1+\2", value)
     if _MOMENT.fullmatch(timestamp):
         try:
             return (datetime.datetime.fromisoformat(timestamp.upper()) - _EPOCH) // _MICROSECOND
         except (ValueError, OverflowError):
             pass
     raise errors.BadRequest(f"{name} must be an RFC 3339 time, as in 2026-11-20T21:04:05Z")
-
-
-def past(value: str) -> int:
-    """Return `as_of` in epoch µs.
-
-    Responses contain milliseconds, so a time without microseconds means the end of its millisecond.
-    """
-    at = moment("as_of", value)
-    return at + 999 if _TO_THE_MILLISECOND.search(value) else at

@@ -247,16 +247,16 @@ def terms(arguments: Arguments) -> WriteTerms:
     return WriteTerms(if_version=arguments.get("if_version"), overwrite=bool(arguments.get("overwrite")))
 
 
-def moment(arguments: Arguments, name: str) -> int | None:
-    """Return a time argument in epoch µs."""
+def earliest(arguments: Arguments, name: str) -> int | None:
+    """Return the start of a time argument, in epoch µs."""
     text = arguments.get(name)
-    return None if text is None else limits.moment(name, text)
+    return None if text is None else limits.earliest(name, text)
 
 
-def past(arguments: Arguments) -> int | None:
-    """Return the time to read at, in epoch µs."""
-    text = arguments.get("as_of")
-    return None if text is None else limits.past(text)
+def latest(arguments: Arguments, name: str = "as_of") -> int | None:
+    """Return the end of a time argument, in epoch µs."""
+    text = arguments.get(name)
+    return None if text is None else limits.latest(name, text)
 
 
 def parse_search(arguments: Arguments) -> SearchRequest:
@@ -267,8 +267,8 @@ def parse_search(arguments: Arguments) -> SearchRequest:
         types=tuple(arguments["types"] or ()),
         tags=tuple(arguments["tags"] or ()),
         collections=tuple(arguments["collections"] or ()),
-        since=moment(arguments, "since"),
-        until=moment(arguments, "until"),
+        since=earliest(arguments, "since"),
+        until=latest(arguments, "until"),
         mode=cast("Mode", arguments["mode"]),
         snippet_chars=arguments["snippet_chars"],
         explain=arguments["explain"],
@@ -289,7 +289,7 @@ def parse_page(arguments: Arguments) -> PageWrite:
 
 
 def parse_filter(arguments: Arguments) -> PageFilter:
-    after = moment(arguments, "updated_after")
+    after = latest(arguments, "updated_after")
     result = PageFilter(
         tag=arguments["tag"] or "",
         type=arguments["type"] or "",
@@ -341,7 +341,7 @@ class _MemoryOperations:
         )
 
     async def do_read(self, caller: Caller, arguments: Arguments) -> Plain:
-        view = await self._memory.read(caller, arguments["slug"], past(arguments))
+        view = await self._memory.read(caller, arguments["slug"], latest(arguments))
         return {
             **memory_serializers.page(view, self._base),
             **cut(view.page.body, arguments["offset"], arguments["max_chars"]),
@@ -396,7 +396,7 @@ class _MemoryOperations:
             )
             await self._memory.note(caller, slug, entry, terms(arguments))
         result = await self._memory.timeline(
-            caller, slug, arguments["limit"], arguments["cursor"], past(arguments)
+            caller, slug, arguments["limit"], arguments["cursor"], latest(arguments)
         )
         return {
             "timeline": [memory_serializers.entry(entry) for entry in result.entries],

@@ -127,7 +127,7 @@ class ReadPages:
         if number is not None:
             return await self._version(slug, _number(number), user)
         as_of = request.query_params.get("as_of")
-        moment = limits.past(as_of) if as_of else None
+        moment = limits.latest("as_of", as_of) if as_of else None
         try:
             data = await self._services.database.read(_load_page(user.caller, slug, moment))
         except errors.NotFound:
