@@ -42,6 +42,34 @@ def test_a_graph_is_made_ready_in_the_order_of_what_it_needs() -> None:
     assert verdict.nodes["2"].links == {"a": ("1", 0)}
 
 
+def test_all_nodes_reports_errors_behind_the_first_ones() -> None:
+    graph = {
+        "1": node("Number", value=-1),
+        "2": node("Unknown", a=["1", 0]),
+        "3": node("Show", value=["2", 0]),
+        "4": node("Number", value=101),
+        "5": node("Add", a=["4", 0], b=["9", 0]),
+    }
+    few, every = check(graph).errors, check(graph, all_nodes=True).errors
+    assert [(each.get("node_id"), each["type"]) for each in few] == [(None, "invalid_prompt")]
+    assert [(each.get("node_id"), each["type"]) for each in every] == [
+        (None, "invalid_prompt"),
+        ("1", "value_smaller_than_min"),
+        ("4", "value_bigger_than_max"),
+        ("5", "bad_linked_input"),
+    ]
+
+
+def test_all_nodes_leaves_a_graph_valid_beside_unused_nodes() -> None:
+    graph = messages({"1": node("Number", value=1), "2": node("Number", value=-1)})
+    assert check(graph, all_nodes=True).valid
+
+
+def test_all_nodes_reports_errors_of_a_graph_without_outputs() -> None:
+    found = check({"1": node("Number", value=-1)}, all_nodes=True).errors
+    assert [each["type"] for each in found] == ["prompt_no_outputs", "value_smaller_than_min"]
+
+
 @pytest.mark.parametrize(
     ("one", "kind", "message"),
     [

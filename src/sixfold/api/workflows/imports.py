@@ -83,7 +83,7 @@ class WorkflowImportRoutes:
         converted = await self._workshop.convert(_document(body, "workflow"))
         strict = body.get("strict_models") is True
         await self._workshop.refresh_remote(converted.graph, account_id)
-        verdict = await self._workshop.validate(converted.graph, strict_models=strict)
+        verdict = await self._workshop.validate(converted.graph, strict_models=strict, all_nodes=True)
         if verdict.valid:
             await self._record_validation(account_id, converted.graph)
         return responses.json(
@@ -160,7 +160,7 @@ class WorkflowImportRoutes:
             content=imported.content,
             inputs=inputs or None,
             content_type=imported.content_type,
-            models=tuple(_file(model) for model in models),
+            models=tuple(file for model in models if (file := self._file(model))["sources"]),
             source={"label": "imported", "url": "", "license": "", "adapted": False},
             verification=_unverified(verdict),
             custom_nodes=tuple(f"/object_info/{each}" for each in self._custom(graph)),
@@ -185,6 +185,22 @@ class WorkflowImportRoutes:
             # A change that was made meanwhile stays.
             with contextlib.suppress(errors.PreconditionFailed):
                 await models.put(account_id, KIND, custom_model.name, document, expected=custom_model.version)
+
+    def _file(self, each: model_files.ModelFileRef) -> dict[str, Any]:
+        """Return the entry of a model file; one without a known source has empty `sources`."""
+        rows = (row for space in self._workshop.spaces.values() for row in space.models)
+        known = mapping(next((row for row in rows if row["file"] == each.file), None))
+        is_url = each.file.startswith("https://")
+        file = each.file.partition("?")[0].rpartition("/")[2] if is_url else each.file
+        return {
+            "file": each.file,
+            "kind": each.kind,
+            "name": file.rpartition(".")[0] or file or each.file,
+            "sizeGb": 0,
+            "vramGb": 0,
+            **known,
+            "sources": list(each.sources or known.get("sources") or ([each.file] if is_url else ())),
+        }
 
     def _custom(self, graph: Graph) -> list[str]:
         names = sorted({str(node["class_type"]) for node in graph.values()})
@@ -215,17 +231,6 @@ class WorkflowImportRoutes:
 def _unverified(verdict: ValidationResult) -> dict[str, Any]:
     evidence = "; ".join(str(error["message"]) for error in verdict.errors)[:500]
     return {**workflows.unverified(), "evidence": evidence}
-
-
-def _file(each: model_files.ModelFileRef) -> dict[str, Any]:
-    return {
-        "file": each.file,
-        "kind": each.kind,
-        "name": each.file.rpartition(".")[0] or each.file,
-        "sizeGb": 0,
-        "sources": list(each.sources),
-        "vramGb": 0,
-    }
 
 
 def _document(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -176,14 +176,26 @@ class GraphService:
         return slices.complete(self._validate_steps(graph, targets, strict_models=strict_models))
 
     async def validate(
-        self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
+        self,
+        graph: object,
+        *,
+        targets: Collection[str] | None = None,
+        strict_models: bool = False,
+        all_nodes: bool = False,
     ) -> ValidationResult:
         """Validate like `check`, in slices, so that a large graph does not block the event loop."""
         await self.load()
-        return await self.slices.run(self._validate_steps(graph, targets, strict_models=strict_models))
+        return await self.slices.run(
+            self._validate_steps(graph, targets, strict_models=strict_models, all_nodes=all_nodes)
+        )
 
     def _validate_steps(
-        self, graph: object, targets: Collection[str] | None = None, *, strict_models: bool = False
+        self,
+        graph: object,
+        targets: Collection[str] | None = None,
+        *,
+        strict_models: bool = False,
+        all_nodes: bool = False,
     ) -> Steps[ValidationResult]:
         yield from self.limits.checking(graph)
         yield
@@ -191,13 +203,13 @@ class GraphService:
         class_types = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
         if remote is None or all(name in self.registry for name in class_types):
             verdict = yield from validation(
-                graph, self.registry, targets=targets, strict_models=strict_models
+                graph, self.registry, targets=targets, strict_models=strict_models, all_nodes=all_nodes
             )
             if remote is None or not unrunnable(verdict):
                 return verdict
         if not all(name in remote.joined for name in class_types):
-            return (yield from validation(graph, remote.joined, targets=targets))
-        verdict = yield from validation(graph, remote.own, targets=targets)
+            return (yield from validation(graph, remote.joined, targets=targets, all_nodes=all_nodes))
+        verdict = yield from validation(graph, remote.own, targets=targets, all_nodes=all_nodes)
         return dataclasses.replace(verdict, needs_remote=True)
 
     @property

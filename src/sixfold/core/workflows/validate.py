@@ -1,6 +1,7 @@
 """Validates a graph: reports all errors in ComfyUI's format, and prepares the graph to run.
 
-Links are followed without recursion, and only nodes that an output needs are validated, as in ComfyUI.
+Links are followed without recursion, and only nodes that an output needs are validated, as in ComfyUI; with
+`all_nodes`, the errors of an invalid graph include those of every other node.
 """
 
 from __future__ import annotations
@@ -76,14 +77,25 @@ def validate(
     targets: Collection[str] | None = None,
     installed: Mapping[str, Collection[str]] | None = None,
     strict_models: bool = False,
+    all_nodes: bool = False,
 ) -> ValidationResult:
     """Validate a graph; `targets` limits the outputs to run.
 
     `installed` maps each model folder to its files; a missing file is reported in `missing_models`, and is an
     error with `strict_models`.
+
+    With `all_nodes`, nodes that no valid link connects to an output are validated as well if the graph has an
+    error: their errors would otherwise show only after the first ones are corrected.
     """
     return slices.complete(
-        validation(graph, registry, targets=targets, installed=installed, strict_models=strict_models)
+        validation(
+            graph,
+            registry,
+            targets=targets,
+            installed=installed,
+            strict_models=strict_models,
+            all_nodes=all_nodes,
+        )
     )
 
 
@@ -94,20 +106,26 @@ def validation(
     targets: Collection[str] | None = None,
     installed: Mapping[str, Collection[str]] | None = None,
     strict_models: bool = False,
+    all_nodes: bool = False,
 ) -> Steps[ValidationResult]:
     """Compute `validate`, yielding after each slice so that the event loop stays responsive."""
-    return _Check(registry, installed or {}, strict_models).run(graph, targets)
+    return _Check(registry, installed or {}, strict_models, all_nodes).run(graph, targets)
 
 
 class _Check:
     """One validation and its state."""
 
     def __init__(
-        self, registry: Registry, installed: Mapping[str, Collection[str]], strict_models: bool
+        self,
+        registry: Registry,
+        installed: Mapping[str, Collection[str]],
+        strict_models: bool,
+        all_nodes: bool,
     ) -> None:
         self._registry = registry
         self._installed = installed
         self._strict = strict_models
+        self._all_nodes = all_nodes
         self._graph: Mapping[str, Mapping[str, Any]] = {}
         self._specs: dict[str, NodeSpec] = {}
         self._nodes: dict[str, GraphNode] = {}
@@ -128,14 +146,15 @@ class _Check:
             for node_id, spec in self._specs.items()
             if spec.output_node and (targets is None or node_id in targets)
         ]
+        error = self._unknown(unknown)
         if not selected:
-            error = self._unknown(unknown) or validation_errors.fault(
-                "prompt_no_outputs", "Prompt has no outputs"
-            )
-            return ValidationResult({}, (), error, {}, unknown)
+            error = error or validation_errors.fault("prompt_no_outputs", "Prompt has no outputs")
         for output in selected:
             yield from self._visit(output)
-        return (yield from self._verdict(selected, unknown))
+        if self._all_nodes and (error is not None or self._faults):
+            for node_id in self._specs:
+                yield from self._visit(node_id)
+        return (yield from self._verdict(selected, unknown, error))
 
     def _find_classes(self) -> dict[str, tuple[str, ...]]:
         """Find every node's class; return the nodes of each unknown class."""
@@ -296,9 +315,8 @@ class _Check:
     # -- the whole graph -------------------------------------------------------------------------
 
     def _verdict(
-        self, selected: list[str], unknown: Mapping[str, tuple[str, ...]]
+        self, selected: list[str], unknown: Mapping[str, tuple[str, ...]], error: Fault | None
     ) -> Steps[ValidationResult]:
-        error = self._unknown(unknown)
         models = tuple(self._models)
         if not self._faults and error is None:
             return ValidationResult(self._nodes, tuple(selected), None, {}, unknown, models)
@@ -306,6 +324,8 @@ class _Check:
         bad = self._bad()
         yield
         dependent = self._dependent([output for output in selected if output in bad], bad)
+        if self._all_nodes:
+            dependent |= {node_id: [] for node_id in self._faults if node_id not in dependent}
         yield
         node_errors = {
             node_id: {

@@ -67,7 +67,7 @@ class Workflow:
             if self.inputs is not None
             else None,
             "customNodes": list(self.custom_nodes) or None,
-            "models": [dict(model) for model in self.models],
+            "models": [dict(model) for model in self.models if model["sources"]],
             "downloadPath": f"{PATH}/{self.slug}/download",
             "labs": [],
             "tutorials": [],
