@@ -1,4 +1,4 @@
-"""An imported workflow belongs to one account."""
+"""An imported workflow: its owner, its verification and its model files."""
 
 from __future__ import annotations
 
@@ -43,3 +43,23 @@ async def test_import_is_unverified_until_its_graph_is_validated(app: AppFixture
         assert await status(app.bearer) == "unverified"
     await validate(GRAPH)
     assert (await status(app.bearer), await status(bearer(app.other))) == ("api-validated", "unverified")
+
+
+async def test_imported_model_files_have_sources(app: AppFixture) -> None:
+    graph = (await app.client.get("/api/graph/spaces/lora-text-to-image/download")).json()
+    (loader,) = [node for node in graph.values() if node["class_type"] == "CheckpointLoaderSimple"]
+    url = "https://example.com/files/painter.safetensors?download=true"
+    files = {}
+    for name in (loader["inputs"]["ckpt_name"], url, "unknown.safetensors"):
+        loader["inputs"]["ckpt_name"] = name
+        space = (
+            await app.client.post("/api/graph/spaces", json={"workflow": graph}, headers=app.bearer)
+        ).json()
+        assert all(model["sources"] for model in space["models"])
+        files[name] = {model["file"]: (model["name"], model["sources"]) for model in space["models"]}
+        check = await app.client.post("/api/graph/validate", json={"workflow": graph}, headers=app.bearer)
+        assert name in {each["file"] for each in check.json()["missing_models"]}
+    (built_in,) = [file for file in files if file not in (url, "unknown.safetensors")]
+    assert files[built_in][built_in][1][0].startswith("https://huggingface.co/")
+    assert files[url][url] == ("painter", [url])
+    assert "unknown.safetensors" not in files["unknown.safetensors"]
