@@ -28,6 +28,7 @@ from sixfold.net import data_uris, urls
 from sixfold.net.addresses import AllowList
 from sixfold.net.guard import GuardedBackend
 from sixfold.net.resolver import Lookup, Resolver
+from sixfold.net.response_heads import next_turn
 
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
@@ -226,7 +227,7 @@ class Fetcher:
         async with _deadline(timeout_seconds), self._exchange(request, target) as response:
             if method != "HEAD":
                 _check_encoding(_headers(response))
-            async with aclosing(_chunks(response)) as chunks:
+            async with aclosing(_chunks(response, self._backend.turns)) as chunks:
                 yield FetchStream(response.status, _headers(response), chunks)
 
     async def aclose(self) -> None:
@@ -298,7 +299,7 @@ class Fetcher:
         _check_encoding(headers)
         _check_length(headers, max_bytes)
         body, size = b"", 0
-        async with aclosing(_chunks(response, self._limits)) as chunks:
+        async with aclosing(_chunks(response, self._backend.turns, self._limits)) as chunks:
             if into is None:
                 body = await _gather(_capped(chunks, max_bytes))
                 size = len(body)
@@ -352,8 +353,10 @@ def _fetch_errors() -> Generator[None, None, None]:
         raise FetchFailed(f"This URL could not be fetched: its server {reason}.") from error
 
 
-async def in_turns(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield chunks, and let other tasks run after 5 ms of processor time.
+async def in_turns(
+    chunks: AsyncGenerator[bytes, None], turns: asyncio.Lock | None = None
+) -> AsyncGenerator[bytes, None]:
+    """Yield chunks, and let other tasks run after 5 ms of processor time; one task of `turns` in each turn.
 
     One read of 64 KiB can have ten thousand chunks of one byte, which take a quarter of a second, and the
     HTTP parser does not wait between them.
@@ -363,12 +366,12 @@ async def in_turns(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes,
         async for chunk in chunks:
             yield chunk
             if time.thread_time() > end:
-                await asyncio.sleep(0)
+                await next_turn(turns or asyncio.Lock())
                 end = time.thread_time() + _TURN_SECONDS
 
 
 async def _chunks(
-    response: httpcore.Response, limits: FetchLimits | None = None
+    response: httpcore.Response, turns: asyncio.Lock, limits: FetchLimits | None = None
 ) -> AsyncGenerator[bytes, None]:
     """Yield the body as it arrives. With limits, a server that sends too slowly is cut off.
 
@@ -378,7 +381,7 @@ async def _chunks(
     waited, received = 0.0, 0
     with _fetch_errors():
         body = cast("AsyncGenerator[bytes, None]", response.aiter_stream())
-        async with aclosing(in_turns(body)) as stream:
+        async with aclosing(in_turns(body, turns)) as stream:
             last_time = now()
             async for chunk in stream:
                 waited += now() - last_time

@@ -14,6 +14,7 @@ import httpcore
 from sixfold.errors import FetchRefused
 from sixfold.net.addresses import Address
 from sixfold.net.resolver import Resolver
+from sixfold.net.response_heads import LimitedStream
 
 MAX_ATTEMPTS = 4
 """Addresses of one host that are tried in turn; every address is checked first."""
@@ -28,6 +29,8 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     def __init__(self, resolver: Resolver, *, connect_seconds: float = 10.0) -> None:
         self._resolver = resolver
         self._connect_seconds = connect_seconds
+        # Of all connections, one is parsed in each turn of the event loop.
+        self.turns = asyncio.Lock()
         self._sockets = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
@@ -55,9 +58,10 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         seconds: float,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None,
     ) -> httpcore.AsyncNetworkStream:
-        return await self._sockets.connect_tcp(
+        stream = await self._sockets.connect_tcp(
             str(address), port, timeout=seconds, socket_options=socket_options
         )
+        return LimitedStream(stream, self.turns)
 
     async def connect_unix_socket(
         self,

@@ -142,15 +142,52 @@ async def test_identity_is_not_compression() -> None:
     [
         head("X: " + "a" * 200_000),
         head(*(f"X-{number}: y" for number in range(20_000))),
+        head(*(f"X-{number}: y" for number in range(600))),
+        head(status="103 Early Hints") * 400 + head("Content-Length: 0"),
         b"HTTP/1.1 200 " + b"a" * 200_000 + b"\r\n\r\n",
         head("Transfer-Encoding: chunked") + b"1;" + b"a" * 200_000 + b"\r\nx\r\n0\r\n\r\n",
         head("Transfer-Encoding: chunked") + b"0\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
     ],
-    ids=["one header", "many headers", "reason", "chunk extension", "trailer"],
+    ids=["one header", "many headers", "600 headers", "400 interim", "reason", "chunk extension", "trailer"],
 )
 async def test_headers_without_end_are_cut_off(content: bytes) -> None:
     with pytest.raises(FetchFailed, match="not valid HTTP"):
         await get(raw(content))
+
+
+async def test_a_response_may_follow_interim_responses() -> None:
+    hints = head(*(f"Link: </{number}>" for number in range(20)), status="103 Early Hints")
+    content = hints * 3 + head("Content-Length: 2", *(f"X-{number}: y" for number in range(200))) + b"hi"
+    assert (await get(raw(content))).body == b"hi"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        head(status="103 E") * 4000,
+        head(*("a:1" for _ in range(16_000))),
+        head("Transfer-Encoding: chunked") + b"0\r\n" + b"a:1\r\n" * 16_000 + b"\r\n",
+        head("Transfer-Encoding: chunked") + b"1\r\na\r\n" * 16_000 + b"0\r\n\r\n",
+    ],
+    ids=["interim", "headers", "trailers", "chunks"],
+)
+async def test_many_hostile_responses_at_once_let_other_tasks_run(content: bytes) -> None:
+    """One is parsed in each turn of the loop, however many arrive together."""
+    together = asyncio.Barrier(20)
+
+    async def answer(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        await together.wait()
+        writer.write(content)
+        await writer.drain()
+
+    async with serving(routes={"/": answer}) as server, loop_time.watched() as seen:
+        url, client = server.url(), fetcher()
+        sending = [
+            client.send("POST", url, timeout_seconds=60, max_bytes=2**20) for _ in range(together.parties)
+        ]
+        results = await asyncio.gather(*sending, return_exceptions=True)
+    assert len(results) == together.parties
+    assert seen.longest < 0.15
 
 
 # -- answers that are none -------------------------------------------------------------------------

@@ -1,0 +1,95 @@
+"""Limits the status lines and headers of HTTP/1.1 responses before a client parses them.
+
+The clients parse everything that one read returns in one turn of the event loop, and follow interim responses
+(status 1xx) without a limit. Of many connections that have data, one is parsed in each turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+import httpcore
+
+MAX_HEAD_BYTES, MAX_HEAD_LINES = 65_536, 512
+_READ_BYTES = 1024
+_INTERIM = b"1"
+
+
+async def next_turn(turns: asyncio.Lock) -> None:
+    """Wait for a turn of the event loop in which no other task with the same lock continues."""
+    async with turns:
+        await asyncio.sleep(0)
+
+
+class HeadLimits:
+    """Counts the bytes and lines of the head of one response, with those of its interim responses."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self._bytes = self._lines = 0
+        self._line = b""
+        self._is_interim = self._is_started = False
+
+    def add(self, data: bytes) -> None:
+        """Count received bytes up to the end of the head; raises `httpcore.RemoteProtocolError`."""
+        *lines, rest = (self._line + data).split(b"\n")
+        for line in lines:
+            self._lines += 1
+            self._bytes += len(line) + 1
+            self._read(line.rstrip(b"\r"))
+            self._check(self._bytes)
+            if self.is_complete:
+                return
+        self._line = rest
+        self._check(self._bytes + len(rest))
+
+    def _read(self, line: bytes) -> None:
+        if line and not self._is_started:
+            self._is_started = True
+            self._is_interim = line.partition(b" ")[2].lstrip()[:1] == _INTERIM
+        elif not line and self._is_started:
+            # The final response follows an interim one.
+            self.is_complete, self._is_started = not self._is_interim, False
+
+    def _check(self, size: int) -> None:
+        if size > MAX_HEAD_BYTES or self._lines > MAX_HEAD_LINES:
+            raise httpcore.RemoteProtocolError(
+                f"The response has more than {MAX_HEAD_BYTES} bytes or {MAX_HEAD_LINES} lines of headers"
+            )
+
+
+class LimitedStream(httpcore.AsyncNetworkStream):
+    """A connection for one request; until the head of its response is complete, it is read in small parts."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream, turns: asyncio.Lock) -> None:
+        self._stream = stream
+        self._turns = turns
+        self._head = HeadLimits()
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  httpcore's signature
+        if self._head.is_complete:
+            data = await self._stream.read(max_bytes, timeout)
+        else:
+            data = await self._stream.read(min(max_bytes, _READ_BYTES), timeout)
+            self._head.add(data)
+        await next_turn(self._turns)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  httpcore's signature
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  httpcore's signature
+    ) -> httpcore.AsyncNetworkStream:
+        return LimitedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._turns)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
