@@ -67,7 +67,7 @@ from sixfold.core.predictions import requests as prediction_requests
 from sixfold.core.predictions.child_runs import PipelineChildren
 from sixfold.core.predictions.events import EventBus
 from sixfold.core.predictions.service import PredictionService
-from sixfold.core.predictions.webhooks import WebhookOutbox
+from sixfold.core.predictions.webhooks import MAX_SENDING, WebhookOutbox
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.sessions.service import SessionCatalog, SessionService
 from sixfold.core.vector_stores import parts as vector_store_parts
@@ -82,7 +82,7 @@ from sixfold.engines.availability import EngineAvailability
 from sixfold.engines.python_models import watcher as model_watcher
 from sixfold.engines.resources import InstalledResources
 from sixfold.net.clients import HttpClients
-from sixfold.net.fetch import Fetcher
+from sixfold.net.fetch import Fetcher, FetchLimits
 from sixfold.payments.erc20 import DepositWatcher
 from sixfold.payments.stripe import StripeClient
 from sixfold.settings import InvalidSetting, Settings
@@ -165,7 +165,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
     scheduler = Scheduler(database, drivers.driver, models.engines(), finisher, bus, drivers.policy)
     _connect(predictions, scheduler, availability, is_shared=_shares_queue(settings, database))
-    outbox, search = WebhookOutbox(database, fetcher, webhook_secrets), app_memory.search(settings, database)
+    outbox, search = _outbox(settings, clients, webhook_secrets), app_memory.search(settings, database)
     bus.watchers += [outbox.on_event, *gateway.watchers]
     return Application(
         settings=settings,
@@ -223,6 +223,12 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
         app_media.check_glyphs,
         settings.upload_quota_bytes,
     )
+
+
+def _outbox(settings: Settings, clients: HttpClients, secrets: WebhookSecrets) -> WebhookOutbox:
+    """Return the outbox with a fetcher of its own, so that slow receivers take no slots of other fetches."""
+    sender = clients.own(app_media.open_fetcher(settings, FetchLimits(concurrent=MAX_SENDING)))
+    return WebhookOutbox(secrets.database, sender, secrets)
 
 
 def _gateway(

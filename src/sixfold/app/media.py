@@ -25,19 +25,19 @@ from sixfold.engines.documents.reader import ProcessReader
 from sixfold.engines.image import headers
 from sixfold.engines.video import headers as video_headers
 from sixfold.net.addresses import AllowList
-from sixfold.net.fetch import Fetcher
+from sixfold.net.fetch import DEFAULT_LIMITS, Fetcher, FetchLimits
 from sixfold.settings import InvalidSetting, Settings
 
 _MAX_PEM_BYTES = 1 << 16
 
 
-def open_fetcher(settings: Settings) -> Fetcher:
-    """Return the guarded fetcher; raises `InvalidSetting`."""
+def open_fetcher(settings: Settings, limits: FetchLimits = DEFAULT_LIMITS) -> Fetcher:
+    """Return a guarded fetcher; raises `InvalidSetting`."""
     try:
         allowed = AllowList.parse(settings.fetch_allow)
     except ValueError as error:
         raise InvalidSetting(f"fetch_allow has an invalid network: {error}") from error
-    return Fetcher(allowed)
+    return Fetcher(allowed, limits)
 
 
 _thumbnail = import_string.deferred("sixfold.engines.thumbnails.image:render")

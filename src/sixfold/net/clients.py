@@ -38,7 +38,12 @@ class HttpClients:
     def __init__(self, fetcher: Fetcher, upstream: UpstreamOptions | None = None) -> None:
         self.fetcher = fetcher
         self._options = upstream or UpstreamOptions()
-        self._opened: list[httpx.AsyncClient] = []
+        self._opened: list[httpx.AsyncClient | Fetcher] = []
+
+    def own(self, fetcher: Fetcher) -> Fetcher:
+        """Close another fetcher together with these clients; return it."""
+        self._opened.append(fetcher)
+        return fetcher
 
     @cached_property
     def upstream(self) -> httpx.AsyncClient:

@@ -116,6 +116,7 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "alert_sent": {"due_at": 1},
     "alert_spending": {"until": ROWS, "key_id": "key-1"},
     "batch_lines_page": {"after": 1},
+    "outbox_claim": {"busy": '["account-1"]', "window": 500, "share": 8},
     "archive_charges_page": {"after_at": ROWS - 500, "after_id": "", "before": ROWS},
     "gateway_call_page": {"before": "id-150000", "model": ""},
     "prediction_page": {"before": "id-150000", "model": ""},

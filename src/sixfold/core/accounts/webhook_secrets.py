@@ -25,7 +25,7 @@ class WebhookSecrets:
     """Creates, encrypts and decrypts webhook secrets; `master` is the server's key."""
 
     def __init__(self, database: Database, master: bytes) -> None:
-        self._database = database
+        self.database = database
         self._seal = Seal(master, _INFO)
 
     async def of(self, account_id: str) -> str:
@@ -33,11 +33,11 @@ class WebhookSecrets:
 
         Raises `NotConfigured` if it was encrypted with another server's key.
         """
-        row = await self._database.read(one("webhook_secret", id=account_id), snapshot=False)
+        row = await self.database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is not None and row["webhook_sealed"] is None and row["webhook_secret"] is None:
             sealed = self._seal.close(account_id, new_secret())
-            await self._database.write(one("webhook_secret_first", id=account_id, sealed=sealed))
-            row = await self._database.read(one("webhook_secret", id=account_id), snapshot=False)
+            await self.database.write(one("webhook_secret_first", id=account_id, sealed=sealed))
+            row = await self.database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is None:
             return ""
         if row["webhook_sealed"] is None:
@@ -48,10 +48,10 @@ class WebhookSecrets:
     async def encrypt_all(self) -> int:
         """Encrypt the plaintext secrets that the previous version stored; returns how many."""
         count = 0
-        while rows := await self._database.read(many("webhook_secrets_open", limit=_BATCH)):
+        while rows := await self.database.read(many("webhook_secrets_open", limit=_BATCH)):
             for row in rows:
                 sealed = self._seal.close(row["id"], row["webhook_secret"])
-                await self._database.write(
+                await self.database.write(
                     one("webhook_secret_seal", id=row["id"], opened=row["webhook_secret"], sealed=sealed)
                 )
             count += len(rows)

@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -27,7 +28,10 @@ from sixfold.core.predictions.models import Prediction, Webhook
 from sixfold.core.predictions.states import PredictionState
 
 _LOG = logging.getLogger("sixfold.webhooks")
-_BATCH = 50
+# Messages that are sent at once, and those of one account.
+MAX_SENDING, _ACCOUNT_SHARE = 256, 8
+# Due messages, of accounts without any that is being sent, of which one claim selects.
+_WINDOW = 500
 _SEND_SECONDS = 15.0
 # Longer than the delivery of one message takes.
 _LEASE_US = 60 * SECOND_US
@@ -125,6 +129,8 @@ class WebhookOutbox:
         self.sender = sender
         self.schedule = schedule or RetrySchedule()
         self._wake = asyncio.Event()
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._messages = 0
         self.renderers: dict[str, Renderer] = {}
 
     def validate(self, webhook: Webhook | None) -> None:
@@ -143,26 +149,57 @@ class WebhookOutbox:
 
     async def run(self) -> None:
         """Send messages until canceled."""
-        while True:
-            try:
-                while await self.send_due():
-                    pass
-            except errors.StoreFailed:
-                _LOG.exception("cannot read the webhook outbox; trying again")
-            try:
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-            self._wake.clear()
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    while await self._send_due():
+                        pass
+                except errors.StoreFailed:
+                    _LOG.exception("cannot read the webhook outbox; trying again")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await self._wake.wait()
+        finally:
+            for task in (tasks := tuple(self._sending.values())):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def send_due(self) -> int:
-        """Send the messages that are due; returns how many."""
-        if await self._database.read(one("outbox_due"), snapshot=False) is None:
+    async def _send_due(self) -> int:
+        """Begin to send the messages that are due; return how many.
+
+        A slow receiver delays only the messages of its own account: those of each are sent by a task of its
+        own, and its next ones are claimed when that task has ended.
+        """
+        free = MAX_SENDING - self._messages
+        if free <= 0 or await self._database.read(one("outbox_due"), snapshot=False) is None:
             return 0
-        rows = await self._database.write(many("outbox_claim", lease=_LEASE_US, limit=_BATCH))
-        groups: defaultdict[str, list[Row]] = defaultdict(list)
+        busy = msgspec.json.encode(tuple(self._sending)).decode()
+        claim = many(
+            "outbox_claim", lease=_LEASE_US, busy=busy, window=_WINDOW, share=_ACCOUNT_SHARE, limit=free
+        )
+        rows = await self._database.write(claim)
+        accounts: defaultdict[str, list[Row]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: (row["created_at"], row["id"])):
+            accounts[row["account_id"]].append(row)
+        for account_id, messages in accounts.items():
+            task = asyncio.create_task(self._send_all(messages))
+            self._sending[account_id] = task
+            self._messages += len(messages)
+            task.add_done_callback(partial(self._end_sending, account_id, len(messages)))
+        return len(rows)
+
+    def _end_sending(self, account_id: str, count: int, task: asyncio.Task[None]) -> None:
+        del self._sending[account_id]
+        self._messages -= count
+        self._wake.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("webhooks were not recorded as sent; they are sent again", exc_info=error)
+
+    async def _send_all(self, rows: Sequence[Row]) -> None:
+        """Send messages of one account, those of a prediction in their order."""
+        groups: defaultdict[str, list[Row]] = defaultdict(list)
+        for row in rows:
             groups[row["prediction_id"]].append(row)
         try:
             await asyncio.gather(*(self._send_in_order(group) for group in groups.values()))
@@ -172,7 +209,6 @@ class WebhookOutbox:
                 for row in rows:
                     await self._database.write(one("outbox_again", id=row["id"], delay=0, error=None))
             raise
-        return len(rows)
 
     async def sweep(self) -> None:
         """Delete messages whose retention has expired."""

@@ -9,11 +9,19 @@ DELETE FROM webhook_outbox WHERE prediction_id = :prediction_id AND event = :eve
 -- name: outbox_due | Return one webhook delivery if any is due.
 SELECT id FROM webhook_outbox WHERE ended_at IS NULL AND due_at <= :now LIMIT 1;
 
--- name: outbox_claim | Lease due webhook deliveries, oldest first.
+-- name: outbox_claim | Lease the oldest due webhook deliveries of the accounts that are not busy, some of each.
 UPDATE webhook_outbox SET attempts = attempts + 1, due_at = :now + :lease
-WHERE id IN (SELECT id FROM webhook_outbox WHERE ended_at IS NULL AND due_at <= :now
-             ORDER BY due_at, id LIMIT :limit)
-RETURNING *, CAST(:now AS BIGINT) AS now;
+WHERE id IN (
+    SELECT id FROM (
+        SELECT id, ROW_NUMBER() OVER (PARTITION BY account_id ORDER BY due_at, id) AS place, due_at
+        FROM (SELECT w.id, w.due_at, p.account_id
+              FROM webhook_outbox w JOIN prediction p ON p.id = w.prediction_id
+              WHERE w.ended_at IS NULL AND w.due_at <= :now
+                AND p.account_id NOT IN (SELECT value FROM json_each(:busy))
+              ORDER BY w.due_at, w.id LIMIT :window) AS due) AS placed
+    WHERE place <= :share ORDER BY place, due_at LIMIT :limit)
+RETURNING *, CAST(:now AS BIGINT) AS now,
+          (SELECT account_id FROM prediction WHERE prediction.id = prediction_id) AS account_id;
 
 -- name: outbox_again | Reschedule a failed webhook delivery.
 UPDATE webhook_outbox SET due_at = :now + :delay, error = :error WHERE id = :id AND ended_at IS NULL;

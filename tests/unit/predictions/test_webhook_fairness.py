@@ -1,0 +1,121 @@
+"""Webhooks: receivers that never answer delay the messages of their own account only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.webhook_secrets import WebhookSecrets
+from sixfold.core.database import now
+from sixfold.core.predictions import webhooks
+from sixfold.core.predictions.models import Webhook
+from sixfold.core.predictions.webhooks import WebhookOutbox
+from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
+
+HUNG, GOOD = "http://hung.example/", "http://good.example/"
+
+
+class Receivers:
+    """A sender to two receivers, one of which responds to nothing."""
+
+    def __init__(self) -> None:
+        self.hung = self.most_hung = self.requests = 0
+        self.delivered = asyncio.Event()
+
+    def check_url(self, url: str) -> None:
+        assert url in (HUNG, GOOD)
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        timeout_seconds: float,
+        max_bytes: int,
+    ) -> SimpleNamespace:
+        self.requests += 1
+        if url == HUNG:
+            self.hung += 1
+            self.most_hung = max(self.most_hung, self.hung)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.hung -= 1
+        self.delivered.set()
+        return SimpleNamespace(status=204)
+
+
+@asynccontextmanager
+async def sending(pipeline: PipelineFixture, receivers: Receivers) -> AsyncIterator[WebhookOutbox]:
+    """Send the messages of a pipeline within the block."""
+    outbox = WebhookOutbox(pipeline.database, receivers, WebhookSecrets(pipeline.database, b"\0" * 32))
+    outbox.renderers["test"] = lambda prediction, event, _time: {"id": prediction.id, "event": event}
+    task = asyncio.create_task(outbox.run())
+    try:
+        yield outbox
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def finish(pipeline: PipelineFixture, url: str, owner: Principal | None = None) -> str:
+    """Cancel a queued run that notifies `url` of its end, and return its id."""
+    principal = owner or pipeline.payer.owner
+    order = pipeline.order(principal=principal, webhook=Webhook(url, ("completed",)))
+    run = await pipeline.service.submit(order)
+    await pipeline.service.cancel(run.id, principal.tenant)
+    return run.id
+
+
+async def test_hung_receivers_delay_no_other_account(either: Path) -> None:
+    receivers = Receivers()
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        for _ in range(20):
+            await finish(pipeline, HUNG)
+        other = await pipeline.database.write(accounts.create("other@example.com", credit=1_000_000))
+        async with sending(pipeline, receivers):
+            async with asyncio.timeout(30):
+                while not receivers.hung:  # noqa: ASYNC110 - no event tells of a started request
+                    await asyncio.sleep(0.01)
+            await finish(pipeline, GOOD, other.owner)
+            async with asyncio.timeout(30):
+                await receivers.delivered.wait()
+        assert receivers.most_hung == 8
+
+
+async def test_messages_in_progress_are_released_when_the_server_stops(either: Path) -> None:
+    receivers = Receivers()
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        run = await finish(pipeline, HUNG)
+        async with sending(pipeline, receivers), asyncio.timeout(30):
+            while not receivers.hung:  # noqa: ASYNC110 - no event tells of a started request
+                await asyncio.sleep(0.01)
+        (row,) = await pipeline.database.read(webhooks.of_prediction(run))
+        moment = await pipeline.database.read(now())
+    assert row["ended_at"] is None
+    assert row["due_at"] <= moment
+
+
+async def test_all_messages_of_an_account_are_sent_in_groups(either: Path) -> None:
+    receivers = Receivers()
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        runs = [await finish(pipeline, GOOD) for _ in range(20)]
+        async with sending(pipeline, receivers), asyncio.timeout(30):
+            for run in runs:
+                while not await _is_sent(pipeline, run):  # noqa: ASYNC110 - no event tells of a row
+                    await asyncio.sleep(0.01)
+        assert receivers.requests == 20
+
+
+async def _is_sent(pipeline: PipelineFixture, run: str) -> bool:
+    rows = await pipeline.database.read(webhooks.of_prediction(run))
+    return all(row["ended_at"] is not None and row["error"] is None for row in rows)
