@@ -315,7 +315,7 @@ def test_chunks_overlap_and_cover_the_text() -> None:
     assert next(chunking.split("x" * 1_000, 100, 50)) == "x" * 350
 
 
-async def test_index_of_unusual_words_has_a_largest_size(
+async def test_words_beyond_the_memory_of_an_index_are_found(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "_MAX_INDEX_BYTES", 2**18)
@@ -324,11 +324,15 @@ async def test_index_of_unusual_words_has_a_largest_size(
         f"{at:x}".translate(str.maketrans("0123456789", "ghijklmnop")) for at in range(4**7, 4**7 + 9_000)
     ]
     file = await upload(client, "words.txt", " ".join(words).encode())
-    store = await client.vector_stores.create(file_ids=[file], chunking_strategy=STATIC)
-    assert (await wait_for_files(client, store.id)).file_counts.completed == 1
-    for word, is_found in ((words[0], True), (words[-1], False)):
-        hits = await client.vector_stores.search(store.id, query=word)
-        assert any(word in hit.content[0].text.split() for hit in hits.data) is is_found
+    other = await upload(client, "other.txt", words[-1].encode())
+    store = await client.vector_stores.create(file_ids=[file, other], chunking_strategy=STATIC)
+    assert (await wait_for_files(client, store.id)).file_counts.completed == 2
+    await client.vector_stores.files.update(file, vector_store_id=store.id, attributes={"part": 1})
+    for word in (words[0], words[4_500], words[-1]):
+        for chosen in ({}, {"filters": {"type": "eq", "key": "part", "value": 1}}):
+            hits = await client.vector_stores.search(store.id, query=word, **chosen)
+            found = {hit.file_id for hit in hits.data if word in hit.content[0].text.split()}
+            assert found == ({file, other} if word == words[-1] and not chosen else {file})
     (slot,) = gateway.app.product.vector_stores.search._indexes.values()
     assert slot.index is not None
     # The last chunk may exceed the limit.

@@ -24,13 +24,12 @@ from sixfold.core.vector_stores.stores import VectorStore, VectorStoreFile
 
 _BATCH = 200
 _MAX_INDEXES, _MAX_BYTES = 16, 256 * 2**20
-# The limit on one index, beyond which chunks are not found. 32 MiB of prose take about 100 MB, and as many
-# unusual words would take 2 GB and 3 minutes.
+# The limit on one index in memory; the words of further chunks are on disk. 32 MiB of prose take about
+# 100 MB, and as many unusual words would take 2 GB.
 _MAX_INDEX_BYTES = 128 * 2**20
 # Indexes that are built at a time, and those of one account.
 _MAX_BUILDS, _MAX_ACCOUNT_BUILDS = 2, 1
 _ACTIVE_US = 60 * SECOND_US
-_TYPE = "chunk"
 
 
 class ChunkHit(msgspec.Struct, frozen=True):
@@ -77,8 +76,8 @@ class VectorStoreSearch:
         matching_files = await asyncio.to_thread(_kept, files, query.keep)
         if not matching_files or not query.text.strip():
             return ()
-        tags = tuple(matching_files) if query.keep is not None else ()
-        places = await self._ranked(tenant.account_id, store, query, tags)
+        names = tuple(matching_files) if query.keep is not None else ()
+        places = await self._ranked(tenant.account_id, store, query, names)
         texts = await self._database.read(_texts(store_id, [name for name, _ in places]))
         hits: list[ChunkHit] = []
         for (name, score), text in zip(places, texts, strict=True):
@@ -93,7 +92,7 @@ class VectorStoreSearch:
             await self._database.write(_active(store.id, current), durable=False)
 
     async def _ranked(
-        self, account_id: str, store: VectorStore, query: ChunkQuery, tags: Sequence[str]
+        self, account_id: str, store: VectorStore, query: ChunkQuery, names: Sequence[str]
     ) -> list[tuple[str, float]]:
         """Return the best chunks with their scores; one search of a store runs at a time."""
         slot = self._indexes.setdefault(store.id, _StoreIndex())
@@ -108,15 +107,17 @@ class VectorStoreSearch:
                     slot.index = await self._build(store.id)
                 slot.version = store.version
             self._evict(store.id)
-            return await asyncio.to_thread(_rank, slot.index, query, tags)
+            return await asyncio.to_thread(_rank, slot.index, query, names)
 
     async def _build(self, store_id: str) -> Index:
         index = self._new_index()
         after = ("", -1)
         while True:
             rows = await self._database.read(_chunks(store_id, after))
-            if not rows or not await asyncio.to_thread(_fill, index, rows, _MAX_INDEX_BYTES):
+            if not rows:
+                await asyncio.to_thread(index.settle)
                 return index
+            await asyncio.to_thread(_fill, index, rows, _MAX_INDEX_BYTES)
             after = str(rows[-1]["file_id"]), int(rows[-1]["position"])
 
     def _evict(self, current: str) -> None:
@@ -164,11 +165,9 @@ def _texts(store_id: str, names: Sequence[str]) -> Transaction[list[str | None]]
     return texts
 
 
-def _fill(index: Index, rows: Rows, max_bytes: int) -> bool:
-    """Add chunks, and return False if the index has reached its largest size."""
+def _fill(index: Index, rows: Rows, max_bytes: int) -> None:
+    """Add chunks; words of those that do not fit into `max_bytes` of memory are put on disk."""
     for row in rows:
-        if index.size >= max_bytes:
-            return False
         name = f"{row['file_id']}/{row['position']:06}"
         page = MemoryPage(
             id=name,
@@ -176,24 +175,24 @@ def _fill(index: Index, rows: Rows, max_bytes: int) -> bool:
             slug=name,
             title="",
             body=row["text"],
-            type=_TYPE,
-            tags=(row["file_id"],),
+            # Types are in memory, so that a filter of files finds all chunks; tags may be on disk.
+            type=row["file_id"],
+            tags=(),
             collections=(),
             version=1,
             created_at=row["position"],
             updated_at=0,
             created_by="",
         )
-        index.put(name, entries.entry(page, ()))
-    return True
+        index.put(name, entries.entry(page, ()), on_disk=index.size >= max_bytes)
 
 
-def _rank(index: Index, query: ChunkQuery, tags: Sequence[str]) -> list[tuple[str, float]]:
+def _rank(index: Index, query: ChunkQuery, names: Sequence[str]) -> list[tuple[str, float]]:
     """Return the best chunks with their scores, best first."""
     view = index.view(())
     question = query_parser.parse_query(view, query.text.replace("\0", " ")[: memory_search.MAX_CHARS])
     ranked = ranking.rank(view, question)
-    best = view.best(ranked.score, ranked.candidates, SearchFilter(tags=tags), query.limit)
+    best = view.best(ranked.score, ranked.candidates, SearchFilter(types=names), query.limit)
     scores = [max(0.0, view.score_at(ranked.score, place)) for place in best]
     return [
         (view.page_id(place), round(score / (1 + score), 6))
