@@ -61,9 +61,26 @@ def test_usage_that_nobody_asked_for_is_left_out(cuts: list[int]) -> None:
     scan = CompletionsParser()
     passed = b"".join(scan.forward(piece, keep_usage=False) for piece in pieces(WHOLE, cuts))
     passed += scan.forward(b"", keep_usage=False)
-    assert b"prompt_tokens" not in passed
-    assert list(sse.data(passed)) == list(sse.data(WHOLE.replace(USAGE, b"")))
+    assert b"usage" not in passed
+    assert list(sse.data(passed)) == list(sse.data(WHOLE.replace(USAGE, b"").replace(b',"usage":null', b"")))
     assert scan.usage is not None
+
+
+@pytest.mark.parametrize(
+    ("chunk", "passed"),
+    [
+        (b'{"usage": null, "choices":[]}', b'{"choices":[]}'),
+        (b'{"choices":[] , "usage":null , "id":"c"}', b'{"choices":[]  , "id":"c"}'),
+        (
+            rb'{"choices":[{"delta":{"content":", \"usage\":null,"}}],"usage":null}',
+            rb'{"choices":[{"delta":{"content":", \"usage\":null,"}}]}',
+        ),
+    ],
+)
+def test_an_empty_usage_is_left_out_of_a_chunk(chunk: bytes, passed: bytes) -> None:
+    event = b"data: %s\n\n"
+    assert CompletionsParser().forward(event % chunk, keep_usage=True) == event % chunk
+    assert CompletionsParser().forward(event % chunk, keep_usage=False) == event % passed
 
 
 def test_usage_beside_text_is_left_out_of_its_event_only() -> None:

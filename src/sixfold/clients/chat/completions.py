@@ -43,6 +43,8 @@ _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _any = json_decoding.decode_whole
 _USAGE = re.compile(rb'"usage":\s*\{')
+# A string of JSON escapes its quotes, so neither alternative matches inside a message.
+_NULL_USAGE = re.compile(rb',\s*"usage":\s*null(?=\s*[,}])|(?<=\{)"usage":\s*null\s*,\s*')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS |= {"content_filter": "filter", "model_length": "length"}
 _MAX_USER_CHARS = 64
@@ -292,7 +294,7 @@ class CompletionsParser:
         self._reasoning_field = ""
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """Return complete events, without the usage event if the caller did not ask for it."""
+        """Return complete events, without their usage if the caller did not ask for it."""
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()
         if not events:
             return b""
@@ -302,9 +304,9 @@ class CompletionsParser:
                 self.complete = True
             else:
                 chunk = self._parse_chunk(data)
-        if keep_usage or chunk is None or not _USAGE.search(events):
+        if keep_usage or chunk is None or b'"usage"' not in events:
             return events
-        return _without_usage(events)
+        return _without_usage(_NULL_USAGE.sub(b"", events))
 
     def events(self, block: bytes) -> Sequence[Event]:
         events: list[Event] = []
