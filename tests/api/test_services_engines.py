@@ -121,6 +121,9 @@ async def test_speech_is_written_down_and_paid_by_the_minute(real: AppFixture) -
     words = [word for segment in output["segments"] for word in segment["words"]]
     assert all(0 <= word["start"] < word["end"] <= output["duration"] + 0.1 for word in words)
     assert 0 < float(body["cost"]) <= 0.006 * output["duration"] / 60 + 1e-6
+    call = {"service": "stt", "audio_url": url}
+    direct = (await real.client.post("/api/service", json=call, headers=real.bearer)).json()
+    assert (direct["text"], direct["segments"]) == (output["text"], output["segments"])
     assert (await run(real, "stt", audio_url=url, language="fi")).status_code == 503
     heard = (await run(real, "speech-to-speech", task="transcribe", audio=url)).json()
     assert heard["output"]["text"] == output["text"]

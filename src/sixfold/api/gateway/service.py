@@ -53,6 +53,7 @@ class ServiceResultSchema(ListPriceSchema):
     outputs: NotRequired[OtherOutputs]
     output_kind: str
     text: NotRequired[str]
+    segments: NotRequired[list[Any]]
     image_url: NotRequired[str]
     images: NotRequired[list[str]]
     engine: str
@@ -181,9 +182,11 @@ class ServiceRoutes:
         }
         if named_outputs:
             result["outputs"] = named_outputs
-        text = text_of(result["output"])
+        text, segments = text_of(result["output"]), _segments_of(result["output"])
         if text is not None:
             result["text"] = text
+        if segments is not None:
+            result["segments"] = segments
         files = prediction.output.first.files if prediction.output is not None else ()
         images = [url(file) for file in files if file.content_type.startswith("image/")]
         if prediction.output_kind == "image" and images:
@@ -267,6 +270,11 @@ def text_of(output: Any) -> str | None:
     """Return the text of an output: the output itself, or its field `text`."""
     text = cast("dict[str, Any]", output).get("text") if isinstance(output, dict) else output
     return text if isinstance(text, str) else None
+
+
+def _segments_of(output: Any) -> list[Any] | None:
+    segments = cast("dict[str, Any]", output).get("segments") if isinstance(output, dict) else None
+    return cast("list[Any]", segments) if isinstance(segments, list) else None
 
 
 def _conversation(raw: bytes) -> ChatRequest:
