@@ -104,12 +104,15 @@ async def test_every_route_that_creates_or_charges_replays(app: AppFixture) -> N
         ("/api/containers/run", {"json": run}),
         ("/api/style-transfer", {"json": style}),
         ("/api/uploads", {"content": b"some text"}),
+        ("/api/pages", {"json": {"slug": "fox", "body": "x"}}),
         ("/api/ra1", {"json": {"prompt": "x", "response_mode": "polling"}}),
     )
     for path, request in requests:
         answers = [await app.client.post(path, headers=headers, **request) for _ in range(2)]
         assert are_identical(answers), path
         assert answers[0].is_success
+        first, again = ({**answer.headers, "x-request-id": ""} for answer in answers)
+        assert again == first | {"idempotent-replayed": "true"}, path
     seen = {**headers, "Accept": "image/*"}
     pictures = [await app.client.post("/api/style-transfer", headers=seen, json=style) for _ in range(2)]
     assert pictures[0].status_code == 409, "the same key asked for a URL before"

@@ -22,14 +22,8 @@ from sixfold.web import requests
 from sixfold.web.routing import ErrorFormat
 
 Work = Callable[[str | None], Awaitable[Response]]
-_STORED_HEADERS = (
-    "content-type",
-    "location",
-    "x-sixfold-engine",
-    "x-sixfold-quality",
-    "x-sixfold-ignored",
-    "retry-after",
-)
+# A replay gets its own.
+_OWN_HEADERS = frozenset({"content-length", "x-request-id"})
 # Hashing a body of this size takes 1 ms.
 _LOOP_BYTES = 2**20
 # The interval of polling for a first request that another server runs.
@@ -159,7 +153,7 @@ def _without_boundary(content_type: str | None, content: bytes) -> bytes:
 
 
 def _stored_headers(response: Response) -> dict[str, str]:
-    return {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
+    return {name: value for name, value in response.headers.items() if name not in _OWN_HEADERS}
 
 
 def _replayed(reply: StoredReply) -> Response:
