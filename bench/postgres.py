@@ -27,7 +27,7 @@ from tests.harness import databases, postgres
 from tests.harness.pipeline import Options, running_pipeline
 
 TITLE = "PostgreSQL beside SQLite"
-BACKS = ("sqlite", "postgres")
+BACKENDS = ("sqlite", "postgres")
 SPENDS, CLAIMS, JOBS, READS = 40 * GROUP, 16 * GROUP, 1_000, 2_000
 
 
@@ -115,7 +115,7 @@ def _measure(home: Path, back: str) -> Figures:
 def rows() -> list[Row]:
     """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
-        of = {back: _measure(Path(name), back) for back in BACKS}
+        of = {back: _measure(Path(name), back) for back in BACKENDS}
     result = calibration()
     names = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
     for title, field in (
@@ -124,8 +124,8 @@ def rows() -> list[Row]:
         (f"claim + complete + capture, {GROUP} at once", "claims"),
         (f"priced … captured, {JOBS} at once on two workers", "jobs"),
     ):
-        for back in BACKS:
+        for back in BACKENDS:
             aim = "aim 1,500" if (field, back) == ("claims", "postgres") else ""
             result.append(Row(f"{title}: {names[back]}", getattr(of[back], field), "per s", note=aim))
-    result += [of_samples(f"read one account: {names[back]}", of[back].reads, "µs") for back in BACKS]
+    result += [of_samples(f"read one account: {names[back]}", of[back].reads, "µs") for back in BACKENDS]
     return result

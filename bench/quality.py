@@ -32,7 +32,7 @@ Ask = Callable[[str], Awaitable[Sequence[str]]]  # a question; the slugs of the 
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class CorpusPage:
     """A page of a corpus."""
 
     slug: str
@@ -55,7 +55,7 @@ class Corpus:
     """Pages in the order of their writing, and their questions; each corpus is a separate memory."""
 
     name: str
-    notes: tuple[Note, ...]
+    notes: tuple[CorpusPage, ...]
     cases: tuple[Case, ...]
 
 
@@ -117,7 +117,7 @@ def locomo(conversations: Sequence[str]) -> tuple[Corpus, ...]:
 
 
 def _conversation(row: dict[str, Any]) -> Corpus:
-    talk, notes, slugs = row["conversation"], list[Note](), dict[str, str]()
+    talk, notes, slugs = row["conversation"], list[CorpusPage](), dict[str, str]()
     session = 1
     while f"session_{session}" in talk:
         date = talk[f"session_{session}_date_time"].partition(" on ")[2]
@@ -126,7 +126,7 @@ def _conversation(row: dict[str, Any]) -> Corpus:
             slugs[turn["dia_id"]] = slug
             picture = f"\n\n[picture: {turn['blip_caption']}]" if turn.get("blip_caption") else ""
             body = f"{turn['speaker']}: {turn['text']}{picture}"
-            notes.append(Note(slug, f"{turn['speaker']} on {date}", body))
+            notes.append(CorpusPage(slug, f"{turn['speaker']} on {date}", body))
         session += 1
     cases: list[Case] = []
     for request in row["qa"]:
@@ -152,7 +152,7 @@ def languages() -> tuple[Corpus, ...]:
 
 
 def _made(name: str, made: Wiki) -> Corpus:
-    notes = tuple(Note(page.slug, page.title, page.body, page.type) for page in made.pages)
+    notes = tuple(CorpusPage(page.slug, page.title, page.body, page.type) for page in made.pages)
     cases = tuple(Case(request.text, request.answers, request.kind) for request in made.questions)
     return Corpus(name, notes, cases)
 

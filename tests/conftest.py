@@ -141,7 +141,7 @@ def _ground_is_cleared() -> Iterator[None]:
         assert os.sched_getscheduler(0) == os.SCHED_OTHER, "this process was made a real-time one"
 
 
-class Told:
+class FailureReporter:
     """Plugin that reports failures immediately, so that the log of an interrupted run names them.
 
     Under xdist it runs in the controller process.
@@ -173,7 +173,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Register the failure plugin in CI, where a run may be interrupted."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("CI") and reporter is not None and not hasattr(session.config, "workerinput"):
-        session.config.pluginmanager.register(Told(reporter), "told")
+        session.config.pluginmanager.register(FailureReporter(reporter), "told")
 
 
 @pytest.fixture

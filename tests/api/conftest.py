@@ -11,6 +11,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
+from tests.api.gateway import Gateway, running_gateway
 from tests.mcp.loopback import serve
 
 
@@ -18,6 +19,13 @@ from tests.mcp.loopback import serve
 async def any_database_app(either: Path) -> AsyncIterator[AppFixture]:
     """Run a server on SQLite, then on PostgreSQL."""
     async with running_app(either) as result:
+        yield result
+
+
+@pytest.fixture
+async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
+    """Run a gateway with two model servers, on SQLite, then on PostgreSQL."""
+    async with running_gateway(either) as result:
         yield result
 
 
@@ -37,3 +45,10 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
         browser.browser() as chromium,
     ):
         yield app, url, chromium
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    """Run a gateway with two model servers."""
+    async with running_gateway(tmp_path) as result:
+        yield result

@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,6 @@ from tests.api.gateway import Gateway, running_gateway
 CHAT = "/v1/chat/completions"
 DEEP = b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": ' + b"[" * 100_000
 ENDED = ("completed", "failed", "expired", "cancelled")
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
-
-
-@pytest.fixture
-async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """Gateway on SQLite, then on PostgreSQL."""
-    async with running_gateway(either) as result:
-        yield result
 
 
 def chat_line(custom_id: str, words: int = 3, model: str = "acme/small", **more: Any) -> dict[str, Any]:

@@ -23,12 +23,6 @@ DATA = base64.b64encode(REPORT).decode()
 URI = f"data:application/pdf;base64,{DATA}"
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
-
-
 async def chat(gateway: Gateway, *parts: dict[str, Any], model: str = "acme/small", **more: Any) -> Any:
     """Return the response to a chat with these parts."""
     messages: Any = [{"role": "user", "content": [*parts]}]

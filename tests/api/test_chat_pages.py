@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +31,6 @@ def _png() -> bytes:
     target = io.BytesIO()
     Image.new("RGB", (8, 8), (200, 30, 30)).save(target, "PNG")
     return target.getvalue()
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
-
-
-@pytest.fixture
-async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """Gateway on SQLite, then on PostgreSQL."""
-    async with running_gateway(either) as result:
-        yield result
 
 
 class ChatUser:

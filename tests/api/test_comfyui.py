@@ -25,7 +25,7 @@ RUN = "/api/containers/run"
 
 
 @dataclass
-class Both:
+class ComfySetup:
     """A server, and the ComfyUI that it uses."""
 
     app: AppFixture
@@ -38,12 +38,14 @@ class Both:
 
 
 @asynccontextmanager
-async def both(folder: Path, installed: InstalledFiles | None = None, **changes: Any) -> AsyncIterator[Both]:
+async def comfy_setup(
+    folder: Path, installed: InstalledFiles | None = None, **changes: Any
+) -> AsyncIterator[ComfySetup]:
     async with (
         comfyui(installed) as comfy,
         running_app(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as app,
     ):
-        yield Both(app, comfy)
+        yield ComfySetup(app, comfy)
 
 
 def png(image: Image.Image) -> bytes:
@@ -54,8 +56,8 @@ def png(image: Image.Image) -> bytes:
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[Both]:
-    async with both(tmp_path) as built:
+async def two(tmp_path: Path) -> AsyncIterator[ComfySetup]:
+    async with comfy_setup(tmp_path) as built:
         async with asyncio.timeout(60):
             # The first probe may time out on a busy machine, and another engine would serve.
             while not built.app.product.availability("comfyui-image").ready:
@@ -63,7 +65,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Both]:
         yield built
 
 
-async def test_area_a_gives_comfyuis_picture_for_our_price(two: Both) -> None:
+async def test_area_a_gives_comfyuis_picture_for_our_price(two: ComfySetup) -> None:
     request = {"api_key": two.app.key, "prompt": "a lake", "size": "1360x768"}
     answer = await two.app.client.post("/api/ra1", json=request)
     assert answer.status_code == 200
@@ -75,7 +77,7 @@ async def test_area_a_gives_comfyuis_picture_for_our_price(two: Both) -> None:
     assert await two.app.faults() == ()
 
 
-async def test_an_edit_with_a_mask_paints_the_prompt_where_a_model_can(two: Both) -> None:
+async def test_an_edit_with_a_mask_paints_the_prompt_where_a_model_can(two: ComfySetup) -> None:
     image, mask = Image.new("RGB", (96, 64), (200, 30, 30)), Image.new("RGBA", (96, 64), (0, 0, 0, 255))
     mask.paste((0, 0, 0, 0), (60, 20, 80, 40))
     files = {name: (f"{name}.png", png(one), "image/png") for name, one in (("image", image), ("mask", mask))}
@@ -97,7 +99,7 @@ async def test_an_edit_with_a_mask_paints_the_prompt_where_a_model_can(two: Both
     assert await two.app.faults() == ()
 
 
-async def test_a_picture_says_which_engine_version_and_model_made_it(two: Both) -> None:
+async def test_a_picture_says_which_engine_version_and_model_made_it(two: ComfySetup) -> None:
     body = (await two.ra2()).json()
     picture = await two.app.client.get(body["output"]["url"])
     manifest = embed.extract(picture.content)
@@ -107,7 +109,7 @@ async def test_a_picture_says_which_engine_version_and_model_made_it(two: Both) 
     assert "ComfyUI 0.8.0: sd_xl_base_1.0.safetensors" in body["logs"]
 
 
-async def test_several_at_once_keep_their_results_apart(two: Both) -> None:
+async def test_several_at_once_keep_their_results_apart(two: ComfySetup) -> None:
     answers = await asyncio.gather(*(two.ra2(f"lake {n}") for n in range(4)))
     pictures = [(await two.app.client.get(a.json()["output"]["url"])).content for a in answers]
     assert len(set(pictures)) == 4
@@ -116,7 +118,7 @@ async def test_several_at_once_keep_their_results_apart(two: Both) -> None:
     assert first == second
 
 
-async def test_free_words_restyle_a_picture(two: Both) -> None:
+async def test_free_words_restyle_a_picture(two: ComfySetup) -> None:
     source = io.BytesIO()
     Image.new("RGB", (320, 200), "teal").save(source, "PNG")
     uri = "data:image/png;base64," + base64.b64encode(source.getvalue()).decode()
@@ -137,7 +139,7 @@ async def test_free_words_restyle_a_picture(two: Both) -> None:
         ("dead", "ComfyUI cannot be reached."),
     ],
 )
-async def test_a_fault_is_one_sentence_and_costs_nothing(two: Both, fault: str, said: str) -> None:
+async def test_a_fault_is_one_sentence_and_costs_nothing(two: ComfySetup, fault: str, said: str) -> None:
     if fault == "memory":
         two.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device")
     elif fault == "page":
@@ -150,7 +152,7 @@ async def test_a_fault_is_one_sentence_and_costs_nothing(two: Both, fault: str, 
     assert await two.app.faults() == ()
 
 
-async def test_canceling_stops_comfyui_and_costs_nothing(two: Both) -> None:
+async def test_canceling_stops_comfyui_and_costs_nothing(two: ComfySetup) -> None:
     hold = two.comfy.hold("KSampler")
     queued = await two.ra2(wait=0)
     assert queued.status_code == 202
@@ -168,14 +170,14 @@ async def test_canceling_stops_comfyui_and_costs_nothing(two: Both) -> None:
 
 
 async def test_without_a_checkpoint_the_next_engine_serves(tmp_path: Path) -> None:
-    async with both(tmp_path, InstalledFiles(checkpoints=())) as built:
+    async with comfy_setup(tmp_path, InstalledFiles(checkpoints=())) as built:
         answer = await built.ra2()
     assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
 
 
 async def test_where_only_comfyui_may_serve_its_lack_is_said(tmp_path: Path) -> None:
     tables = {"engines": {"models": {"ra2": "comfyui-image"}}}
-    async with both(tmp_path, InstalledFiles(checkpoints=()), tables=tables) as built:
+    async with comfy_setup(tmp_path, InstalledFiles(checkpoints=()), tables=tables) as built:
         answer = await built.ra2()
     assert answer.status_code == 503
     assert "SIXFOLD_COMFYUI_URL" in answer.json()["error"]

@@ -7,7 +7,7 @@ import io
 import json
 import threading
 import zipfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,19 +26,6 @@ from tests.api.test_stored_responses import native
 BOTH = pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 STREAMED = pytest.mark.parametrize("stream", [False, True])
 HELLO: Any = {"role": "user", "content": "Hello"}
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
-
-
-@pytest.fixture
-async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """Gateway on SQLite, then on PostgreSQL."""
-    async with running_gateway(either) as result:
-        yield result
 
 
 async def texts(gateway: Gateway, conversation_id: str, **more: Any) -> list[tuple[str, str]]:

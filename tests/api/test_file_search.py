@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 from sixfold.core.gateway.routing import ModelRouter
-from tests.api.gateway import Gateway, running_gateway
+from tests.api.gateway import Gateway
 from tests.api.test_vector_stores import upload, wait_for_files
 
 # The fake model says what the last tool said, so that it cites the first passage and an unknown one.
@@ -20,12 +18,6 @@ CITES: list[Any] = [
     {"type": "function_call", "call_id": "c1", "name": "say", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "c1", "output": "The quagga [1], not [7]."},
 ]
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
 
 
 async def filled(gateway: Gateway) -> tuple[str, str]:

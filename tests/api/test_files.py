@@ -7,7 +7,6 @@ import io
 import json
 import sqlite3
 import zipfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,6 @@ from tests.api.gateway import Gateway, running_gateway
 
 LINES = b'{"custom_id": "a"}\n' * 1000
 VERSION = {"anthropic-version": "2023-06-01"}
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
-
-
-@pytest.fixture
-async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """Gateway on SQLite, then on PostgreSQL."""
-    async with running_gateway(either) as result:
-        yield result
 
 
 async def test_openai_client_stores_reads_and_deletes_a_file(any_database_gateway: Gateway) -> None:

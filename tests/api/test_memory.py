@@ -166,8 +166,8 @@ async def test_versions_differ_and_come_back(app: AppFixture) -> None:
     assert ("-one\n+two" in change["diff"], change["fields"]) == (True, {"tags": {"from": [], "to": ["x"]}})
     assert (await app.client.delete("/api/pages/a", headers=app.bearer)).json()["deleted"] is True
     assert (await send_route(app, "GET /api/pages/{slug}", "a", app.key)).status_code == 404
-    back = await app.client.post("/api/versions/a", json={"version": 1}, headers=app.bearer)
-    assert (back.status_code, back.json()["version"], back.json()["body"]) == (200, 3, "one\n")
+    result = await app.client.post("/api/versions/a", json={"version": 1}, headers=app.bearer)
+    assert (result.status_code, result.json()["version"], result.json()["body"]) == (200, 3, "one\n")
     assert first
     for as_of, status in (("1999-01-01T00:00:00Z", 404), ("yesterday", 400), ("2999-01-01T00:00:00Z", 200)):
         past = await app.client.get("/api/pages/a", params={"as_of": as_of}, headers=app.bearer)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,7 +16,7 @@ from sixfold.api.gateway.ollama import requests
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.gateway.chat import ImagePart, ReasoningPart, TextPart, ToolCall, ToolResult
 from tests.api.app_fixture import ORIGIN
-from tests.api.gateway import Gateway, running_gateway
+from tests.api.gateway import Gateway
 
 BASE = "/ollama/api"
 TURN = [{"role": "user", "content": "say 3 words"}]
@@ -27,12 +25,6 @@ TOOL = {
     "type": "function",
     "function": {"name": "weather", "description": "The weather", "parameters": SCHEMA},
 }
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
 
 
 def client(gateway: Gateway, key: str | None = None) -> ollama.AsyncClient:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -14,19 +12,13 @@ import pytest
 from sixfold.api.gateway import provider_objects
 from sixfold.core.gateway.routing import ModelRouter
 from tests.api.app_fixture import bearer
-from tests.api.gateway import Gateway, running_gateway
+from tests.api.gateway import Gateway
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 THEIRS = "file_theirs"
 USER: Any = {"role": "user", "content": "say 2 words"}
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
 
 
 def content(*parts: dict[str, Any]) -> dict[str, Any]:

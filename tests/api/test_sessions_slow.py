@@ -34,7 +34,7 @@ class Stuck:
         self.closed = code, reason
 
 
-class Stage:
+class SilentSession:
     """A session that shows nothing by itself."""
 
     def resume(self, _viewer: Connection, _last_seq: int | None) -> None:
@@ -45,7 +45,7 @@ async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.Mo
     monkeypatch.setattr(sessions_connection, "MAX_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(sessions, "_FAREWELL_SECONDS", 0.05)
     socket, viewer = Stuck(), Connection()
-    talk = sessions._SessionSocket(cast("Any", socket), cast("Any", Stage()), viewer, None)
+    talk = sessions._SessionSocket(cast("Any", socket), cast("Any", SilentSession()), viewer, None)
     talking = asyncio.create_task(talk.serve())
     for _ in range(4):
         viewer.put(PongMessage(1))

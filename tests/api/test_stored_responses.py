@@ -23,19 +23,6 @@ BOTH = pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 TOOL: Any = {"type": "function", "strict": False, **WEATHER["function"]}
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
-
-
-@pytest.fixture
-async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """Gateway on SQLite, then on PostgreSQL."""
-    async with running_gateway(either) as result:
-        yield result
-
-
 async def rows(gateway: Gateway) -> list[Any]:
     """Return the stored responses of the first account."""
     mine = many("export_responses", account_id=gateway.app.account.id, after="", limit=100)

@@ -15,7 +15,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, running_app
-from tests.unit.engines import onnx_model, orders
+from tests.unit.engines import engine_runs, onnx_model
 from tests.unit.engines.three_d import meshes
 from tests.unit.engines.video import films
 
@@ -87,8 +87,8 @@ async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: AppFixtu
             ("native", "fast-image-native", {}),
         )
     }
-    assert orders.psnr(result["plain"], result["without"]) < 35
-    assert orders.psnr(result["plain"], result["native"]) < 20
+    assert engine_runs.psnr(result["plain"], result["without"]) < 35
+    assert engine_runs.psnr(result["plain"], result["native"]) < 20
 
 
 async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
@@ -108,7 +108,7 @@ async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
 
 
 async def test_upscale_works_and_face_restoration_names_its_need(real: AppFixture) -> None:
-    picture = uri(orders.scenery((40, 50)))
+    picture = uri(engine_runs.scenery((40, 50)))
     for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
         response = await run_template(real, "upscaler", image=picture, scale=scale, model=model)
         assert (await output_image(real, response)).size == (50 * int(scale), 40 * int(scale))
@@ -136,7 +136,7 @@ async def test_five_cutout_names_work_and_weights_serve_their_own(tmp_path: Path
 
 
 async def test_depth_is_a_film_or_a_map(real: AppFixture) -> None:
-    picture = uri(orders.scenery((72, 96)))
+    picture = uri(engine_runs.scenery((72, 96)))
     response = await run_template(real, "depth-fx", image=picture, seconds=1)
     assert response["output"]["content_type"] == "video/mp4"
     assert (response["output"]["duration"], response["output_kind"]) == (1.0, "file")
@@ -187,7 +187,7 @@ async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
 
 
 async def test_a_picture_becomes_paths(real: AppFixture) -> None:
-    response = await run_template(real, "vectorizer", image=uri(orders.scenery((60, 80))), preset="logo")
+    response = await run_template(real, "vectorizer", image=uri(engine_runs.scenery((60, 80))), preset="logo")
     assert response["output"]["content_type"] == "image/svg+xml"
     answer = await real.client.get(response["output"]["url"])
     assert answer.headers["Content-Disposition"].startswith("attachment")

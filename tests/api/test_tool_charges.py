@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from tests.api.gateway import Gateway, running_gateway
 
 RUN = {"type": "code_execution_20250825", "name": "code_execution"}
 USER = {"role": "user", "content": "say 2 words"}
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
 
 
 @pytest.mark.parametrize("stream", [False, True])

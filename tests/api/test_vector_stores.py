@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +24,6 @@ STATIC: Any = {"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk
 BIRDS = (
     "The okapi eats leaves in the forest. " + "Weather report of the day. " * 60 + "The quagga is extinct."
 )
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with running_gateway(tmp_path) as result:
-        yield result
-
-
-@pytest.fixture
-async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
-    """Gateway on SQLite, then on PostgreSQL."""
-    async with running_gateway(either) as result:
-        yield result
 
 
 async def upload(client: openai.AsyncOpenAI, name: str = "birds.txt", data: bytes = BIRDS.encode()) -> str:

@@ -36,7 +36,7 @@ PAINT_AND_TINT = {
 
 
 @dataclass
-class Both:
+class ComfySetup:
     """A server, and the ComfyUI that it uses."""
 
     app: AppFixture
@@ -56,12 +56,12 @@ class Both:
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[Both]:
+async def two(tmp_path: Path) -> AsyncIterator[ComfySetup]:
     async with (
         comfyui() as comfy,
         running_app(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url) as app,
     ):
-        yield Both(app, comfy)
+        yield ComfySetup(app, comfy)
 
 
 def png(colour: str = "blue") -> bytes:
@@ -70,7 +70,7 @@ def png(colour: str = "blue") -> bytes:
     return out.getvalue()
 
 
-async def test_graph_runs_on_comfyui_with_its_files_and_returns(two: Both) -> None:
+async def test_graph_runs_on_comfyui_with_its_files_and_returns(two: ComfySetup) -> None:
     file = {"image": ("mine.png", png(), "image/png")}
     await two.app.client.post("/upload/image", files=file, headers=two.app.bearer)
     space = await two.imported(TINT, "tint")
@@ -102,7 +102,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Both) -> None:
+async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: ComfySetup) -> None:
     check = {"workflow": PAINT_AND_TINT}
     body = (await two.app.client.post("/api/graph/validate", json=check, headers=two.app.bearer)).json()
     assert (body["valid"], body["errors"], body["estimate"]["price_usd"]) == (True, [], "0.04")
@@ -121,7 +121,7 @@ async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Both
     assert await two.app.faults() == ()
 
 
-async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: Both) -> None:
+async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: ComfySetup) -> None:
     hub, client = two.app.product.workflows.hub, two.app.client
     await two.app.product.workflows.refresh_remote()
     assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
@@ -153,7 +153,7 @@ async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: Both) -> None:
     assert refused.json()["node_errors"]["10"]["errors"][0]["type"] == "value_bigger_than_max"
 
 
-async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
+async def test_a_canceled_run_is_interrupted_there_and_free(two: ComfySetup) -> None:
     await two.imported(PAINT_AND_TINT, "paint")
     hold = two.comfy.hold("KSampler")
     body = (await two.run("paint", wait=0, text="a lake")).json()
@@ -168,7 +168,7 @@ async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
     assert await two.app.balance() == ("5.00", "0.00")
 
 
-async def test_a_node_that_fails_there_is_named_and_free(two: Both) -> None:
+async def test_a_node_that_fails_there_is_named_and_free(two: ComfySetup) -> None:
     await two.imported(PAINT_AND_TINT, "paint")
     two.comfy.raises["CustomTint"] = ("ValueError", "The tint is /srv/models/off.")
     body = (await two.run("paint", text="a lake")).json()
@@ -177,7 +177,7 @@ async def test_a_node_that_fails_there_is_named_and_free(two: Both) -> None:
     assert await two.app.balance() == ("5.00", "0.00")
 
 
-async def test_graph_that_no_single_executor_supports_is_refused(two: Both) -> None:
+async def test_graph_that_no_single_executor_supports_is_refused(two: ComfySetup) -> None:
     unknown = {**TINT, "4": node("Nowhere", image=["2", 0])}
     check = "/api/graph/validate"
     response = await two.app.client.post(check, json={"workflow": unknown}, headers=two.app.bearer)

@@ -467,9 +467,9 @@ def test_two_backups_never_write_one_file(tmp_path: Path, valid_backup: Path) ->
 def test_a_row_survives_being_written_as_text(row: tuple[archive.Value, ...]) -> None:
     line = archive.encode_row(row)
     assert line.count(b"\n") == 1
-    back = archive.decode_row(line, len(row))
-    assert back == list(row)
-    assert [type(value) for value in back] == [type(value) for value in row]
+    result = archive.decode_row(line, len(row))
+    assert result == list(row)
+    assert [type(value) for value in result] == [type(value) for value in row]
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,10 @@ def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> No
     written = BackupReport()
     try:
         assert busy.wait(60)
-        for back in ("sqlite", "postgres"):
+        for backend in ("sqlite", "postgres"):
             written = asyncio.run(plain.write_backup(source, path))
-            folder = tmp_path / back
-            target = plain.snapshot_at(folder) if back == "sqlite" else data_folder(folder, empty=True)
+            folder = tmp_path / backend
+            target = plain.snapshot_at(folder) if backend == "sqlite" else data_folder(folder, empty=True)
             done = restore.restore(path, target, verify=True)
             assert is_valid(done)
             assert done.tables == written.tables

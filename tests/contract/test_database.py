@@ -14,7 +14,7 @@ from sixfold.core.database import Database, Query, Transaction, TransactionConfl
 from tests.harness import databases
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 def opener(request: pytest.FixtureRequest) -> databases.Opener:
     return databases.OPENERS[request.param]
 

@@ -37,13 +37,13 @@ from tests.harness import podman as podmans
 from tests.harness.podman import Podman
 
 
-class Yard:
+class FakeContainers:
     """Containers that are loopback servers; a container ends when told to."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.cog = FakeCog()
-        self.boxes: list[Berth] = []
-        self.wanted: list[ContainerSpec] = []
+        self.started: list[FakeContainer] = []
+        self.specs: list[ContainerSpec] = []
         self.tidied = 0
         self._stack = stack
 
@@ -55,12 +55,12 @@ class Yard:
     async def has(self, image: str) -> bool:
         return image != "none"
 
-    async def start(self, name: str, spec: ContainerSpec) -> Berth:
-        self.wanted.append(spec)
+    async def start(self, name: str, spec: ContainerSpec) -> FakeContainer:
+        self.specs.append(spec)
         stack = await self._stack.enter_async_context(AsyncExitStack())
         port = await stack.enter_async_context(serve(self.cog.routes))
-        self.boxes.append(Berth(f"http://127.0.0.1:{port}"))
-        return self.boxes[-1]
+        self.started.append(FakeContainer(f"http://127.0.0.1:{port}"))
+        return self.started[-1]
 
     async def build(self, image: str, context: bytes) -> None:
         raise ContainersFailed(f"{image} is not built here: {len(context)} bytes")
@@ -73,8 +73,8 @@ class Yard:
         pass
 
 
-class Berth:
-    """One of them."""
+class FakeContainer:
+    """A container that runs until it is removed."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -92,14 +92,14 @@ class Berth:
 
 
 @pytest.fixture
-async def yard() -> AsyncIterator[Yard]:
+async def containers() -> AsyncIterator[FakeContainers]:
     async with AsyncExitStack() as stack:
-        yield Yard(stack)
+        yield FakeContainers(stack)
 
 
 @pytest.fixture
-async def driver(yard: Yard) -> AsyncIterator[ContainerDriver]:
-    result = ContainerDriver(lambda: yard, failpoints={"crashing": "crash"}, start_seconds=5)
+async def driver(containers: FakeContainers) -> AsyncIterator[ContainerDriver]:
+    result = ContainerDriver(lambda: containers, failpoints={"crashing": "crash"}, start_seconds=5)
     yield result
     await result.close()
 
@@ -114,18 +114,18 @@ async def worker(driver: ContainerDriver, tmp_path: Path) -> Worker:
 
 
 async def run(worker: Worker, name: str = "t", **inputs: object) -> tuple[Outcome, RecordedReports]:
-    heard = RecordedReports()
-    return await worker.run(Task(name, "m", {"prompt": "a fox", **inputs}), heard.reports()), heard
+    reports = RecordedReports()
+    return await worker.run(Task(name, "m", {"prompt": "a fox", **inputs}), reports.reports()), reports
 
 
 async def test_a_run_gives_its_file_its_log_and_the_images_id(worker: Worker) -> None:
-    outcome, heard = await run(worker)
+    outcome, reports = await run(worker)
     assert isinstance(outcome, RunCompleted)
     assert [file.path.read_text() for file in outcome.files] == ["a fox"]
     assert [file.content_type for file in outcome.files] == ["text/plain"]
     assert outcome.engine_version == "0123456789abcdef0123"
-    assert heard.lines == ["loaded", "made"]
-    assert heard.progress[-1] == 1
+    assert reports.lines == ["loaded", "made"]
+    assert reports.progress[-1] == 1
 
 
 async def test_an_object_has_named_files_beside_its_data(worker: Worker) -> None:
@@ -136,21 +136,27 @@ async def test_an_object_has_named_files_beside_its_data(worker: Worker) -> None
 
 
 async def test_words_that_come_in_pieces_are_one_text(
-    yard: Yard, driver: ContainerDriver, tmp_path: Path
+    containers: FakeContainers, driver: ContainerDriver, tmp_path: Path
 ) -> None:
-    yard.cog.output = {"type": "array", "items": {"type": "string"}, "x-cog-array-display": "concatenate"}
+    containers.cog.output = {
+        "type": "array",
+        "items": {"type": "string"},
+        "x-cog-array-display": "concatenate",
+    }
     outcome, _ = await run(await driver.start(spec(tmp_path)), do="words")
     assert isinstance(outcome, RunCompleted)
     assert outcome.data == {"value": "Once upon"}
 
 
-async def test_media_are_copied_in_and_mounts_are_visible(yard: Yard, worker: Worker, tmp_path: Path) -> None:
+async def test_media_are_copied_in_and_mounts_are_visible(
+    containers: FakeContainers, worker: Worker, tmp_path: Path
+) -> None:
     (tmp_path / "photo").write_bytes(b"\x89PNG\r\n\x1a\n")
     (tmp_path / "score").write_bytes(b"MThd")
     files = {"photo": tmp_path / "photo", "artifacts/score.mid": tmp_path / "score"}
     await worker.run(Task("t", "m", {"prompt": "x", "none": None}, files), RecordedReports().reports())
-    assert yard.cog.asked["t"] == {"prompt": "x", "photo": "data:image/png;base64,iVBORw0KGgo="}
-    folder = yard.wanted[0].folders["/mnt/sixfold/artifacts"]
+    assert containers.cog.asked["t"] == {"prompt": "x", "photo": "data:image/png;base64,iVBORw0KGgo="}
+    folder = containers.specs[0].folders["/mnt/sixfold/artifacts"]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"score.mid": b"MThd"}
     await run(worker, "next")
     assert list(folder.iterdir()) == [], "the next run sees none of it"
@@ -166,38 +172,44 @@ async def test_failures_are_told_in_the_models_words(worker: Worker) -> None:
     assert worker.alive
 
 
-async def test_a_canceled_run_is_canceled_there_and_the_worker_runs_on(yard: Yard, worker: Worker) -> None:
+async def test_a_canceled_run_is_canceled_there_and_the_worker_runs_on(
+    containers: FakeContainers, worker: Worker
+) -> None:
     waiting = asyncio.create_task(run(worker, "a", do="wait"))
-    await yard.cog.began.wait()
+    await containers.cog.began.wait()
     worker.cancel("a")
     assert (await waiting)[0] == RunStopped()
-    assert yard.cog.canceled == ["a"]
+    assert containers.cog.canceled == ["a"]
     assert isinstance((await run(worker, "b"))[0], RunCompleted)
 
 
-async def test_a_taken_slot_is_waited_for(yard: Yard, worker: Worker) -> None:
-    taken = yard.cog.running["somebody"] = asyncio.Event()
+async def test_a_taken_slot_is_waited_for(containers: FakeContainers, worker: Worker) -> None:
+    slot = containers.cog.running["somebody"] = asyncio.Event()
     waiting = asyncio.create_task(run(worker))
     await asyncio.sleep(0)
-    assert not taken.is_set()
-    del yard.cog.running["somebody"]
+    assert not slot.is_set()
+    del containers.cog.running["somebody"]
     assert isinstance((await waiting)[0], RunCompleted)
 
 
-async def test_a_killed_container_loses_its_run_and_its_worker(yard: Yard, worker: Worker) -> None:
+async def test_a_killed_container_loses_its_run_and_its_worker(
+    containers: FakeContainers, worker: Worker
+) -> None:
     waiting = asyncio.create_task(run(worker, do="wait"))
-    await yard.cog.began.wait()
-    yard.boxes[0].gone.set()
+    await containers.cog.began.wait()
+    containers.started[0].gone.set()
     assert (await waiting)[0] == WorkerLost("the worker went away: its container exited with status 137")
     assert not worker.alive
     assert isinstance((await run(worker))[0], WorkerLost)
 
 
-async def test_a_setup_that_failed_is_told(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
-    yard.cog.status = "SETUP_FAILED"
+async def test_a_setup_that_failed_is_told(
+    containers: FakeContainers, driver: ContainerDriver, tmp_path: Path
+) -> None:
+    containers.cog.status = "SETUP_FAILED"
     with pytest.raises(StartFailed, match="there are no weights\nthe last line"):
         await driver.start(spec(tmp_path))
-    assert yard.boxes[0].gone.is_set()
+    assert containers.started[0].gone.is_set()
     assert remaining_files(tmp_path) == []
 
 
@@ -215,20 +227,24 @@ async def test_without_docker_and_podman_the_unlock_is_told(tmp_path: Path) -> N
     await driver.close()
 
 
-async def test_closing_removes_every_container(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
+async def test_closing_removes_every_container(
+    containers: FakeContainers, driver: ContainerDriver, tmp_path: Path
+) -> None:
     for _ in range(2):
         await driver.start(spec(tmp_path))
-    assert yard.tidied == 1
+    assert containers.tidied == 1
     await driver.close()
-    assert [box.gone.is_set() for box in yard.boxes] == [True, True]
+    assert [container.gone.is_set() for container in containers.started] == [True, True]
     assert remaining_files(tmp_path) == []
     with pytest.raises(StartFailed):
         await driver.start(spec(tmp_path))
 
 
-async def test_an_image_says_what_model_it_is(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
+async def test_an_image_says_what_model_it_is(
+    containers: FakeContainers, driver: ContainerDriver, tmp_path: Path
+) -> None:
     document = await driver.inspect("host.example:5000/ann/Sharpen_It:2", tmp_path)
-    assert yard.boxes[0].gone.is_set()
+    assert containers.started[0].gone.is_set()
     model = catalogs.parse_custom(document, Catalog({}, PriceTable({})), "sharpen-it")
     results = [(one.name, one.type, one.required, one.default) for one in model.inputs]
     assert results == [
@@ -252,11 +268,11 @@ async def test_what_is_no_cog_image_is_told(driver: ContainerDriver, tmp_path: P
 
 
 async def test_what_could_be_started_is_known_without_starting_it(
-    yard: Yard, driver: ContainerDriver
+    containers: FakeContainers, driver: ContainerDriver
 ) -> None:
     assert await driver.standing("sharpen:2") == EngineStatus(True, "the image sharpen:2")
     assert await driver.standing("none") == EngineStatus(False, "the image none is not present")
-    assert (yard.boxes, yard.tidied) == ([], 0)
+    assert (containers.started, containers.tidied) == ([], 0)
     bare = ContainerDriver(lambda: None)
     assert await bare.standing("sharpen:2") == EngineStatus(False, "neither Docker nor Podman was found")
     await bare.close()

@@ -37,23 +37,23 @@ async def singers(driver: Driver, scratch: Path) -> Worker:
     return await driver.start(spec)
 
 
-class Stage:
+class LaneRuns:
     """A worker whose first task waits until all others are in its inbox."""
 
     def __init__(self, worker: Worker, gate: Path) -> None:
         self.worker = worker
         self.gate = gate
-        self.heard: dict[str, RecordedReports] = {}
+        self.reports: dict[str, RecordedReports] = {}
         self.runs: dict[str, asyncio.Task[Outcome]] = {}
 
     def send(self, name: str, **inputs: object) -> None:
-        self.heard[name] = RecordedReports()
-        run = self.worker.run(Task(name, "m", inputs), self.heard[name].reports())
+        self.reports[name] = RecordedReports()
+        run = self.worker.run(Task(name, "m", inputs), self.reports[name].reports())
         self.runs[name] = asyncio.create_task(run)
 
     async def hold(self) -> None:
         self.send("holder", gate=str(self.gate))
-        await self.heard["holder"].running.wait()
+        await self.reports["holder"].running.wait()
 
     async def release(self) -> dict[str, Outcome]:
         await asyncio.sleep(0)  # let every run reach the worker's inbox
@@ -62,8 +62,8 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(driver: Driver, tmp_path: Path) -> Stage:
-    held = Stage(await singers(driver, tmp_path / "scratch"), tmp_path / "gate")
+async def runs(driver: Driver, tmp_path: Path) -> LaneRuns:
+    held = LaneRuns(await singers(driver, tmp_path / "scratch"), tmp_path / "gate")
     await held.hold()
     return held
 
@@ -73,67 +73,67 @@ def together(outcome: Outcome) -> int:
     return int(outcome.data["together"])
 
 
-async def test_tasks_of_one_shape_share_a_batch_with_own_files(stage: Stage) -> None:
+async def test_tasks_of_one_shape_share_a_batch_with_own_files(runs: LaneRuns) -> None:
     for name in ("a", "b", "c"):
-        stage.send(name, shape="square")
-    outcomes = await stage.release()
+        runs.send(name, shape="square")
+    outcomes = await runs.release()
     assert [together(outcomes[name]) for name in ("holder", "a", "b", "c")] == [1, 3, 3, 3]
     songs = {name: ended.files[0].path.read_text() for name, ended in outcomes.items()}  # pyright: ignore[reportAttributeAccessIssue] - Completed, as asserted
     assert songs == {"holder": "alone: holder", **{n: f"together: {n}" for n in ("a", "b", "c")}}
 
 
-async def test_another_shape_waits_for_its_turn(stage: Stage) -> None:
-    stage.send("a", shape="square")
-    stage.send("wide", shape="wide")
-    stage.send("b", shape="square")
-    outcomes = await stage.release()
+async def test_another_shape_waits_for_its_turn(runs: LaneRuns) -> None:
+    runs.send("a", shape="square")
+    runs.send("wide", shape="wide")
+    runs.send("b", shape="square")
+    outcomes = await runs.release()
     assert [together(outcomes[name]) for name in ("a", "wide", "b")] == [2, 1, 2]
 
 
-async def test_each_hears_only_its_own_log(stage: Stage) -> None:
-    stage.send("a", shape="square")
-    stage.send("b", shape="square")
-    await stage.release()
-    assert stage.heard["a"].lines == ["a sings"]
-    assert stage.heard["b"].lines == ["b sings"]
+async def test_each_hears_only_its_own_log(runs: LaneRuns) -> None:
+    runs.send("a", shape="square")
+    runs.send("b", shape="square")
+    await runs.release()
+    assert runs.reports["a"].lines == ["a sings"]
+    assert runs.reports["b"].lines == ["b sings"]
 
 
-async def test_one_that_fails_leaves_the_others_whole(stage: Stage) -> None:
-    stage.send("a", shape="square")
-    stage.send("b", shape="square", hoarse=True)
-    outcomes = await stage.release()
+async def test_one_that_fails_leaves_the_others_whole(runs: LaneRuns) -> None:
+    runs.send("a", shape="square")
+    runs.send("b", shape="square", hoarse=True)
+    outcomes = await runs.release()
     assert together(outcomes["a"]) == 2
     assert outcomes["b"] == RunFailed("b is hoarse.", public=True)
 
 
-async def test_one_that_is_canceled_leaves_the_others_whole(stage: Stage) -> None:
-    stage.send("a", shape="square")
-    stage.send("b", shape="square")
+async def test_one_that_is_canceled_leaves_the_others_whole(runs: LaneRuns) -> None:
+    runs.send("a", shape="square")
+    runs.send("b", shape="square")
     await asyncio.sleep(0)
-    stage.worker.cancel("b")
-    outcomes = await stage.release()
+    runs.worker.cancel("b")
+    outcomes = await runs.release()
     assert together(outcomes["a"]) == 2
     assert outcomes["b"] == RunStopped()
 
 
-async def test_a_killed_worker_loses_all_its_runs(stage: Stage) -> None:
-    stage.send("a", shape="square")
+async def test_a_killed_worker_loses_all_its_runs(runs: LaneRuns) -> None:
+    runs.send("a", shape="square")
     await asyncio.sleep(0)
-    await stage.worker.kill()
-    outcomes = await stage.release()
+    await runs.worker.kill()
+    outcomes = await runs.release()
     assert {type(ended) for ended in outcomes.values()} == {WorkerLost}
 
 
-async def test_more_tasks_than_lanes_are_refused(stage: Stage) -> None:
+async def test_more_tasks_than_lanes_are_refused(runs: LaneRuns) -> None:
     for name in ("a", "b", "c"):
-        stage.send(name, shape="square")
+        runs.send(name, shape="square")
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="4"):
-        await stage.worker.run(Task("d", "m", {}), RecordedReports().reports())
-    await stage.release()
+        await runs.worker.run(Task("d", "m", {}), RecordedReports().reports())
+    await runs.release()
 
 
-async def test_options_reach_the_engine(stage: Stage) -> None:
-    ended = (await stage.release())["holder"]
+async def test_options_reach_the_engine(runs: LaneRuns) -> None:
+    ended = (await runs.release())["holder"]
     assert isinstance(ended, RunCompleted)
     assert ended.data["key"] == "c minor"

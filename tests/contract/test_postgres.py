@@ -324,11 +324,11 @@ def test_both_databases_have_the_same_migrations() -> None:
 
 def test_both_databases_have_the_same_tables_and_columns(tmp_path: Path) -> None:
     results: list[dict[str, tuple[str, ...]]] = []
-    for back in backends.DATABASES:
-        folder = tmp_path / back
+    for backend in backends.DATABASES:
+        folder = tmp_path / backend
         folder.mkdir()
-        url = backends.database_url(folder, back)
-        databases.keeper(url, folder).migrate(sql.latest(back))
+        url = backends.database_url(folder, backend)
+        databases.keeper(url, folder).migrate(sql.latest(backend))
         with databases.snapshot(url, folder) as reader:
             results.append({name: tuple(sorted(columns)) for name, columns in reader.tables()})
     assert results[0] == results[1]

@@ -45,7 +45,7 @@ class Access:
 
 
 @dataclass
-class Stage:
+class TwoServers:
     """Two servers and an account with a key."""
 
     first: Server
@@ -111,48 +111,48 @@ async def csrf_of(browser: httpx.AsyncClient, path: str, params: dict[str, str] 
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def servers(tmp_path: Path) -> AsyncIterator[TwoServers]:
     async with both(tmp_path, SIXFOLD_WORKERS="2", **HANGING) as (first, second, _):
         code, text = await first.command("account", "create", EMAIL, "--credit", "5", "--json")
         assert code == 0, text
-        stage = Stage(first, second, json.loads(text)["api_key"])
+        servers = TwoServers(first, second, json.loads(text)["api_key"])
         try:
-            yield stage
+            yield servers
         finally:
-            await asyncio.gather(*(visitor.aclose() for visitor in stage.visitors))
+            await asyncio.gather(*(visitor.aclose() for visitor in servers.visitors))
 
 
-async def _revoke_key(stage: Stage, _access: Access) -> None:
-    _, listed = await stage.first.command("key", "list", EMAIL, "--json")
+async def _revoke_key(servers: TwoServers, _access: Access) -> None:
+    _, listed = await servers.first.command("key", "list", EMAIL, "--json")
     (key,) = [row["id"] for row in json.loads(listed)["keys"]]
-    code, text = await stage.first.command("key", "revoke", key)
+    code, text = await servers.first.command("key", "revoke", key)
     assert code == 0, text
 
 
-async def _revoke_program(stage: Stage, access: Access) -> None:
+async def _revoke_program(servers: TwoServers, access: Access) -> None:
     form = {"token": access.refresh["refresh_token"]}
-    assert (await stage.visitor(stage.first).post("/oauth/revoke", data=form)).status_code == 200
+    assert (await servers.visitor(servers.first).post("/oauth/revoke", data=form)).status_code == 200
 
 
-async def _change_password(stage: Stage, _access: Access) -> None:
-    browser = (await stage.of_browser()).first
+async def _change_password(servers: TwoServers, _access: Access) -> None:
+    browser = (await servers.of_browser()).first
     form = {"csrf": await csrf_of(browser, "/account/security"), "password": "a long password"}
     answer = await browser.post("/account/password", data={**form, "end_keys": "1"})
     assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/account/security")
 
 
-async def _close_account(stage: Stage, _access: Access) -> None:
-    owner = stage.visitor(stage.first, stage.key)
+async def _close_account(servers: TwoServers, _access: Access) -> None:
+    owner = servers.visitor(servers.first, servers.key)
     answer = await owner.request("DELETE", ACCOUNT, json={"confirm": EMAIL})
     assert answer.status_code == 202, answer.text
 
 
-async def _sign_out(_stage: Stage, access: Access) -> None:
+async def _sign_out(_stage: TwoServers, access: Access) -> None:
     form = {"csrf": await csrf_of(access.first, "/account")}
     assert (await access.first.post("/signout", data=form)).status_code == 303
 
 
-Ending = Callable[[Stage, Access], Awaitable[None]]
+Ending = Callable[[TwoServers, Access], Awaitable[None]]
 ENDS: dict[str, tuple[str, Ending]] = {
     "key revoked": ("key", _revoke_key),
     "key, password changed": ("key", _change_password),
@@ -167,7 +167,7 @@ ENDS: dict[str, tuple[str, Ending]] = {
 
 
 @asynccontextmanager
-async def connected(stage: Stage, access: Access) -> AsyncIterator[list[asyncio.Task[Any]]]:
+async def connected(servers: TwoServers, access: Access) -> AsyncIterator[list[asyncio.Task[Any]]]:
     """Open an event stream and, for a token, a websocket on the second server."""
     opened = asyncio.Event()
 
@@ -186,7 +186,7 @@ async def connected(stage: Stage, access: Access) -> AsyncIterator[list[asyncio.
         if not access.token:
             yield ending
             return
-        url = f"ws://127.0.0.1:{stage.second.port}/ws?clientId=one&token={access.token}"
+        url = f"ws://127.0.0.1:{servers.second.port}/ws?clientId=one&token={access.token}"
         async with websockets.connect(url) as socket:
             await socket.recv()
             yield [*ending, asyncio.create_task(socket.wait_closed())]
@@ -195,20 +195,20 @@ async def connected(stage: Stage, access: Access) -> AsyncIterator[list[asyncio.
 
 @pytest.mark.parametrize("name", ENDS)
 async def test_revocation_on_one_server_ends_requests_on_the_other(
-    stage: Stage, name: str, record_property: Callable[[str, object], None]
+    servers: TwoServers, name: str, record_property: Callable[[str, object], None]
 ) -> None:
     kind, end = ENDS[name]
     result = {
-        "key": lambda: stage.of_key(stage.key),
-        "program": stage.of_program,
-        "session": stage.of_browser,
+        "key": lambda: servers.of_key(servers.key),
+        "program": servers.of_program,
+        "session": servers.of_browser,
     }
     access = await result[kind]()
     path = ACCOUNT if kind == "session" else "/api/containers/predictions"
     known = (await access.second.get("/account" if kind == "session" else path)).status_code
     assert known == 200
-    async with connected(stage, access) as ending:
-        await end(stage, access)
+    async with connected(servers, access) as ending:
+        await end(servers, access)
         ended_at = asyncio.get_running_loop().time()
         first, *_ = await asyncio.gather(*ending)
         record_property("seconds", round(asyncio.get_running_loop().time() - ended_at, 2))
@@ -217,5 +217,5 @@ async def test_revocation_on_one_server_ends_requests_on_the_other(
     assert refused.status_code == (303 if kind == "session" else 401)
     if access.refresh:
         assert (
-            await stage.visitor(stage.second).post("/oauth/token", data=access.refresh)
+            await servers.visitor(servers.second).post("/oauth/token", data=access.refresh)
         ).status_code == 400

@@ -14,12 +14,12 @@ from tests.harness import databases, processes
 PROCESSES, TRIES = 4, 30
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize(("amount", "affordable"), [(1, 50), (7_000, 33), (2, 0)])
 async def test_exactly_as_many_succeed_as_the_balance_pays_for(
-    back: str, tmp_path: Path, amount: int, affordable: int
+    backend: str, tmp_path: Path, amount: int, affordable: int
 ) -> None:
-    async with databases.running_database(back, tmp_path) as database:
+    async with databases.running_database(backend, tmp_path) as database:
         account = await database.write(
             accounts.create("a@example.com", credit=amount * affordable + amount - 1)
         )

@@ -51,18 +51,18 @@ def chosen_blobs() -> str:
     return _chosen["blobs"]
 
 
-def database_url(folder: Path, back: str | None = None) -> str:
+def database_url(folder: Path, backend: str | None = None) -> str:
     """Return the database URL of a test's folder, empty for a SQLite file in it.
 
-    The first call records the backend (`back`, or the suite's); later calls in any process reuse it.
+    The first call records the backend (`backend`, or the suite's); later calls in any process reuse it.
     """
     makers = {"sqlite": _file, "postgres": _postgres}
-    return _laid(folder / DATABASE_FILE, back, _chosen["database"], makers)
+    return _laid(folder / DATABASE_FILE, backend, _chosen["database"], makers)
 
 
-def blob_url(folder: Path, back: str | None = None) -> str:
+def blob_url(folder: Path, backend: str | None = None) -> str:
     """Return the blob store URL of a test's folder, empty for files in it. See `database_url`."""
-    text = _laid(folder / BLOB_FILE, back, _chosen["blobs"], {"files": _file, "s3": _s3})
+    text = _laid(folder / BLOB_FILE, backend, _chosen["blobs"], {"files": _file, "s3": _s3})
     url, _, endpoint = text.partition("\n")
     if endpoint:  # obstore reads the endpoint from the environment, in this process and in its children.
         for name, value in s3.environment(endpoint).items():
@@ -102,11 +102,11 @@ def environ(folder: Path) -> dict[str, str]:
     return inputs | (s3.environment(s3.server().endpoint) if blob_url(folder) else {})
 
 
-def _laid(note: Path, back: str | None, chosen: str, makers: dict[str, Any]) -> str:
+def _laid(note: Path, backend: str | None, chosen: str, makers: dict[str, Any]) -> str:
     if note.exists():
         return note.read_text("utf-8")
-    url = makers[back or chosen]()
-    if url or back:
+    url = makers[backend or chosen]()
+    if url or backend:
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(url, "utf-8")
     return url

@@ -23,24 +23,24 @@ Opener = Callable[[Path, Clock | None], AbstractAsyncContextManager[Database]]
 
 @asynccontextmanager
 async def running_database(
-    back: str | None, folder: Path, clock: Clock | None = None
+    backend: str | None, folder: Path, clock: Clock | None = None
 ) -> AsyncIterator[Database]:
-    """Open the database of `folder` on `back` or the suite's backend; its data survives reopening."""
-    database = open_database(folder, clock, back)
+    """Open the database of `folder` on `backend` or the suite's backend; its data survives reopening."""
+    database = open_database(folder, clock, backend)
     try:
         yield database
     finally:
         await database.close()
 
 
-def open_database(folder: Path, clock: Clock | None = None, back: str | None = None) -> Database:
+def open_database(folder: Path, clock: Clock | None = None, backend: str | None = None) -> Database:
     """Open the database of `folder`; the caller closes it."""
-    return stores.open_database(backends.database_url(folder, back), folder / FILE, clock)
+    return stores.open_database(backends.database_url(folder, backend), folder / FILE, clock)
 
 
 OPENERS: dict[str, Opener] = {name: partial(running_database, name) for name in backends.DATABASES}
 
-BACKS = backends.EACH_DATABASE
+BACKENDS = backends.EACH_DATABASE
 
 
 @functools.cache

@@ -100,12 +100,12 @@ LASTING: dict[str, tuple[int, Callable[[str], Transaction[Given]], Callable[...,
 }
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize("name", LASTING)
-async def test_it_is_good_until_its_moment_and_gone_at_it(tmp_path: Path, back: str, name: str) -> None:
+async def test_it_is_good_until_its_moment_and_gone_at_it(tmp_path: Path, backend: str, name: str) -> None:
     life, begin, use = LASTING[name]
     moment = BEGAN
-    async with databases.running_database(back, tmp_path, lambda: moment) as database:
+    async with databases.running_database(backend, tmp_path, lambda: moment) as database:
         people = [await database.write(accounts.create(f"{who}@example.com")) for who in ("ada", "ben")]
         early, late = [await database.write(begin(account.id)) for account in people]
         moment = BEGAN + life - 1

@@ -19,7 +19,7 @@ from tests.harness import databases
 SCOPE = idempotency.scope_id("acct", "POST", "/api/ra1", "key")
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     async with databases.OPENERS[request.param](tmp_path, None) as opened:
         yield opened
@@ -61,12 +61,12 @@ async def test_the_claim_of_a_server_that_died_is_taken_over_once(database: Data
     assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) == 1
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize("taken", ["boot = :boot", "body_hash = :body_hash"])
 async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
-    back: str, tmp_path: Path, taken: str
+    backend: str, tmp_path: Path, taken: str
 ) -> None:
-    async with databases.running_database(back, tmp_path) as opened:
+    async with databases.running_database(backend, tmp_path) as opened:
         mutant: Any = opened
         queries = dict(mutant._queries)
         claim = queries["idempotency_insert"]

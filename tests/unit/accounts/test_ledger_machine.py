@@ -48,7 +48,7 @@ Mutant = Callable[[Database], None]
 class LedgerMachine(RuleBasedStateMachine):
     """Deposits, holds, captures and releases, compared with a model of the expected balances."""
 
-    back = "sqlite"
+    backend = "sqlite"
     mutant: Mutant | None = None
     holds = Bundle("holds")
 
@@ -57,7 +57,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.stack = AsyncExitStack()
         self.folder = tempfile.TemporaryDirectory()
-        opened = self.stack.enter_async_context(databases.OPENERS[self.back](Path(self.folder.name), None))
+        opened = self.stack.enter_async_context(databases.OPENERS[self.backend](Path(self.folder.name), None))
         self.database: Database = self.loop.run_until_complete(opened)
         if self.mutant is not None:
             self.mutant(self.database)
@@ -338,7 +338,7 @@ def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...]
 
 
 def _play(
-    back: str,
+    backend: str,
     mutant: Mutant | None = None,
     examples: int = 25,
     steps: int = 40,
@@ -349,7 +349,9 @@ def _play(
     Hypothesis derives examples from constants in imported modules, so mutants get many examples to be
     detected reliably.
     """
-    machine = type("Machine", (base,), {"back": back, "mutant": staticmethod(mutant) if mutant else None})
+    machine = type(
+        "Machine", (base,), {"backend": backend, "mutant": staticmethod(mutant) if mutant else None}
+    )
     # Faults need only be detected, not shrunk.
     phases = [Phase.generate]
     rules = settings(
@@ -404,9 +406,9 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-def test_no_sequence_of_events_breaks_the_ledger(back: str) -> None:
-    assert _play(back)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+def test_no_sequence_of_events_breaks_the_ledger(backend: str) -> None:
+    assert _play(backend)
 
 
 REFUND_MUTANTS = {
@@ -423,9 +425,9 @@ REFUND_MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-def test_money_back_means_that_the_result_is_gone(back: str) -> None:
-    assert _play(back, base=RefundMachine)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+def test_money_back_means_that_the_result_is_gone(backend: str) -> None:
+    assert _play(backend, base=RefundMachine)
 
 
 @pytest.mark.parametrize("name", REFUND_MUTANTS)
@@ -441,9 +443,9 @@ PARTS_MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-def test_parts_of_what_is_not_paid_are_never_readable(back: str) -> None:
-    assert _play(back, base=PartsMachine)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+def test_parts_of_what_is_not_paid_are_never_readable(backend: str) -> None:
+    assert _play(backend, base=PartsMachine)
 
 
 @pytest.mark.nightly
@@ -452,9 +454,9 @@ def test_a_part_that_is_readable_too_early_is_caught(name: str) -> None:
     assert not _play("sqlite", PARTS_MUTANTS[name], base=PartsMachine, examples=MANY)
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-def test_no_sequence_of_several_at_once_breaks_it(back: str) -> None:
-    assert _play(back, base=SeveralMachine)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+def test_no_sequence_of_several_at_once_breaks_it(backend: str) -> None:
+    assert _play(backend, base=SeveralMachine)
 
 
 @pytest.mark.parametrize(
@@ -476,9 +478,9 @@ def test_several_at_once_with_a_known_fault_are_caught(fault: Mutant) -> None:
 @pytest.mark.nightly
 # The test commits ten thousand transactions, possibly on a slow disk.
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("back", databases.BACKS)
-def test_ten_thousand_steps_break_nothing(back: str) -> None:
-    assert _play(back, examples=100, steps=100)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+def test_ten_thousand_steps_break_nothing(backend: str) -> None:
+    assert _play(backend, examples=100, steps=100)
 
 
 # Both databases use the same statements, but PostgreSQL runs batches of one statement differently.
@@ -492,6 +494,6 @@ KNOWN_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "back"), KNOWN_FAULTS)
-def test_a_ledger_with_a_known_fault_is_caught(name: str, back: str) -> None:
-    assert not _play(back, MUTANTS[name], examples=MANY)
+@pytest.mark.parametrize(("name", "backend"), KNOWN_FAULTS)
+def test_a_ledger_with_a_known_fault_is_caught(name: str, backend: str) -> None:
+    assert not _play(backend, MUTANTS[name], examples=MANY)

@@ -20,7 +20,7 @@ PAYER = Payer("key_1", budget_day=100, budget_month=100)
 ENTRY = ledger.LedgerEntry("chat", "x")
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """Its clock is a microsecond before midnight at the second reading, then at midnight."""
     moments = itertools.count(MIDNIGHT - 2)

@@ -209,7 +209,7 @@ async def left(database: Database, account_id: str) -> int:
     return (await database.read(accounts.by_id(account_id))).posted // CENT
 
 
-@pytest.fixture(scope="module", params=databases.BACKS)
+@pytest.fixture(scope="module", params=databases.BACKENDS)
 def ledger_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     """Return a database that all orders of events share, and its event loop."""
     loop = asyncio.new_event_loop()

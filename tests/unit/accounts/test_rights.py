@@ -75,10 +75,10 @@ PEOPLE = [
 ] + ["INSERT INTO oauth_client (id, name, redirect_uris, created_at) VALUES ('client', 'n', '[]', 1)"]
 
 
-async def upgraded(folder: Path, back: str) -> None:
+async def upgraded(folder: Path, backend: str) -> None:
     """A migrated database with keys of the previous version, which then inserts more of them."""
-    if back == "sqlite":
-        backends.database_url(folder, back)
+    if backend == "sqlite":
+        backends.database_url(folder, backend)
         connection = sqlite3.connect(folder / databases.FILE, isolation_level=None)
         sqlite.migrate(connection, BEFORE)
         for statement in [*PEOPLE, *old_rows("old-", _sqlite_blob)]:
@@ -88,7 +88,7 @@ async def upgraded(folder: Path, back: str) -> None:
             connection.execute(statement)
         connection.close()
         return
-    served = await link.connect(backends.database_url(folder, back))
+    served = await link.connect(backends.database_url(folder, backend))
     try:
         await link.migrate(served, BEFORE)
         for statement in [*PEOPLE, *old_rows("old-", _postgres_blob)]:
@@ -108,10 +108,10 @@ def _postgres_blob(data: bytes) -> str:
     return f"'\\x{data.hex()}'::bytea"
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, back: str) -> None:
-    await upgraded(tmp_path, back)
-    async with databases.running_database(back, tmp_path) as database:
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, backend: str) -> None:
+    await upgraded(tmp_path, backend)
+    async with databases.running_database(backend, tmp_path) as database:
         for prefix in ("old-", "new-"):
             for name, (_, _, expected) in OLD_KEYS.items():
                 result = await database.read(keys.authenticate(prefix + name))
@@ -122,10 +122,10 @@ async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, back: 
         assert listed["new-program-memory.read"] == Rights.MEMORY_READ
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, back: str) -> None:
-    await upgraded(tmp_path, back)
-    async with databases.running_database(back, tmp_path) as database:
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, backend: str) -> None:
+    await upgraded(tmp_path, backend)
+    async with databases.running_database(backend, tmp_path) as database:
         secrets = WebhookSecrets(database, b"m" * 32)
         assert await secrets.of("customer") == SECRET
         assert await secrets.encrypt_all() == 2
@@ -183,10 +183,10 @@ def test_oauth_scopes_grant_exactly_the_consent_page() -> None:
     assert keys.rights_of_scopes(["everything"]) == rights.NONE
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, back: str) -> None:
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, backend: str) -> None:
     moment = BEGAN
-    async with databases.running_database(back, tmp_path, lambda: moment) as database:
+    async with databases.running_database(backend, tmp_path, lambda: moment) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id
         token = await database.write(login_sessions.new_session(ada, BEGAN, LoginSession("password")))
         for age, fresh in ((0, True), (10 * MINUTE_US - 1, True), (10 * MINUTE_US, False)):

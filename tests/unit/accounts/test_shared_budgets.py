@@ -61,7 +61,7 @@ class Lab:
         return [row[each][1] for each in ids]
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def lab(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Lab]:
     async with databases.OPENERS[request.param](tmp_path, None) as database:
         yield Lab(database)

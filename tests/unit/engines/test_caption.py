@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 
 from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.image.caption.engine import CaptionEngine
-from tests.unit.engines.speech.listening import Note
+from tests.unit.engines.engine_runs import RunContext
 
 COLOURS = {
     "red": (210, 30, 40),
@@ -32,7 +32,7 @@ def caption_of(folder: Path, pixels: NDArray[Any]) -> dict[str, Any]:
     """Return the caption of an image."""
     path = folder / "in.png"
     Image.fromarray(pixels.astype(np.uint8)).save(path)
-    return dict(CaptionEngine().run(Task("t", "caption", {}, {"image_url": path}), Note(folder)).data)
+    return dict(CaptionEngine().run(Task("t", "caption", {}, {"image_url": path}), RunContext(folder)).data)
 
 
 def scene(seed: int = 1) -> NDArray[Any]:
@@ -98,4 +98,4 @@ def test_the_same_picture_gets_the_same_caption(tmp_path: Path) -> None:
 def test_one_pixel_and_no_picture_are_no_trouble(tmp_path: Path) -> None:
     assert caption_of(tmp_path, np.full((1, 1, 3), 9))["width"] == 1
     with pytest.raises(UnusableInput):
-        CaptionEngine().run(Task("t", "caption", {}), Note(tmp_path))
+        CaptionEngine().run(Task("t", "caption", {}), RunContext(tmp_path))

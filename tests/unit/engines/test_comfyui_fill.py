@@ -12,7 +12,7 @@ from PIL import Image
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image.inpaint import fill_area
 from tests.fakes.comfyui_nodes import InstalledFiles
-from tests.unit.engines.orders import pixels
+from tests.unit.engines.engine_runs import pixels
 from tests.unit.engines.test_comfyui import ComfySetup, comfy_setup
 
 BOX = (700, 90, 760, 150)  # left, top, right, bottom of the mask, in an image of 900 x 200

@@ -12,7 +12,7 @@ import pytest
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.depth import heuristic, maps
 from sixfold.engines.video.depth_effects import DepthEngine, OnnxDepthEngine
-from tests.unit.engines import onnx_model, onnx_tiny, orders
+from tests.unit.engines import engine_runs, onnx_model, onnx_tiny
 from tests.unit.engines.video import films
 
 
@@ -28,7 +28,7 @@ def landscape() -> Any:
 
 def run_depth(folder: Path, engine: Any, **inputs: Any) -> Any:
     """Return the result of a run on the landscape."""
-    return orders.run(engine, folder, inputs, image=orders.saved(folder / "in.png", landscape()))
+    return engine_runs.run(engine, folder, inputs, image=engine_runs.saved(folder / "in.png", landscape()))
 
 
 def test_object_is_nearer_than_ground_and_sky_is_far() -> None:
@@ -44,7 +44,7 @@ def test_each_map_is_a_png_of_image_size_that_strength_changes(tmp_path: Path) -
     seen = {}
     for effect in maps.MAPS:
         weak, strong = (run_depth(tmp_path, DepthEngine(), effect=effect, strength=s)[0] for s in (0.2, 1.0))
-        seen[effect] = [orders.pixels(one).astype(int) for one in (weak, strong)]
+        seen[effect] = [engine_runs.pixels(one).astype(int) for one in (weak, strong)]
         assert (weak.content_type, dict(weak.info)) == ("image/png", {"width": 192, "height": 144})
     for weak, strong in (seen["depth"], seen["heatmap"]):
         assert strong.std() > 1.2 * weak.std()
@@ -64,9 +64,9 @@ def test_normals_have_unit_length_and_surface_direction() -> None:
 
 
 def test_parallax_is_a_looping_video_of_the_requested_length(tmp_path: Path) -> None:
-    source = orders.saved(tmp_path / "in.png", cv2.GaussianBlur(landscape(), (0, 0), 2))
+    source = engine_runs.saved(tmp_path / "in.png", cv2.GaussianBlur(landscape(), (0, 0), 2))
     wish = {"effect": "parallax", "strength": 1.0, "seconds": 1}
-    artifact, result, _ = orders.run(DepthEngine(), tmp_path, wish, image=source)
+    artifact, result, _ = engine_runs.run(DepthEngine(), tmp_path, wish, image=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "preview")
     assert artifact.path is not None
     film = films.decode(artifact.path)
@@ -74,7 +74,7 @@ def test_parallax_is_a_looping_video_of_the_requested_length(tmp_path: Path) -> 
     assert film.frames[0].shape == (144, 192, 3)
     gaps = [np.abs(frame.astype(int) - film.frames[0]).mean() for frame in film.frames]
     assert gaps[-1] < 0.6 * max(gaps)
-    weak, _, _ = orders.run(DepthEngine(), tmp_path, {**wish, "strength": 0.1}, image=source)
+    weak, _, _ = engine_runs.run(DepthEngine(), tmp_path, {**wish, "strength": 0.1}, image=source)
     assert weak.path is not None
     still = films.decode(weak.path).frames
     assert max(np.abs(frame.astype(int) - still[0]).mean() for frame in still) < 0.7 * max(gaps)
@@ -85,11 +85,13 @@ def test_a_model_tells_nearness_at_its_own_size(tmp_path: Path) -> None:
     onnx_model.write(tmp_path / "depth.onnx", (1.0, 0.0, 0.0), side="n")
     engine = OnnxDepthEngine(weights=str(tmp_path), side=70)
     artifact, result, _ = run_depth(tmp_path, engine, effect="depth", strength=0.55)
-    grey = orders.pixels(artifact)[..., 0].astype(int)
+    grey = engine_runs.pixels(artifact)[..., 0].astype(int)
     assert (result.quality, engine.version) == ("full", "1/depth")
     assert grey[88, 96] > grey[110, 20] + 60  # the red thing is near to a model that looks for red
     fixed = onnx_model.write(tmp_path / "fixed.onnx", (0.0, 0.0, 1.0), side=28)
-    grey = orders.pixels(run_depth(tmp_path, OnnxDepthEngine(source=str(fixed)), effect="depth")[0])[..., 0]
+    grey = engine_runs.pixels(run_depth(tmp_path, OnnxDepthEngine(source=str(fixed)), effect="depth")[0])[
+        ..., 0
+    ]
     assert int(grey[20, 96]) > int(grey[130, 96])
     other = onnx_tiny.enlarger(tmp_path / "large.onnx", 2)
     with pytest.raises(EngineError, match="is not a depth model"):

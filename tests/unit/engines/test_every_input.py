@@ -21,7 +21,7 @@ from sixfold.engines.audio import files as sounds
 from sixfold.engines.video import encode, yuv
 from sixfold.settings import Settings
 from sixfold.worker import runner
-from tests.unit.engines import orders
+from tests.unit.engines import engine_runs
 
 CATALOGUE = app_catalog.catalog(Settings(), app_catalog.price_table(Settings()))
 FILES = {"image", "mask", "audio", "video", "media", "voice_sample"}
@@ -136,14 +136,14 @@ def input_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     wave = np.sin(np.arange(24_000) * 0.05).astype(np.float32) * 0.4
     noise = np.random.default_rng(1).normal(0, 0.1, (2, 24_000)).astype(np.float32)
     paths = {
-        "one": orders.saved(folder / "one.png", orders.scenery((64, 64))),
-        "two": orders.saved(folder / "two.png", orders.scenery((64, 64), 2)),
-        "spot": orders.saved(folder / "spot.png", mask),
-        "stain": orders.saved(folder / "stain.png", mask.T[::-1]),
+        "one": engine_runs.saved(folder / "one.png", engine_runs.scenery((64, 64))),
+        "two": engine_runs.saved(folder / "two.png", engine_runs.scenery((64, 64), 2)),
+        "spot": engine_runs.saved(folder / "spot.png", mask),
+        "stain": engine_runs.saved(folder / "stain.png", mask.T[::-1]),
         "tone": sounds.write(np.stack([wave, wave]), "wav", folder / "tone.wav").path,
         "noise": sounds.write(noise, "wav", folder / "noise.wav").path,
-        "film": moving_video(folder / "film.mp4", orders.scenery((48, 64))),
-        "other": moving_video(folder / "other.mp4", orders.scenery((48, 64), 2)),
+        "film": moving_video(folder / "film.mp4", engine_runs.scenery((48, 64))),
+        "other": moving_video(folder / "other.mp4", engine_runs.scenery((48, 64), 2)),
     }
     return {name: path for name, path in paths.items() if path is not None}
 
@@ -166,7 +166,7 @@ def output_digest(
     checked |= {name: value for name, value in SMALLER.get(template, {}).items() if name not in given}
     engine = next(engine for engine in model.engines if engine.kind == "embedded")
     task = Task("t", template, model.for_engine(checked), files)
-    result = runner.load(engine.factory, engine.options).run(task, orders.Note(folder))
+    result = runner.load(engine.factory, engine.options).run(task, engine_runs.RunContext(folder))
     text = hashlib.sha256(json.dumps(dict(result.data), sort_keys=True, default=str).encode())
     for artifact in result.artifacts:
         text.update(f"{artifact.content_type} {artifact.info.get('name')}".encode())

@@ -13,7 +13,7 @@ from bench import inpaint
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image.inpaint import fill, masks, onnx
 from sixfold.engines.image.inpaint.engine import InpaintEngine
-from tests.unit.engines import onnx_tiny, orders
+from tests.unit.engines import engine_runs, onnx_tiny
 
 SIDE = 128
 
@@ -32,10 +32,13 @@ def spot(radius: int = 14, middle: tuple[int, int] = (64, 64)) -> Any:
 
 def cleaned(folder: Path, picture: Any, mask: Any, **inputs: Any) -> Any:
     """Return the image after a run."""
-    files = {"image": orders.saved(folder / "i.png", picture), "mask": orders.saved(folder / "m.png", mask)}
-    artifact, result, _ = orders.run(InpaintEngine(), folder, inputs, **files)
+    files = {
+        "image": engine_runs.saved(folder / "i.png", picture),
+        "mask": engine_runs.saved(folder / "m.png", mask),
+    }
+    artifact, result, _ = engine_runs.run(InpaintEngine(), folder, inputs, **files)
     assert (artifact.content_type, result.quality) == ("image/png", "preview")
-    return orders.pixels(artifact)
+    return engine_runs.pixels(artifact)
 
 
 def test_a_thing_on_a_texture_is_gone_and_the_texture_goes_on(tmp_path: Path) -> None:
@@ -44,8 +47,8 @@ def test_a_thing_on_a_texture_is_gone_and_the_texture_goes_on(tmp_path: Path) ->
     spoilt[mask > 0] = (255, 0, 255)
     result = cleaned(tmp_path, spoilt, mask, grow=4, feather=2)
     inside = mask > 0
-    assert orders.psnr(result[inside], truth[inside]) > 15
-    assert orders.psnr(result[inside], spoilt[inside]) < 8
+    assert engine_runs.psnr(result[inside], truth[inside]) > 15
+    assert engine_runs.psnr(result[inside], spoilt[inside]) < 8
     assert result[inside].std() > 0.7 * truth[inside].std()
 
 
@@ -113,7 +116,7 @@ def test_a_hole_in_a_sky_leaves_no_rim() -> None:
 
 
 def test_inpaint_changes_only_the_mask_with_grow_and_feather(tmp_path: Path) -> None:
-    picture = orders.scenery((SIDE, SIDE))
+    picture = engine_runs.scenery((SIDE, SIDE))
     away = cv2.distanceTransform(255 - spot(), cv2.DIST_L2, 5)
     for grow, feather in ((0, 0), (8, 6), (20, 12)):
         result = cleaned(tmp_path, picture, spot(), grow=grow, feather=feather)
@@ -160,11 +163,11 @@ def test_a_model_fills_what_the_mask_covers_and_nothing_else(tmp_path: Path) -> 
     engine = onnx.OnnxInpaintEngine(weights=str(tmp_path))
     picture = weave() // 2
     files = {
-        "image": orders.saved(tmp_path / "i.png", picture),
-        "mask": orders.saved(tmp_path / "m.png", spot()),
+        "image": engine_runs.saved(tmp_path / "i.png", picture),
+        "mask": engine_runs.saved(tmp_path / "m.png", spot()),
     }
-    artifact, result, _ = orders.run(engine, tmp_path, {"grow": 2, "feather": 0}, **files)
-    output = orders.pixels(artifact)
+    artifact, result, _ = engine_runs.run(engine, tmp_path, {"grow": 2, "feather": 0}, **files)
+    output = engine_runs.pixels(artifact)
     assert (result.quality, engine.version) == ("full", "1/lama")
     assert output[spot(10) > 0].min() > 200
     assert np.array_equal(output[spot(30) == 0], picture[spot(30) == 0])

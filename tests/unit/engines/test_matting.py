@@ -17,23 +17,7 @@ from sixfold.engines.image.matting import background, edges, person_prior, segme
 from sixfold.engines.image.matting.engine import MattingEngine
 from tests.corpora import composites
 from tests.unit.engines import onnx_model
-
-
-class Note:
-    """Context that records progress and log lines."""
-
-    def __init__(self, scratch: Path) -> None:
-        self.scratch = scratch
-        self.lines: list[str] = []
-        self.shares: list[float] = []
-
-    def progress(self, fraction: float) -> None:
-        """Remember it."""
-        self.shares.append(fraction)
-
-    def log(self, line: str) -> None:
-        """Remember it."""
-        self.lines.append(line)
+from tests.unit.engines.engine_runs import RunContext
 
 
 def overlap(alpha: Any, truth: Any) -> float:
@@ -123,10 +107,10 @@ def test_a_landscape_has_no_subject_and_it_is_told(tmp_path: Path) -> None:
     messages = [segmentation.alpha(landscape(seed))[1] for seed in range(6)]
     assert np.mean(messages) < 0.5, messages
     assert max(messages) < 0.85, messages
-    note = Note(tmp_path)
+    context = RunContext(tmp_path)
     least = saved(tmp_path, landscape(int(np.argmin(messages))))
-    MattingEngine().run(Task("t", "m", {}, {"image_url": least}), note)
-    assert note.lines[0].startswith("no subject stands out")
+    MattingEngine().run(Task("t", "m", {}, {"image_url": least}), context)
+    assert context.lines[0].startswith("no subject stands out")
 
 
 def test_hair_is_soft_and_carries_no_colour_of_the_ground() -> None:
@@ -176,13 +160,13 @@ def test_no_shape_is_too_odd(size: tuple[int, int]) -> None:
 
 def test_the_engine_gives_a_png_and_warns_when_it_is_unsure(tmp_path: Path) -> None:
     known = composites.composite(5009, "cluttered")
-    note = Note(tmp_path)
-    result = MattingEngine().run(Task("t", "x", {}, {"image_url": saved(tmp_path, known.rgb)}), note)
+    context = RunContext(tmp_path)
+    result = MattingEngine().run(Task("t", "x", {}, {"image_url": saved(tmp_path, known.rgb)}), context)
     (artifact,) = result.artifacts
     assert (artifact.content_type, dict(artifact.info)) == ("image/png", {"width": 448, "height": 384})
     assert result.data["confidence"] < 0.85
     assert result.quality == "preview"
-    assert "confidence" in note.lines[0]
+    assert "confidence" in context.lines[0]
     image = cv2.imdecode(np.frombuffer(artifact.data, np.uint8), cv2.IMREAD_UNCHANGED)
     assert image is not None
     assert image.shape == (384, 448, 4)
@@ -191,14 +175,14 @@ def test_the_engine_gives_a_png_and_warns_when_it_is_unsure(tmp_path: Path) -> N
 
 def test_engine_reports_full_when_sure_and_refuses_non_images(tmp_path: Path) -> None:
     known = composites.composite(3, "plain")
-    note = Note(tmp_path)
-    result = MattingEngine().run(Task("t", "x", {}, {"image": saved(tmp_path, known.rgb)}), note)
-    assert (result.quality, note.lines) == ("full", [])
+    context = RunContext(tmp_path)
+    result = MattingEngine().run(Task("t", "x", {}, {"image": saved(tmp_path, known.rgb)}), context)
+    assert (result.quality, context.lines) == ("full", [])
     (tmp_path / "x").write_bytes(b"no picture")
     with pytest.raises(UnusableInput):
-        MattingEngine().run(Task("t", "x", {}, {"image": tmp_path / "x"}), note)
+        MattingEngine().run(Task("t", "x", {}, {"image": tmp_path / "x"}), context)
     with pytest.raises(EngineError):
-        MattingEngine().run(Task("t", "x", {}), note)
+        MattingEngine().run(Task("t", "x", {}), context)
 
 
 # -- models ------------------------------------------------------------------------------------------
@@ -243,7 +227,7 @@ def test_a_model_serves_a_task_whole(onnx: Any, tmp_path: Path) -> None:
     onnx_model.write(tmp_path / "isnet.onnx", (1, 0, 0))
     engine = onnx.OnnxMattingEngine(weights=str(tmp_path))
     task = Task("t", "remove-background", {}, {"image_url": saved(tmp_path, RED)})
-    result = engine.run(task, Note(tmp_path))
+    result = engine.run(task, RunContext(tmp_path))
     assert (result.quality, result.artifacts[0].content_type) == ("full", "image/png")
 
 

@@ -42,7 +42,7 @@ def paint(
 '''
 
 
-class Sink:
+class FakeContext:
     """A context that records a run."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def test_hints_become_descriptors(tmp_path: Path) -> None:
 
 def test_the_function_is_called_and_reports(tmp_path: Path) -> None:
     engine = FunctionEngine(path=str(written(tmp_path, PAINTER)), version="7")
-    sink = Sink()
+    sink = FakeContext()
     context = RunContext(sink, threading.Event(), tmp_path / "scratch")
     result = engine.run(Task("t", "painter", {"colour": "blue", "width": 20, "note": ""}), context)
     (artifact,) = result.artifacts
@@ -150,7 +150,7 @@ def test_what_it_returns_becomes_the_result(
 ) -> None:
     text = f"import sixfold\n@sixfold.model\ndef f() -> {hint}:\n    return {value}\n"
     engine = FunctionEngine(path=str(written(tmp_path, text)), version="1")
-    result = engine.run(Task("t", "f", {}), RunContext(Sink(), threading.Event(), tmp_path / "s"))
+    result = engine.run(Task("t", "f", {}), RunContext(FakeContext(), threading.Event(), tmp_path / "s"))
     assert tuple(each.content_type for each in result.artifacts) == kinds
     assert dict(result.data) == data
 
@@ -158,7 +158,7 @@ def test_what_it_returns_becomes_the_result(
 def test_what_it_raises_is_told(tmp_path: Path) -> None:
     text = "import sixfold\n@sixfold.model\ndef f() -> str:\n    raise ValueError('out of paint')\n"
     engine = FunctionEngine(path=str(written(tmp_path, text)), version="1")
-    sink = Sink()
+    sink = FakeContext()
     with pytest.raises(EngineError, match="ValueError: out of paint"):
         engine.run(Task("t", "f", {}), RunContext(sink, threading.Event(), tmp_path / "s"))
     assert sink.lines == ["line 4: ValueError"]

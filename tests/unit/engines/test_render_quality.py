@@ -15,8 +15,8 @@ from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.engines.image.scene.finishing import RenderQuality
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import Settings
-from tests.unit.engines import orders
-from tests.unit.engines.orders import Note
+from tests.unit.engines import engine_runs
+from tests.unit.engines.engine_runs import RunContext
 from tests.unit.engines.video import films
 
 PICTURES = {"anime-image": 512, "fast-image-space": 256, "fast-image-native": 256}
@@ -33,7 +33,7 @@ def painted(folder: Path, template: str, **given: Any) -> Any:
         "height": PICTURES[template],
     }
     task = Task("t", template, {**model.for_engine(model.check({**usual, **given})), "format": "png"})
-    return orders.pixels(SceneEngine().run(task, Note(folder)).artifacts[0]).astype(np.float32)
+    return engine_runs.pixels(SceneEngine().run(task, RunContext(folder)).artifacts[0]).astype(np.float32)
 
 
 def fineness(picture: Any) -> float:
@@ -51,7 +51,7 @@ def test_more_steps_finish_a_painted_picture_further(tmp_path: Path, template: s
 
 
 def test_each_single_step_is_seen() -> None:
-    picture = orders.scenery((64, 64)).astype(np.float32) / 255
+    picture = engine_runs.scenery((64, 64)).astype(np.float32) / 255
     seen = {
         (RenderQuality(steps=n).apply(picture) * 255).round().astype(np.uint8).tobytes() for n in range(1, 51)
     }
@@ -71,7 +71,7 @@ def filmed(folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
     usual = {"prompt": "a boat on a lake, the camera pans left", "num_frames": 17, "seed": 5}
     folder.mkdir()
     task = Task("t", "video-t2v", model.for_engine(model.check({**usual, **given})))
-    result = CameraEngine(by_words=True).run(task, Note(folder))
+    result = CameraEngine(by_words=True).run(task, RunContext(folder))
     assert result.artifacts[0].path is not None
     return np.stack(films.decode(result.artifacts[0].path).frames), dict(result.data)
 
@@ -82,7 +82,9 @@ def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> N
     assert response["reused_frames"] == 8
     assert "reused_frames" not in plain
     assert not np.array_equal(spared, whole)
-    assert min(orders.psnr(one, other) for one, other in zip(spared[1::2], whole[1::2], strict=True)) > 34
+    assert (
+        min(engine_runs.psnr(one, other) for one, other in zip(spared[1::2], whole[1::2], strict=True)) > 34
+    )
 
 
 def test_steps_and_guidance_change_a_film_from_words(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sixfold.engines.image.resize import canvas, seams
 from sixfold.engines.image.resize.engine import ResizeEngine
 from sixfold.engines.image.resize.plan import DetectedRegion, ResizePlan, find_region, plan
 from tests.corpora import composites
-from tests.unit.engines.test_matting import Note
+from tests.unit.engines.engine_runs import RunContext
 
 
 def scene(columns: tuple[int, int], size: tuple[int, int] = (120, 200)) -> np.ndarray:
@@ -123,7 +123,7 @@ def run(
     """Return the result for an image in a file of this format."""
     image.save(folder / "in", kind)
     task = Task("t", "smart-resize", {"target_sizes": sizes}, {"image_url": folder / "in"})
-    result = ResizeEngine().run(task, Note(folder)).artifacts
+    result = ResizeEngine().run(task, RunContext(folder)).artifacts
     assert all(artifact.path is not None for artifact in result)
     return [(one.content_type, decode.decode(one.path)) for one in result if one.path is not None]
 

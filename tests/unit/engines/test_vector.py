@@ -15,15 +15,15 @@ from skimage.metrics import structural_similarity
 from sixfold.core.provenance import embed
 from sixfold.engines.image.vector import engine as vector
 from sixfold.engines.image.vector.engine import VectorEngine
-from tests.unit.engines import orders
+from tests.unit.engines import engine_runs
 
 resvg = pytest.importorskip("resvg_py", reason="needs the extra `test`")
 
 
 def vectorize(folder: Path, picture: Any, **inputs: Any) -> str:
     """Return the SVG of an image."""
-    path = orders.saved(folder / "in.png", picture)
-    artifact, result, _ = orders.run(VectorEngine(), folder, inputs, image=path)
+    path = engine_runs.saved(folder / "in.png", picture)
+    artifact, result, _ = engine_runs.run(VectorEngine(), folder, inputs, image=path)
     assert (artifact.content_type, result.quality) == ("image/svg+xml", "full")
     assert dict(artifact.info) == {"width": picture.shape[1], "height": picture.shape[0]}
     return artifact.data.decode()
@@ -46,7 +46,7 @@ def color_count(svg: str) -> int:
     ("preset", "least"), [("poster", 0.78), ("logo", 0.7), ("photo", 0.8), ("pixel", 0.65)]
 )
 def test_drawn_again_it_looks_like_the_picture(tmp_path: Path, preset: str, least: float) -> None:
-    picture = orders.scenery()
+    picture = engine_runs.scenery()
     svg = vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
     again = rasterize(svg)
     assert again.shape[:2] == picture.shape[:2]
@@ -57,7 +57,7 @@ def test_drawn_again_it_looks_like_the_picture(tmp_path: Path, preset: str, leas
 
 
 def test_precision_is_colours_and_speckle_is_what_is_left_out(tmp_path: Path) -> None:
-    picture = orders.scenery()
+    picture = engine_runs.scenery()
     counts = [color_count(vectorize(tmp_path, picture, color_precision=bits)) for bits in (3, 5, 8)]
     assert counts[0] < counts[1] < counts[2]
     speckled = picture.copy()
@@ -76,7 +76,7 @@ def test_pixel_art_stays_square_and_gradients_keep_colours(tmp_path: Path) -> No
 
 
 def test_transparent_areas_are_omitted_and_large_size_is_kept(tmp_path: Path) -> None:
-    rgba = np.dstack([orders.scenery((64, 64)), np.zeros((64, 64), np.uint8)])
+    rgba = np.dstack([engine_runs.scenery((64, 64)), np.zeros((64, 64), np.uint8)])
     rgba[16:48, 16:48, 3] = 255
     again = rasterize(vectorize(tmp_path, rgba, preset="logo"))
     assert again[32, 32, 3] == 255
@@ -87,7 +87,7 @@ def test_transparent_areas_are_omitted_and_large_size_is_kept(tmp_path: Path) ->
 
 
 def test_an_svg_carries_a_manifest_and_still_draws(tmp_path: Path) -> None:
-    svg = vectorize(tmp_path, orders.scenery((40, 40)))
+    svg = vectorize(tmp_path, engine_runs.scenery((40, 40)))
     marked = embed.embed(svg.encode(), "image/svg+xml", '{"model":"vectorizer"}')
     assert embed.extract(marked) == '{"model":"vectorizer"}'
     assert np.array_equal(rasterize(marked.decode()), rasterize(svg))

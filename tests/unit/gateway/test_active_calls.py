@@ -29,12 +29,12 @@ async def _seen(database: Database, account_id: str, wanted: CallFilter = ALL) -
     return [dict(row) for row in rows]
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize("together", [False, True])
 async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
-    tmp_path: Path, back: str, *, together: bool
+    tmp_path: Path, backend: str, *, together: bool
 ) -> None:
-    async with databases.OPENERS[back](tmp_path, None) as database:
+    async with databases.OPENERS[backend](tmp_path, None) as database:
         account_id = (await database.write(accounts.create("a@example.com", credit=100))).id
         first, last = _call(account_id), _call(account_id, "req_b")
         payer = Payer("key_a", budget_day=50)

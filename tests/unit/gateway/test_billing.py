@@ -20,7 +20,7 @@ from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from tests.harness import databases
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     async with databases.OPENERS[request.param](tmp_path, None) as opened:
         yield opened

@@ -16,7 +16,7 @@ from tests.harness import databases
 ENTRY = ledger.LedgerEntry("charge", "x")
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     async with databases.OPENERS[request.param](tmp_path, None) as opened:
         yield opened

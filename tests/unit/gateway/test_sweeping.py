@@ -46,9 +46,9 @@ async def test_live_server_call_is_kept_and_dead_one_checked_twice(tmp_path: Pat
         assert await _held(ours, account_id) == 0
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-async def test_start_frees_own_calls_and_any_too_old_call(tmp_path: Path, back: str) -> None:
-    async with databases.OPENERS[back](tmp_path, None) as database:
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_start_frees_own_calls_and_any_too_old_call(tmp_path: Path, backend: str) -> None:
+    async with databases.OPENERS[backend](tmp_path, None) as database:
         account_id = await _begun(database, "boot_here")
         assert await database.write(request_log.sweep("boot_here", 0, None)) == NONE
         assert await _held(database, account_id) == 10

@@ -33,11 +33,11 @@ class MemoryFixture:
 
 @asynccontextmanager
 async def open_memory(
-    back: str, clock: Clock | None = None, limits: MemoryLimits | None = None, folder: Path | None = None
+    backend: str, clock: Clock | None = None, limits: MemoryLimits | None = None, folder: Path | None = None
 ) -> AsyncIterator[MemoryFixture]:
     """A fresh memory on one of `databases.OPENERS`."""
     with tempfile.TemporaryDirectory() as result:
-        async with databases.OPENERS[back](folder or Path(result), clock) as database:
+        async with databases.OPENERS[backend](folder or Path(result), clock) as database:
             people = [await database.write(accounts.create(f"{name}@example.com")) for name in ("ann", "ben")]
             finder = SearchService(database, IndexCache(database, PageIndex))
             memory = MemoryService(database, limits or MemoryLimits(), BASE, finder)
@@ -45,8 +45,8 @@ async def open_memory(
 
 
 @asynccontextmanager
-async def ticking(back: str) -> AsyncIterator[MemoryFixture]:
+async def ticking(backend: str) -> AsyncIterator[MemoryFixture]:
     """A memory whose clock goes on by a second with every look."""
     ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
-    async with open_memory(back, lambda: next(ticks)) as result:
+    async with open_memory(backend, lambda: next(ticks)) as result:
         yield result

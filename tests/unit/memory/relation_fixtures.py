@@ -103,8 +103,8 @@ class RelationFixture:
 
 
 @asynccontextmanager
-async def open_relations(back: str | None, folder: Path) -> AsyncIterator[RelationFixture]:
+async def open_relations(backend: str | None, folder: Path) -> AsyncIterator[RelationFixture]:
     """An empty world on one of the databases."""
-    async with databases.running_database(back, folder) as database:
+    async with databases.running_database(backend, folder) as database:
         account = await database.write(accounts.create("ada@example.com"))
         yield RelationFixture(database, Caller(account.id, "ada"))

@@ -12,7 +12,7 @@ from tests.unit.memory.fixtures import MemoryFixture
 from tests.unit.memory.test_pages import place, put
 
 __all__ = ["place"]
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 
 async def test_backlinks_page_is_full_despite_repeated_links(place: MemoryFixture) -> None:

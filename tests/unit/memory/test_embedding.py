@@ -22,12 +22,12 @@ from tests.harness import databases, processes
 from tests.unit.memory.fake_embedder import Meanings
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with open_memory(back) as result:
+async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+    async with open_memory(backend) as result:
         yield result
 
 
@@ -168,11 +168,11 @@ asyncio.run(main())
 """
 
 
-async def test_kill_between_write_and_embedding_loses_no_vector(back: str, tmp_path: Path) -> None:
-    async with open_memory(back, folder=tmp_path) as place:
+async def test_kill_between_write_and_embedding_loses_no_vector(backend: str, tmp_path: Path) -> None:
+    async with open_memory(backend, folder=tmp_path) as place:
         await put(place, "page", "A cat.")
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", CHILD, str(tmp_path), back),
+            *(sys.executable, "-c", CHILD, str(tmp_path), backend),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=settings.worker_environment(),

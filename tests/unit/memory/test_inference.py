@@ -17,7 +17,7 @@ from tests.unit.memory.relation_fixtures import RelationFixture, name, open_rela
 WORKS = "Ada Byron works at Bell Labs."
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RelationFixture]:
     async with open_relations(request.param, tmp_path) as result:
         yield result

@@ -23,15 +23,15 @@ from tests import loop_time
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 SECONDS = 30.0
 PAGES, WORDS = 250_000, 400
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with open_memory(back) as result:
+async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+    async with open_memory(backend) as result:
         yield result
 
 
@@ -153,9 +153,9 @@ async def test_a_cancelled_search_keeps_its_index_unchanged(
 
 @pytest.mark.nightly
 async def test_search_in_many_pages_leaves_the_loop_free(
-    back: str, place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    backend: str, place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if back != "sqlite":
+    if backend != "sqlite":
         pytest.skip("the index is the same with every database")
     database = place.memory.database
     large = SearchService(database, IndexCache(database, _large_index, 2**32))

@@ -80,10 +80,10 @@ def test_a_far_past_has_an_end() -> None:
     assert time_expressions.parse("999 weeks ago", 0) is not None
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-async def test_pages_of_the_time_that_is_asked_for_come_first(back: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_pages_of_the_time_that_is_asked_for_come_first(backend: str, tmp_path: Path) -> None:
     at = [NOW]
-    async with open_memory(back, lambda: at[0], folder=tmp_path) as place:
+    async with open_memory(backend, lambda: at[0], folder=tmp_path) as place:
 
         async def put(slug: str, body: str, days_ago: int) -> None:
             at[0] = NOW - days_ago * DAY_US

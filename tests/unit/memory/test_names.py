@@ -11,12 +11,12 @@ from sixfold.core.memory.page_edits import PageWrite
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, ticking
 
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with ticking(back) as result:
+async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+    async with ticking(backend) as result:
         yield result
 
 

@@ -12,7 +12,7 @@ from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 
 async def put(place: MemoryFixture, slug: str, body: str = "") -> None:
@@ -20,8 +20,8 @@ async def put(place: MemoryFixture, slug: str, body: str = "") -> None:
     await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
 
-async def test_credits_are_counted_and_enforced_where_that_is_set(back: str) -> None:
-    async with open_memory(back, limits=MemoryLimits(plans_enforced=True)) as place:
+async def test_credits_are_counted_and_enforced_where_that_is_set(backend: str) -> None:
+    async with open_memory(backend, limits=MemoryLimits(plans_enforced=True)) as place:
         for number in range(100):
             await put(place, f"n{number}")
         with pytest.raises(errors.InsufficientCredits, match="8 USD per month"):
@@ -34,8 +34,8 @@ async def test_credits_are_counted_and_enforced_where_that_is_set(back: str) -> 
         assert (await place.memory.usage(place.ben)).left == 100
 
 
-async def test_a_page_has_its_limits(back: str) -> None:
-    async with open_memory(back, limits=MemoryLimits(page_bytes=100)) as place:
+async def test_a_page_has_its_limits(backend: str) -> None:
+    async with open_memory(backend, limits=MemoryLimits(page_bytes=100)) as place:
         await put(place, "a", "x" * 100)
         with pytest.raises(errors.TooLarge, match=r"at most 100 bytes \(got 102\)"):
             await place.memory.edit(place.ann, "a", PageEdit("append", "x"), WriteTerms())

@@ -28,12 +28,12 @@ from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory, ticking
 
 BEFORE_FOLDERS = 19  # the schema that did not count them
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with ticking(back) as result:
+async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+    async with ticking(backend) as result:
         yield result
 
 
@@ -291,8 +291,8 @@ async def test_the_past_is_read_as_it_was(place: MemoryFixture) -> None:
         {("c", "links_to"), ("b", "met")},
     )
     assert [entry.summary for entry in second.timeline] == ["Two"]
-    back, _ = await place.memory.backlinks(place.ann, "b", 10, as_of=moments[1])
-    assert [(link.source, link.type) for link in back] == [("a", "links_to")]
+    backlinks, _ = await place.memory.backlinks(place.ann, "b", 10, as_of=moments[1])
+    assert [(link.source, link.type) for link in backlinks] == [("a", "links_to")]
 
 
 async def test_timelines_are_newest_first_and_go_on_by_cursor(place: MemoryFixture) -> None:
@@ -441,17 +441,17 @@ async def test_page_history_hides_versions_outside_a_key_scope(place: MemoryFixt
         await place.memory.database.read(queries.version(limited, "plan", 1))
 
 
-async def test_folders_of_an_old_memory_are_counted(back: str) -> None:
+async def test_folders_of_an_old_memory_are_counted(backend: str) -> None:
     with tempfile.TemporaryDirectory() as result:
         folder = Path(result)
-        async with open_memory(back, folder=folder) as place:
+        async with open_memory(backend, folder=folder) as place:
             for slug in ("a/b/one", "a/b/two", "a/three", "four", "会議/決定/五"):
                 await put(place, slug)
             caller = place.ann
-        keeper = databases.keeper(laid.database_url(folder, back), folder)
+        keeper = databases.keeper(laid.database_url(folder, backend), folder)
         keeper.migrate(BEFORE_FOLDERS)
-        keeper.migrate(sql.latest(back))
-        async with databases.running_database(back, folder) as database:
+        keeper.migrate(sql.latest(backend))
+        async with databases.running_database(backend, folder) as database:
             for prefix, expected in (("", {"a": 3, "会議": 1}), ("a/", {"b": 2}), ("会議/", {"決定": 1})):
                 opened = await database.read(queries.folder(caller, prefix, 50))
                 assert {row["name"]: row["count"] for row in opened.folders} == expected

@@ -61,7 +61,7 @@ def folders_of(slug: str) -> list[str]:
 class PagesMachine(RuleBasedStateMachine):
     """Writes, edits, renames, deletions and restores against a model in plain Python."""
 
-    back = "sqlite"
+    backend = "sqlite"
     mutant: Mutant | None = None
 
     @initialize()
@@ -69,7 +69,7 @@ class PagesMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.stack = AsyncExitStack()
         self.ticks = itertools.count(1_800_000_000_000_000, 1_000)
-        opened = self.stack.enter_async_context(open_memory(self.back, lambda: next(self.ticks)))
+        opened = self.stack.enter_async_context(open_memory(self.backend, lambda: next(self.ticks)))
         self.place: MemoryFixture = self.loop.run_until_complete(opened)
         if self.mutant is not None:
             self.mutant(self.place.memory.database)
@@ -206,11 +206,11 @@ class PagesMachine(RuleBasedStateMachine):
         self.run_(work)
         self.pages[number].deleted = True
 
-    @rule(slug=SLUGS, back=st.integers(1, 4))
-    def restore(self, slug: str, back: int) -> None:
+    @rule(slug=SLUGS, steps=st.integers(1, 4))
+    def restore(self, slug: str, steps: int) -> None:
         number = self.located(slug)
-        work = self.place.memory.restore(self.place.ann, slug, back, WriteTerms())
-        if number is None or back > len(self.pages[number].versions):
+        work = self.place.memory.restore(self.place.ann, slug, steps, WriteTerms())
+        if number is None or steps > len(self.pages[number].versions):
             with pytest.raises(errors.NotFound):
                 self.run_(work)
             return
@@ -219,7 +219,7 @@ class PagesMachine(RuleBasedStateMachine):
         if page.deleted:
             page.deleted = False
             self.arrives(number)
-        self.reads(number, page.versions[back - 1])
+        self.reads(number, page.versions[steps - 1])
 
     @invariant()
     def every_page_is_as_the_model_has_it(self) -> None:
@@ -292,9 +292,9 @@ class PagesMachine(RuleBasedStateMachine):
             self.loop.close()
 
 
-def play(back: str, examples: int, steps: int, mutant: Mutant | None = None) -> bool:
+def play(backend: str, examples: int, steps: int, mutant: Mutant | None = None) -> bool:
     """Try sequences; return whether all agreed with the model. A mutant changes the statements first."""
-    output = {"back": back, "mutant": staticmethod(mutant) if mutant else None}
+    output = {"backend": backend, "mutant": staticmethod(mutant) if mutant else None}
     case: Any = type("Machine", (PagesMachine,), output).TestCase()
     case.settings = settings(
         max_examples=examples,
@@ -343,9 +343,9 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("back", databases.BACKS)
-def test_any_sequence_of_changes_agrees_with_the_model(back: str) -> None:
-    assert play(back, 5 if back == "postgres" else 25, 20)
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+def test_any_sequence_of_changes_agrees_with_the_model(backend: str) -> None:
+    assert play(backend, 5 if backend == "postgres" else 25, 20)
 
 
 @pytest.mark.nightly

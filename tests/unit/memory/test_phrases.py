@@ -14,7 +14,7 @@ from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[MemoryFixture]:
     async with open_memory(request.param) as result:
         yield result

@@ -13,7 +13,7 @@ from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 
 async def put(place: MemoryFixture, slug: str, body: str = "") -> None:
@@ -21,8 +21,8 @@ async def put(place: MemoryFixture, slug: str, body: str = "") -> None:
     await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
 
-async def test_the_pages_of_an_account_are_limited(back: str) -> None:
-    async with open_memory(back, limits=MemoryLimits(account_pages=3)) as place:
+async def test_the_pages_of_an_account_are_limited(backend: str) -> None:
+    async with open_memory(backend, limits=MemoryLimits(account_pages=3)) as place:
         for number in range(3):
             await put(place, f"n{number}")
         with pytest.raises(errors.TooLarge, match=r"limited to 3 pages \(this change needs 4\)"):
@@ -37,8 +37,8 @@ async def test_the_pages_of_an_account_are_limited(back: str) -> None:
             await place.memory.write(Caller(operator.id, "root"), PageWrite(f"n{number}", "x"), WriteTerms())
 
 
-async def test_the_bytes_of_an_account_are_limited_with_all_versions(back: str) -> None:
-    async with open_memory(back, limits=MemoryLimits(account_bytes=20_000)) as place:
+async def test_the_bytes_of_an_account_are_limited_with_all_versions(backend: str) -> None:
+    async with open_memory(backend, limits=MemoryLimits(account_bytes=20_000)) as place:
         await put(place, "a", "x" * 9_000)
         with pytest.raises(errors.TooLarge, match="limited to 20,000 bytes of pages and their versions"):
             await put(place, "b", "é" * 5_000)

@@ -21,7 +21,7 @@ from tests.unit.memory.fixtures import MemoryFixture, open_memory
 MAX_LINKS = 10_000
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[MemoryFixture]:
     async with open_memory(request.param) as result:
         yield result

@@ -27,7 +27,7 @@ from tests import loop_time
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 START = {"change": 0, "page_id": ""}
 QUERIES = (
@@ -53,8 +53,8 @@ MAX_SECONDS = 0.1  # of CPU that the event loop is held
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with open_memory(back) as result:
+async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+    async with open_memory(backend) as result:
         yield result
 
 
@@ -407,8 +407,8 @@ async def test_small_changes_are_taken_in_by_the_search(
     assert threads == [True]
 
 
-async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(back: str, tmp_path: Path) -> None:
-    async with open_memory(back, folder=tmp_path) as place:
+async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(backend: str, tmp_path: Path) -> None:
+    async with open_memory(backend, folder=tmp_path) as place:
         for number in range(12):
             await put(place, f"log/{number}", f"tea and honey, day {number} [[log/{number - 1}]]")
         await place.memory.delete(place.ann, "log/3", WriteTerms())

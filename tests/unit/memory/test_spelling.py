@@ -14,12 +14,12 @@ from sixfold.core.memory.ports import SearchRequest, SearchResult
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
-pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[MemoryFixture]:
-    async with open_memory(back) as result:
+async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+    async with open_memory(backend) as result:
         yield result
 
 

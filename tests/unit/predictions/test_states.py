@@ -152,8 +152,8 @@ async def test_expired_lease_is_reclaimed_and_active_one_is_not(tmp_path: Path) 
         now[0] += LEASE.life_us
         assert await still.database.write(predictions.lapse(3)) == (), "its last moment is its holder's"
         now[0] += 1
-        (back,) = await still.database.write(predictions.lapse(3))
-        assert (back.id, back.state) == (prediction.id, PredictionState.QUEUED)
+        (backend,) = await still.database.write(predictions.lapse(3))
+        assert (backend.id, backend.state) == (prediction.id, PredictionState.QUEUED)
 
 
 async def test_claims_are_handed_out_oldest_first_and_once(still: PipelineFixture) -> None:

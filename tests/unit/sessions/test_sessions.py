@@ -82,7 +82,7 @@ class SessionFixture:
         return account.posted, account.held
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def fixture(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[SessionFixture]:
     clock = {"now": 1_700_000_000 * SECOND}
     async with databases.OPENERS[request.param](tmp_path, lambda: clock["now"]) as database:

@@ -48,7 +48,7 @@ class Builder:
         self.killed.set()
 
 
-class Stage:
+class SessionSetup:
     """A session on a real database, its worker, and every event in its order."""
 
     def __init__(self, database: databases.Database, worker: Builder) -> None:
@@ -88,19 +88,19 @@ class Stage:
 
 async def test_session_is_ready_once_its_engine_is_built(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
-        stage = Stage(database, worker := Builder())
-        running = await stage.begin()
+        setup = SessionSetup(database, worker := Builder())
+        running = await setup.begin()
         life = asyncio.create_task(running.run())
         await worker.asked.wait()
         first = worker.asked_for[0]
         assert (first.ticks, first.draw, first.state) == (0, False, None)
-        assert stage.events == [SessionEvent.START]
+        assert setup.events == [SessionEvent.START]
         worker.answered.set()
-        await stage.ready.wait()
+        await setup.ready.wait()
         assert len(worker.asked_for) == 1
         running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life
-        assert stage.events == [SessionEvent.START, SessionEvent.READY, SessionEvent.CLOSE, SessionEvent.END]
+        assert setup.events == [SessionEvent.START, SessionEvent.READY, SessionEvent.CLOSE, SessionEvent.END]
         assert worker.killed.is_set()
 
 
@@ -108,8 +108,8 @@ async def test_session_is_ready_once_its_engine_is_built(tmp_path: Path) -> None
 async def test_session_ending_during_build_is_free(tmp_path: Path, how: str) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
         worker = Builder(RunFailed("There is no such land.", public=True) if how == "failed" else None)
-        stage = Stage(database, worker)
-        running = await stage.begin()
+        setup = SessionSetup(database, worker)
+        running = await setup.begin()
         life = asyncio.create_task(running.run())
         await worker.asked.wait()
         if how == "closed":
@@ -118,18 +118,18 @@ async def test_session_ending_during_build_is_free(tmp_path: Path, how: str) -> 
             worker.answered.set()
         await life
         assert worker.killed.is_set()
-        assert SessionEvent.READY not in stage.events
+        assert SessionEvent.READY not in setup.events
         assert (running.session.state, running.session.cost) == (how, 0)
 
 
 async def test_takeover_checks_the_end_of_the_interval_at_once(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
-        stage = Stage(database, worker := Builder())
-        running = await stage.begin(Checkpoint(400, b"\x80"))
+        setup = SessionSetup(database, worker := Builder())
+        running = await setup.begin(Checkpoint(400, b"\x80"))
         life = asyncio.create_task(running.run())
         worker.answered.set()
         async with asyncio.timeout(60):  # a minute of its own would be too late for the slice that runs
-            await stage.turned.wait()
+            await setup.turned.wait()
         running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life
 
@@ -144,8 +144,8 @@ class Poser(Builder):
 
 async def test_takeover_without_a_checkpoint_repeats_no_pose(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
-        stage = Stage(database, Poser())
-        running = await stage.begin(
+        setup = SessionSetup(database, Poser())
+        running = await setup.begin(
             None, SessionEvent.START, SessionEvent.READY
         )  # its server died in its first second
         life = asyncio.create_task(running.run())

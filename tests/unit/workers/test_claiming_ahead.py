@@ -75,8 +75,8 @@ async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: 
     async with _busy(tmp_path) as (built, long):
         short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
-        back = await _until(built, short, PredictionState.QUEUED)
-        assert (back.attempt, back.started_at, back.created_at) == (0, None, short.created_at)
+        backend = await _until(built, short, PredictionState.QUEUED)
+        assert (backend.attempt, backend.started_at, backend.created_at) == (0, None, short.created_at)
         await built.service.cancel(long.id, Tenant(built.payer.id))
         ended = await built.service.wait(short, 60)
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)

@@ -21,7 +21,7 @@ from tests.harness import databases
 ADA = Identity("https://i.example", "ada", "ada@example.com", verified=True)
 
 
-@pytest.fixture(params=databases.BACKS)
+@pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     async with databases.OPENERS[request.param](tmp_path, None) as opened:
         yield opened

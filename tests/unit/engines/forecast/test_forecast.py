@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.forecast import arima, seasonality, series
 from sixfold.engines.forecast.engine import ForecastEngine
-from tests.unit.engines.speech.listening import Note
+from tests.unit.engines.engine_runs import RunContext
 
 
 def foretold(folder: Path, values: Any, horizon: int = 12, **inputs: Any) -> dict[str, Any]:
     value = list(values) if not isinstance(values, np.ndarray) else values.tolist()
     task = Task("t", "forecast", {"series": value, "horizon": horizon, "levels": [80, 95], **inputs})
-    return dict(ForecastEngine().run(task, Note(folder)).data)
+    return dict(ForecastEngine().run(task, RunContext(folder)).data)
 
 
 def wave(count: int, period: int = 12) -> NDArray[np.float64]:

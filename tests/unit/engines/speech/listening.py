@@ -1,30 +1,11 @@
-"""Common parts of the speech tests: a recording context and a measurement of pitch."""
+"""Measure the pitch of synthesized speech."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-class Note:
-    """A context that records progress and log lines."""
-
-    def __init__(self, scratch: Path) -> None:
-        scratch.mkdir(exist_ok=True)
-        self.scratch = scratch
-        self.lines: list[str] = []
-        self.shares: list[float] = []
-
-    def progress(self, fraction: float) -> None:
-        """Remember it."""
-        self.shares.append(fraction)
-
-    def log(self, line: str) -> None:
-        """Remember it."""
-        self.lines.append(line)
 
 
 def pitch(wave: NDArray[Any], rate: int) -> float:

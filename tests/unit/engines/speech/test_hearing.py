@@ -23,7 +23,7 @@ from sixfold.engines.speech import files, transcription
 from sixfold.engines.speech.engine import SpeechEngine
 from sixfold.engines.speech.speech_to_speech import SpeechToSpeechEngine
 from sixfold.engines.speech.sphinx import SphinxEngine
-from tests.unit.engines.speech.listening import Note
+from tests.unit.engines.engine_runs import RunContext
 
 RATE = 16_000
 
@@ -36,15 +36,15 @@ def recognizer() -> SphinxEngine:
 
 def recording(folder: Path, text: str, format_: str = "wav", **inputs: Any) -> Path:
     """Write a spoken text to a file."""
-    note = Note(folder / format_)
-    result = SpeechEngine().run(Task("t", "tts", {"text": text, "format": format_, **inputs}), note)
+    context = RunContext(folder / format_)
+    result = SpeechEngine().run(Task("t", "tts", {"text": text, "format": format_, **inputs}), context)
     assert result.artifacts[0].path is not None
     return result.artifacts[0].path
 
 
 def transcribe(recognizer: SphinxEngine, path: Path, **inputs: Any) -> dict[str, Any]:
     """Return the transcript."""
-    result = recognizer.run(Task("t", "stt", inputs, {"audio_url": path}), Note(path.parent / "notes"))
+    result = recognizer.run(Task("t", "stt", inputs, {"audio_url": path}), RunContext(path.parent / "notes"))
     assert result.quality == "preview"
     assert result.billed == pytest.approx(result.data["duration"] / 60, abs=1e-4)
     return dict(result.data)
@@ -147,20 +147,21 @@ def test_speech_without_pauses_is_split_at_the_quietest_point() -> None:
 def test_talking_speaks_transcribes_and_says_again(tmp_path: Path) -> None:
     engine = SpeechToSpeechEngine()
     spoken = engine.run(
-        Task("t", "speech-to-speech", {"task": "speak", "text": "Hello there."}), Note(tmp_path / "a")
+        Task("t", "speech-to-speech", {"task": "speak", "text": "Hello there."}),
+        RunContext(tmp_path / "a"),
     )
     assert spoken.data == {"task": "speak", "text": "Hello there."}
     assert spoken.artifacts[0].info["name"] == "audio"
     audio = spoken.artifacts[0].path
     assert audio is not None
     inputs = {"task": "transcribe"}
-    written = engine.run(Task("t", "speech-to-speech", inputs, {"audio": audio}), Note(tmp_path / "b"))
+    written = engine.run(Task("t", "speech-to-speech", inputs, {"audio": audio}), RunContext(tmp_path / "b"))
     assert written.data["task"] == "transcribe"
     assert written.data["text"]
     again = engine.run(
-        Task("t", "speech-to-speech", {"task": "speak"}, {"audio": audio}), Note(tmp_path / "c")
+        Task("t", "speech-to-speech", {"task": "speak"}, {"audio": audio}), RunContext(tmp_path / "c")
     )
     assert again.data["text"] == written.data["text"]
     for task in ("transcribe", "speak"):
         with pytest.raises(UnusableInput, match="is required"):
-            engine.run(Task("t", "speech-to-speech", {"task": task}), Note(tmp_path / "d"))
+            engine.run(Task("t", "speech-to-speech", {"task": task}), RunContext(tmp_path / "d"))

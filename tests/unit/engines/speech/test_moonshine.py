@@ -21,8 +21,8 @@ from sixfold.core.catalog.engines import EngineError, Result, Task
 from sixfold.engines.speech import files, transcription
 from sixfold.engines.speech.moonshine import MoonshineEngine
 from sixfold.engines.speech.speech_to_speech import SpeechToSpeechEngine
+from tests.unit.engines.engine_runs import RunContext
 from tests.unit.engines.onnx_model import _field, _tensor
-from tests.unit.engines.speech.listening import Note
 from tests.unit.engines.speech.test_weights import _constant, _node, _open
 
 FLOATS, WHOLE, FLAG = 1, 7, 9
@@ -71,7 +71,7 @@ def model(folder: Path, following: dict[int, int], suffix: str = ".onnx") -> Pat
 
 def transcribed(engine: MoonshineEngine, recording: Path, scratch: Path, **inputs: Any) -> Result:
     """Return the transcript of a recording."""
-    return engine.run(Task("t", "stt", inputs, {"audio_url": recording}), Note(scratch))
+    return engine.run(Task("t", "stt", inputs, {"audio_url": recording}), RunContext(scratch))
 
 
 def recording(folder: Path) -> Path:
@@ -104,7 +104,7 @@ def test_speech_to_speech_transcribes_with_installed_weights(tmp_path: Path) -> 
     model(tmp_path / "weights" / "moonshine-tiny", SPOKEN)
     engine = SpeechToSpeechEngine(weights=str(tmp_path / "weights"))
     task = Task("t", "speech-to-speech", {"task": "transcribe"}, {"audio": recording(tmp_path)})
-    result = engine.run(task, Note(tmp_path / "scratch"))
+    result = engine.run(task, RunContext(tmp_path / "scratch"))
     assert (result.data["text"], result.quality) == ("Good morning. How are you?", "full")
 
 

@@ -16,17 +16,18 @@ from sixfold.core.catalog.engines import Artifact, Result, Task, UnusableInput
 from sixfold.engines.audio.ambience import loudness
 from sixfold.engines.speech import espeak, files, sentences, time_stretch, voices
 from sixfold.engines.speech.engine import SpeechEngine
-from tests.unit.engines.speech.listening import Note, pitch
+from tests.unit.engines.engine_runs import RunContext
+from tests.unit.engines.speech.listening import pitch
 
 RATE = 48_000
 FOX = "The quick brown fox jumps over the lazy dog."
 
 
-def synthesize(folder: Path, text: str = FOX, **inputs: Any) -> tuple[Artifact, Note]:
+def synthesize(folder: Path, text: str = FOX, **inputs: Any) -> tuple[Artifact, RunContext]:
     """Return the artifact of a text, and the recorded progress."""
-    note = Note(folder)
-    result: Result = SpeechEngine().run(Task("t", "tts", {"text": text, **inputs}), note)
-    return result.artifacts[0], note
+    context = RunContext(folder)
+    result: Result = SpeechEngine().run(Task("t", "tts", {"text": text, **inputs}), context)
+    return result.artifacts[0], context
 
 
 def decoded_audio(folder: Path, text: str = FOX, **inputs: Any) -> NDArray[np.float32]:
@@ -112,11 +113,11 @@ def test_every_language_that_can_be_named_can_be_spoken() -> None:
 
 def test_a_long_text_goes_sentence_by_sentence(tmp_path: Path) -> None:
     text = "One. Two! Three? " * 4
-    artifact, note = synthesize(tmp_path, text)
-    assert len(note.shares) > 10
-    assert note.shares == sorted(note.shares)
+    artifact, context = synthesize(tmp_path, text)
+    assert len(context.fractions) > 10
+    assert context.fractions == sorted(context.fractions)
     assert artifact.info["duration"] > 6
-    assert "12 sentences" in note.lines[0]
+    assert "12 sentences" in context.lines[0]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_no_sentence_is_longer_than_one_breath_of_work() -> None:
 )
 def test_what_cannot_be_said_is_told(tmp_path: Path, inputs: dict[str, Any], says: str) -> None:
     with pytest.raises(UnusableInput, match=says):
-        SpeechEngine().run(Task("t", "tts", inputs), Note(tmp_path))
+        SpeechEngine().run(Task("t", "tts", inputs), RunContext(tmp_path))
 
 
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.speech import spoken_forms, synthesis
-from tests.unit.engines import orders
+from tests.unit.engines import engine_runs
 
 CORPUS = tomllib.loads(Path("tests/corpora/spoken.toml").read_text("utf-8"))
 PAIRS = [
@@ -58,5 +58,5 @@ def test_sentences_are_said_in_the_language_of_the_request(tmp_path: Path) -> No
         inputs = {"text": "Am 3.4.2026: 3,50 €.", "language": language, "format": "wav"}
         request = synthesis.parse(Task("t", "tts", inputs, {}))
         assert request.sentences == ("Am 3.4.2026: 3,50 €.",)
-        synthesis.record(request, speak, 8000, orders.Note(tmp_path))
+        synthesis.record(request, speak, 8000, engine_runs.RunContext(tmp_path))
     assert said == ["Am dritten April 2026: 3 Euro 50.", "Am 3.4.2026: 3 euros 50."]

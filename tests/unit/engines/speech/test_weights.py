@@ -17,8 +17,8 @@ from sixfold.engines.speech import files, voices
 from sixfold.engines.speech.clone import CloneEngine
 from sixfold.engines.speech.kokoro import KokoroEngine
 from sixfold.engines.speech.piper import PiperEngine
+from tests.unit.engines.engine_runs import RunContext
 from tests.unit.engines.onnx_model import _field
-from tests.unit.engines.speech.listening import Note
 
 PHONEMES = "_^$ abdefhijklmnoprstuvwzæðŋɐɑɔəɚɛɡɪɹʃʊʌʒˈˌːɾθɜᵻ,.?!"
 
@@ -94,7 +94,7 @@ def test_a_piper_voice_speaks_at_its_own_rate_and_at_any_speed(tmp_path: Path) -
     lengths: list[float] = []
     for speed in (1, 2):
         inputs = {"text": "Good morning. And good night.", "speed": speed, "format": "wav"}
-        result = engine.run(Task("t", "tts", inputs), Note(tmp_path / str(speed)))
+        result = engine.run(Task("t", "tts", inputs), RunContext(tmp_path / str(speed)))
         path = result.artifacts[0].path
         assert path is not None
         assert np.abs(files.read(path, 16_000)).max() > 0.05
@@ -152,7 +152,7 @@ def test_kokoro_speaks_at_any_speed_with_a_fitting_voice(tmp_path: Path) -> None
     lengths: list[float] = []
     for speed in (1, 2):
         inputs = {"text": "Good morning. And good night.", "speed": speed, "format": "wav", "voice": "ben"}
-        result = engine.run(Task("t", "tts", inputs), Note(tmp_path / str(speed)))
+        result = engine.run(Task("t", "tts", inputs), RunContext(tmp_path / str(speed)))
         path = result.artifacts[0].path
         assert path is not None
         assert np.abs(files.read(path, 24_000)).max() > 0.05
@@ -221,9 +221,10 @@ def test_a_voice_is_taken_from_its_sample(tmp_path: Path, monkeypatch: pytest.Mo
     sample = tmp_path / "sample.opus"
     files.write(iter([np.sin(np.arange(24_000) / 9).astype(np.float32)]), 24_000, "opus", sample)
     engine = CloneEngine(source=str(tmp_path))
-    own = engine.run(Task("t", "tts-b", {"text": "Hello there."}), Note(tmp_path / "own"))
+    own = engine.run(Task("t", "tts-b", {"text": "Hello there."}), RunContext(tmp_path / "own"))
     like = engine.run(
-        Task("t", "tts-b", {"text": "Hello there."}, {"voice_sample": sample}), Note(tmp_path / "like")
+        Task("t", "tts-b", {"text": "Hello there."}, {"voice_sample": sample}),
+        RunContext(tmp_path / "like"),
     )
     first, second = own.artifacts[0].path, like.artifacts[0].path
     assert first is not None

@@ -14,7 +14,7 @@ pytest.importorskip("av", reason="needs PyAV")
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.speech.whisper import WhisperEngine
 from tests.fakes import fault_server
-from tests.unit.engines.speech.listening import Note
+from tests.unit.engines.engine_runs import RunContext
 
 
 class StandIn:
@@ -46,7 +46,7 @@ def test_translation_is_requested_and_its_language_is_english(
     recording.write_bytes(fault_server.tone(1, 16000))
     engine = WhisperEngine(source=str(tmp_path))
     inputs = {"translate": translate, "language": ""}
-    result = engine.run(Task("t", "stt", inputs, {"audio_url": recording}), Note(tmp_path / "scratch"))
+    result = engine.run(Task("t", "stt", inputs, {"audio_url": recording}), RunContext(tmp_path / "scratch"))
     assert engine._model.calls[0]["task"] == task
     assert (result.data["text"], result.data["language"]) == ("hello", language)
 
@@ -62,7 +62,7 @@ def test_a_converted_model_of_random_weights_is_loaded_and_run(tmp_path: Path) -
     recording.write_bytes(fault_server.tone(2, 16000))
     engine = WhisperEngine(weights=str(folder.parent), device="cpu")
     inputs = {"language": "", "timestamps": False}
-    result = engine.run(Task("t", "stt", inputs, {"audio_url": recording}), Note(tmp_path / "n"))
+    result = engine.run(Task("t", "stt", inputs, {"audio_url": recording}), RunContext(tmp_path / "n"))
     assert (result.data["language"], result.data["duration"], result.quality) == ("en", 2.0, "full")
     assert all(0 <= each["confidence"] <= 1 for each in result.data["segments"])
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.text.embedding import EmbeddingEngine
 from sixfold.engines.text.hashed import DIMENSIONS, HashedEngine
-from tests.unit.engines.speech.listening import Note
+from tests.unit.engines.engine_runs import RunContext
 
 
 def vectors(folder: Path, *texts: str, **inputs: Any) -> NDArray[np.float64]:
     task = Task("t", "embeddings", {"texts": list(texts), "normalize": True, **inputs})
-    return np.array(HashedEngine().run(task, Note(folder)).data["embeddings"])
+    return np.array(HashedEngine().run(task, RunContext(folder)).data["embeddings"])
 
 
 def test_what_shares_words_is_nearer_than_what_does_not(tmp_path: Path) -> None:

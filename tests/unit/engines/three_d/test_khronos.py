@@ -11,7 +11,7 @@ import pytest
 from sixfold.core.provenance import embed
 from sixfold.engines.three_d.engine import ReliefEngine, TextTo3DEngine, VoxelEngine
 from tests.harness import nodejs, processes
-from tests.unit.engines import orders
+from tests.unit.engines import engine_runs
 from tests.unit.engines.three_d.test_pictures import SMALL, figure
 
 VALIDATOR = "gltf-validator@2.0.0-dev.3.10"
@@ -43,8 +43,8 @@ def validator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_the_official_validator_finds_no_fault(
     validator: tuple[Path, Path], tmp_path: Path, engine: type, inputs: dict[str, Any]
 ) -> None:
-    files = {} if engine is TextTo3DEngine else {"image": orders.saved(tmp_path / "in.png", figure())}
-    artifact, _, _ = orders.run(engine(), tmp_path, inputs, **files)
+    files = {} if engine is TextTo3DEngine else {"image": engine_runs.saved(tmp_path / "in.png", figure())}
+    artifact, _, _ = engine_runs.run(engine(), tmp_path, inputs, **files)
     for name, data in (
         ("bare", artifact.data),
         ("signed", embed.embed(artifact.data, "model/gltf-binary", '{"model":"x"}')),

@@ -14,7 +14,7 @@ from sixfold.core.provenance import embed
 from sixfold.engines.three_d import mesh as three_d_mesh
 from sixfold.engines.three_d import voxels
 from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
-from tests.unit.engines import orders
+from tests.unit.engines import engine_runs
 from tests.unit.engines.three_d import meshes
 
 SMALL = {"resolution": 256, "texture_size": 256, "decimation_target": 12_000}
@@ -32,8 +32,8 @@ def figure(side: int = 200) -> Any:
 
 def build_model(folder: Path, engine: Any, picture: Any = None, **inputs: Any) -> bytes:
     """Return a GLB."""
-    path = orders.saved(folder / "in.png", figure() if picture is None else picture)
-    artifact, _, _ = orders.run(engine, folder, inputs, image=path)
+    path = engine_runs.saved(folder / "in.png", figure() if picture is None else picture)
+    artifact, _, _ = engine_runs.run(engine, folder, inputs, image=path)
     assert artifact.content_type == "model/gltf-binary"
     meshes.read_glb(artifact.data)
     return artifact.data
@@ -160,7 +160,7 @@ def test_seed_changes_only_the_back_and_angle_the_taper(tmp_path: Path) -> None:
 
 
 def test_resolution_is_how_finely_the_picture_is_seen(tmp_path: Path) -> None:
-    fine = np.dstack([orders.scenery((900, 900)), np.full((900, 900), 255, np.uint8)])
+    fine = np.dstack([engine_runs.scenery((900, 900)), np.full((900, 900), 255, np.uint8)])
     fine[:40, :, 3] = 0
     sharp = [
         cv2.Laplacian(

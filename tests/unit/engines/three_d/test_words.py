@@ -10,13 +10,13 @@ import pytest
 
 from sixfold.engines.three_d import glb, primitives, prompt_parser
 from sixfold.engines.three_d.engine import TextTo3DEngine
-from tests.unit.engines import orders
+from tests.unit.engines import engine_runs
 from tests.unit.engines.three_d import meshes
 
 
 def built(folder: Path, prompt: str, seed: int = 1) -> tuple[bytes, list[str]]:
     """Return a GLB and its objects."""
-    artifact, result, _ = orders.run(TextTo3DEngine(), folder, {"prompt": prompt, "seed": seed})
+    artifact, result, _ = engine_runs.run(TextTo3DEngine(), folder, {"prompt": prompt, "seed": seed})
     assert result.quality == "preview"
     return artifact.data, result.data["things"]
 

@@ -15,7 +15,7 @@ from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.video import encode, yuv
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.engines.video.posterize import VideoFxEngine
-from tests.unit.engines import orders
+from tests.unit.engines import engine_runs
 from tests.unit.engines.video import films
 
 SIZE, FRAMES, RATE = (96, 64), 12, Fraction(12)
@@ -34,7 +34,7 @@ def ramp(path: Path, sound: bool = True) -> Path:
 
 def posterised(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Any, Any]:
     """Return the decoded video of a run, its artifact and its log."""
-    artifact, result, note = orders.run(VideoFxEngine(), folder, inputs, video=source)
+    artifact, result, note = engine_runs.run(VideoFxEngine(), folder, inputs, video=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "full")
     assert artifact.path is not None
     return films.decode(artifact.path), artifact, note
@@ -100,12 +100,12 @@ def test_text_to_video_has_requested_size_and_ignores_an_image(tmp_path: Path) -
     wish = {"prompt": "a lake, slow zoom in", "width": 480, "height": 832, "num_frames": 3, "seed": 4}
     wish |= {"frames_per_second": 16}
     engine = CameraEngine(by_words=True)
-    artifact, _, _ = orders.run(engine, tmp_path, wish)
+    artifact, _, _ = engine_runs.run(engine, tmp_path, wish)
     assert artifact.path is not None
     alone = artifact.path.read_bytes()
     film = films.decode(artifact.path)
     assert (film.size, film.rate, len(film.frames)) == ((480, 832), 16, 3)
     picture = films.picture(tmp_path / "p.png", (90, 60))
-    again = orders.run(engine, tmp_path, wish, image=picture)[0]
+    again = engine_runs.run(engine, tmp_path, wish, image=picture)[0]
     assert again.path is not None
     assert again.path.read_bytes() == alone

@@ -20,7 +20,7 @@ from sixfold.core.gateway.policy import parse
 from tests.harness import databases
 
 BEGAN = 1_764_500_000_000_000
-BACKS = pytest.mark.parametrize("back", databases.BACKS)
+BACKENDS = pytest.mark.parametrize("backend", databases.BACKENDS)
 MOST = 1 << 20
 
 
@@ -55,18 +55,18 @@ class Place:
 
 
 @asynccontextmanager
-async def place(back: str, folder: Path) -> AsyncIterator[Place]:
+async def place(backend: str, folder: Path) -> AsyncIterator[Place]:
     result: Place | None = None
     async with databases.running_database(
-        back, folder, lambda: result.moment if result else BEGAN
+        backend, folder, lambda: result.moment if result else BEGAN
     ) as database:
         result = Place(database, (await database.write(accounts.create("a@example.com"))).id)
         yield result
 
 
-@BACKS
-async def test_a_conversation_stays_as_long_as_its_last_turn(tmp_path: Path, back: str) -> None:
-    async with place(back, tmp_path) as here:
+@BACKENDS
+async def test_a_conversation_stays_as_long_as_its_last_turn(tmp_path: Path, backend: str) -> None:
+    async with place(backend, tmp_path) as here:
         response_store = here.response_store(responses_days=30)
         await here.put(response_store, "first")
         await here.put(response_store, "alone")
@@ -82,9 +82,9 @@ async def test_a_conversation_stays_as_long_as_its_last_turn(tmp_path: Path, bac
         assert [await here.names(name) for name in ("first", "second")] == [[], []]
 
 
-@BACKS
-async def test_without_a_number_of_days_they_stay(tmp_path: Path, back: str) -> None:
-    async with place(back, tmp_path) as here:
+@BACKENDS
+async def test_without_a_number_of_days_they_stay(tmp_path: Path, backend: str) -> None:
+    async with place(backend, tmp_path) as here:
         response_store = here.response_store(responses_days=0)
         await here.put(response_store, "first")
         here.moment += 4000 * DAY_US
@@ -92,9 +92,9 @@ async def test_without_a_number_of_days_they_stay(tmp_path: Path, back: str) -> 
         assert await here.names("first") == ["first"]
 
 
-@BACKS
-async def test_account_over_the_limit_loses_only_its_oldest(tmp_path: Path, back: str) -> None:
-    async with place(back, tmp_path) as here:
+@BACKENDS
+async def test_account_over_the_limit_loses_only_its_oldest(tmp_path: Path, backend: str) -> None:
+    async with place(backend, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
         response_store = here.response_store(responses_bytes=3000)
         await response_store.record(Tenant(other), StoredResponse("old", None, "", "[]", "{}"))
@@ -113,9 +113,9 @@ async def test_account_over_the_limit_loses_only_its_oldest(tmp_path: Path, back
         assert (await here.names("four"), await here.names("five")) == ([], ["five"])
 
 
-@BACKS
-async def test_conversation_goes_back_at_most_1000_responses(tmp_path: Path, back: str) -> None:
-    async with place(back, tmp_path) as here:
+@BACKENDS
+async def test_conversation_goes_back_at_most_1000_responses(tmp_path: Path, backend: str) -> None:
+    async with place(backend, tmp_path) as here:
 
         def turns() -> Transaction[None]:
             for number in range(1001):
@@ -131,9 +131,9 @@ async def test_conversation_goes_back_at_most_1000_responses(tmp_path: Path, bac
         assert isinstance(await here.fault("turn-1000"), errors.TooLong)
 
 
-@BACKS
-async def test_a_conversation_of_too_many_bytes_is_not_gone_on_with(tmp_path: Path, back: str) -> None:
-    async with place(back, tmp_path) as here:
+@BACKENDS
+async def test_a_conversation_of_too_many_bytes_is_not_gone_on_with(tmp_path: Path, backend: str) -> None:
+    async with place(backend, tmp_path) as here:
         response_store = here.response_store()
         await here.put(response_store, "one", text="x" * 500)
         await here.put(response_store, "two", "one", text="x" * 500)
@@ -141,9 +141,9 @@ async def test_a_conversation_of_too_many_bytes_is_not_gone_on_with(tmp_path: Pa
         assert isinstance(await here.fault("two", 1000), errors.TooLong)
 
 
-@BACKS
-async def test_a_link_that_is_gone_is_named(tmp_path: Path, back: str) -> None:
-    async with place(back, tmp_path) as here:
+@BACKENDS
+async def test_a_link_that_is_gone_is_named(tmp_path: Path, backend: str) -> None:
+    async with place(backend, tmp_path) as here:
         response_store = here.response_store()
         for name, previous in (("one", None), ("two", "one"), ("three", "two")):
             await here.put(response_store, name, previous)
@@ -154,9 +154,9 @@ async def test_a_link_that_is_gone_is_named(tmp_path: Path, back: str) -> None:
             await response_store.delete(Tenant(here.account_id), "one")
 
 
-@BACKS
-async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back: str) -> None:
-    async with place(back, tmp_path) as here:
+@BACKENDS
+async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, backend: str) -> None:
+    async with place(backend, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
         response_store = here.response_store()
         await here.put(response_store, "same", text="mine")
