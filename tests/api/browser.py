@@ -87,6 +87,6 @@ async def tab(chromium: Any, app: AppFixture, url: str, look: Look | None = None
     await result.open(f"/signin?token={link}")
     try:
         yield result
-        assert result.wrong == []
+        assert not result.wrong, result.wrong
     finally:
         await context.close()

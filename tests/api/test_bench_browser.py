@@ -68,9 +68,9 @@ async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, 
         for side in ("width", "height"):
             await page.fill(f"#in-{side}", "256")
         await page.click(RUN)
-        await page.wait_for_selector(".pane.stacked .node[data-node='7'] .made")
+        await page.wait_for_selector(".graph[width='272'] .node[data-node='7'] .made")
         status = await page.inner_text("#graph-status")
-        for width, drawing in ((844, ".pane:not(.stacked)"), (390, ".pane.stacked")):
+        for width, drawing in ((844, ".graph[width='856']"), (390, ".graph[width='272']")):
             await page.set_viewport_size({"width": width, "height": 390})
             await page.wait_for_selector(f"{drawing} .node[data-node='7'].finished .made")
             assert await page.locator(".node .made").count() == 2

@@ -34,8 +34,10 @@ from sixfold.web.sessions import SessionCookie
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _MAX_NAME = 200
-# Larger graphs are not also drawn for phones.
-_MOST_STACKED = 60
+# The most columns of a graph beside each other, on wide and on narrow screens, and on phones.
+_COLUMNS = (6, 3, 1)
+# Larger graphs are drawn for wide screens only.
+_MOST_REDRAWN = 60
 _FORM_BYTES = 4096
 # Characters that the name of an entry cannot have.
 _UNUSABLE = re.compile(r"[^\w.:-]+")
@@ -70,8 +72,8 @@ class WorkflowCards(Protocol):
         """Return a workflow; raises `NotFound`."""
         ...
 
-    def draw(self, workflow: Workflow, *, stacked: bool = False) -> str:
-        """Return the graph as SVG, for the width of a phone if `stacked`."""
+    def draw(self, workflow: Workflow, columns: int = _COLUMNS[0]) -> str:
+        """Return the graph as SVG, with at most `columns` columns beside each other."""
         ...
 
     def sketch(self, workflow: Workflow) -> str:
@@ -170,8 +172,7 @@ class WorkflowPages:
             _session(user),
             workflow=workflow,
             own=workflow.slug not in self._services.workflows.spaces,
-            drawing=self._drawing(workflow),
-            stacked=self._drawing(workflow, stacked=True) if len(workflow.graph) <= _MOST_STACKED else "",
+            drawings=self._drawings(workflow),
             missing=missing,
             missing_count=sum(len(ids) for classes in missing.values() for ids in classes.values()),
             tested=tested,
@@ -193,9 +194,11 @@ class WorkflowPages:
             base=PATH,
         )
 
-    def _drawing(self, workflow: Workflow, *, stacked: bool = False) -> Markup:
-        drawing = self._workflow_list.draw(workflow, stacked=stacked)
-        return Markup(_STYLE.sub("", drawing, count=1))  # noqa: S704 - escaped by `draw`
+    def _drawings(self, workflow: Workflow) -> list[Markup]:
+        """Return the graph for wide and narrow screens; the page shows the widest that can be read."""
+        counts = _COLUMNS if len(workflow.graph) <= _MOST_REDRAWN else _COLUMNS[:1]
+        drawings = dict.fromkeys(self._workflow_list.draw(workflow, count) for count in counts)
+        return [Markup(_STYLE.sub("", each, count=1)) for each in drawings]  # noqa: S704 - escaped by `draw`
 
     async def _sketches(self, page: list[Workflow]) -> dict[str, Markup]:
         sketches: dict[str, Markup] = {}

@@ -44,19 +44,16 @@ def test_the_drawing_marks_missing_nodes() -> None:
     assert "missing" not in layout.draw({"1": GRAPH["1"]}, REGISTRY).partition("</style>")[2]
 
 
-def test_a_drawing_uses_the_rows_that_fit_the_space() -> None:
+def test_a_drawing_has_at_most_so_many_columns_in_a_row() -> None:
     chain = {
         str(at): {"class_type": "X", "inputs": {"image": [str(at - 1), 0]} if at else {}} for at in range(12)
     }
 
-    def aspect(space: float | None = None) -> float:
-        drawing = layout.draw(chain, REGISTRY, aspect=space)
-        width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)[0]
-        return float(width) / float(height)
+    def lefts(columns: int) -> list[float]:
+        drawing = layout.draw(chain, REGISTRY, columns=columns)
+        return [float(x) for x in re.findall(r'data-node="\d+" transform="translate\(([\d.]+) ', drawing)]
 
-    assert aspect(20.0) > 20
-    assert aspect() < aspect(20.0)
-    assert aspect(3.0) == aspect()
-    # Below each other, the drawing has the width of one node.
-    stacked = layout.draw(chain, REGISTRY, stacked=True)
-    assert len(re.findall(r'data-node="\d+" transform="translate\(28 ', stacked)) == len(chain)
+    for columns in (6, 5, 3, 1):
+        assert len(lefts(columns)) == len(chain)
+        # Rows have equally many columns: 12 nodes in rows of at most 5 are three rows of 4.
+        assert len(set(lefts(columns))) == {6: 6, 5: 4, 3: 3, 1: 1}[columns]

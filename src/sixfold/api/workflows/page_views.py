@@ -15,9 +15,6 @@ from sixfold.core.workflows.svg import layout
 from sixfold.core.workflows.workflows import Workflow
 from sixfold.web.services import WebServices
 
-# Width by height of the graph on the page of a workflow, on a screen of 1440 by 900 pixels.
-_ASPECT = 3.7
-
 
 class WorkflowView:
     """The built-in workflows and those of an account; `account_id` is None for anonymous users."""
@@ -35,10 +32,10 @@ class WorkflowView:
     async def find(self, slug: str, account_id: str | None) -> Workflow:
         return await self._workflow_list.find(slug, account_id)
 
-    def draw(self, workflow: Workflow, *, stacked: bool = False) -> str:
-        """Return the workflow's graph as SVG."""
+    def draw(self, workflow: Workflow, columns: int = layout.MAX_COLUMNS) -> str:
+        """Return the workflow's graph as SVG, with at most `columns` columns beside each other."""
         classes = self._services.workflows.classes
-        return layout.draw(workflow.graph, classes, workflow.name, aspect=_ASPECT, stacked=stacked)
+        return layout.draw(workflow.graph, classes, workflow.name, columns=columns)
 
     def sketch(self, workflow: Workflow) -> str:
         """Return a thumbnail of the graph as SVG without a style of its own."""

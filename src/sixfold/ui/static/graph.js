@@ -2,12 +2,13 @@
 // The workflow graph: panning and zooming, node states during a run, and input labels.
 for (const pane of document.querySelectorAll("[data-pane]")) {
   const SVG = "http://www.w3.org/2000/svg";
-  // On a phone the nodes are below each other, and the pane scrolls.
-  const narrow = matchMedia("(max-width: 43.75rem)");
-  const across = pane.querySelector("svg");
-  const stacked = pane.querySelector("template")?.content.querySelector("svg");
+  const LEGIBLE = 11 / 12.5; // the scale at which the smallest text of a drawing has 11 pixels
+  const LARGEST = 1.3;
+  // The same graph with fewer and fewer columns beside each other.
+  const drawings = [pane.querySelector("svg"), ...(pane.querySelector("template")?.content.querySelectorAll("svg") ?? [])];
   const status = document.getElementById("graph-status");
-  let [svg, nodes, tall] = [across, new Map(), false];
+  // A drawing that is too tall for the pane is scrolled in it.
+  let [svg, nodes, tall] = [drawings[0], new Map(), false];
   const titles = (node) => node.querySelector("title").textContent;
 
   // -- panning and zooming -------------------------------------------------------------------------
@@ -76,13 +77,11 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     button.addEventListener("click", () => (Number(button.dataset.zoom) ? zoom(Number(button.dataset.zoom)) : fit()));
   }
 
-  // On a phone, zooms in to the start of the graph if its smallest text would have less than ten pixels.
-  function frame() {
-    const { width, height } = svg.viewBox.baseVal;
-    const legible = 0.9 / Math.min(pane.clientWidth / width, pane.clientHeight / height);
-    fit();
-    if (legible > 1 && narrow.matches && !tall) zoom(legible, 0);
-  }
+  const sizeOf = (drawing) => drawing.viewBox.baseVal;
+  const width = () => pane.offsetWidth - 2; // without its border, and whether or not it has a scroll bar
+  const fitting = (drawing) => Math.min(width() / sizeOf(drawing).width, pane.clientHeight / sizeOf(drawing).height);
+  // The widest drawing with legible text.
+  const bestDrawing = () => drawings.find((each) => width() / sizeOf(each).width >= LEGIBLE) ?? drawings.at(-1);
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 
@@ -110,9 +109,9 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     if (!names || node.classList.contains("has-inputs")) return;
     node.classList.add("has-inputs");
     const text = names.join(", ");
-    const short = text.length > 32 ? `${text.slice(0, 31)}…` : text;
-    node.append(element("rect", { class: "label", x: 8, y: -9, width: 12 + 6.1 * short.length, height: 17, rx: 8 }));
-    node.append(element("text", { class: "input-names", x: 14, y: 3 }, short));
+    const short = text.length > 25 ? `${text.slice(0, 24)}…` : text;
+    node.append(element("rect", { class: "label", x: 8, y: -11, width: 12 + 7.5 * short.length, height: 20, rx: 8 }));
+    node.append(element("text", { class: "input-names", x: 14, y: 4 }, short));
   }
 
   // A click leads to the first input of a node.
@@ -245,18 +244,27 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
 
   // Shows the drawing for the width of the page, with the states of the run.
   function redraw() {
-    tall = narrow.matches && Boolean(stacked);
-    svg = tall ? stacked : across;
-    pane.querySelector("svg").replaceWith(svg);
-    pane.classList.toggle("stacked", tall);
+    const chosen = bestDrawing();
+    pane.querySelector("svg").replaceWith(chosen);
+    svg = chosen;
+    tall = fitting(svg) < LEGIBLE && width() / sizeOf(svg).width >= LEGIBLE;
+    svg.style.maxWidth = tall ? `${Math.round(LARGEST * sizeOf(svg).width)}px` : "";
+    pane.classList.toggle("scrolls", tall);
     for (const each of document.querySelectorAll(".pane-tools")) each.classList.toggle("scrolls", tall);
     nodes = new Map([...svg.querySelectorAll("[data-node]")].map((each) => [each.dataset.node, each]));
     nodes.forEach(label);
     clear();
     shown.forEach(showState);
     results.forEach(showResult);
-    frame();
+    fit();
+    // A graph that is too wide for every drawing begins at its start.
+    if (!tall && fitting(svg) < LEGIBLE) zoom(LEGIBLE / fitting(svg), 0);
   }
-  narrow.addEventListener("change", redraw);
+  let pixels = "";
+  new ResizeObserver(() => {
+    const now = `${pane.offsetWidth} ${pane.offsetHeight}`;
+    if (pixels && now !== pixels) requestAnimationFrame(redraw);
+    pixels = now;
+  }).observe(pane);
   redraw();
 }

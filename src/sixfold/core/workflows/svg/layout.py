@@ -15,18 +15,21 @@ from typing import Any
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.nodes import Graph, Registry, is_link
 
-_WIDTH, _LINE, _HEAD = 224, 18, 46
+_WIDTH, _LINE, _HEAD = 216, 18, 46
 _ACROSS, _DOWN, _MARGIN = 76, 26, 28
+# The space above the first row and below the last one, and below a lane.
+_EDGE, _BELOW_LANE = 16, 9
 # The space between the columns of a row with more than `_WIDE` columns.
-_NARROW, _WIDE = 40, 7
+_NARROW, _WIDE = 40, 5
 # The height of a lane, which only a link passes through.
 _LANE = 6
 _SWEEPS = 6
 # The limits for drawing within 20 ms: nodes, and columns that all links pass together.
 _MAX_NODES, _MAX_PASSED = 400, 2_000
 _MAX_LINES = 3
-# The columns beside each other; a longer graph continues in rows below, with this space between them.
-_MAX_COLUMNS, _BETWEEN_ROWS = 5, 72
+# The columns beside each other that can be read on a wide screen; a longer graph continues in rows below,
+# with this space between them.
+MAX_COLUMNS, _BETWEEN_ROWS = 6, 72
 _CHARS = 27
 
 # The color token of each type; other types use `plain`.
@@ -139,13 +142,11 @@ def draw(
     registry: Registry | None = None,
     title: str = "",
     *,
-    aspect: float | None = None,
-    stacked: bool = False,
+    columns: int = MAX_COLUMNS,
 ) -> str:
     """Return the graph as SVG; for a graph that is too large, only the number of its nodes.
 
-    With `aspect`, the ratio of the available space, it is split into the rows that fill the space best.
-    If `stacked`, all nodes are below each other, for the width of a phone.
+    It is split into rows of at most `columns` columns; with one column, all nodes are below each other.
     """
     try:
         laid = lay_out(graph, registry or Registry(), _MAX_NODES)
@@ -154,8 +155,7 @@ def draw(
         title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
         laid.columns.append([LayoutBox("", title, (), "plain")])
         laid = replace(laid, boxes={"": laid.columns[0][0]})
-    rows = len(laid.columns) if stacked else 0
-    width, height = _place_rows(laid.columns, rows) if rows else _placed(laid.columns, aspect)
+    width, height = _place(laid.columns, max(1, -(-len(laid.columns) // columns)))
     lines = [_path(route, edge) for route, edge in zip(laid.routes, laid.edges, strict=True)]
     cards = [_card(box) for box in laid.boxes.values()]
     name = escape(title or "Graph")
@@ -270,34 +270,26 @@ def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> Non
             position.update({box.id: at - middle for at, box in enumerate(column)})
 
 
-def _placed(columns: list[list[LayoutBox]], aspect: float | None) -> tuple[float, float]:
+def _place(columns: list[list[LayoutBox]], rows: int) -> tuple[float, float]:
     """Set the coordinates of all boxes, in rows of equally many columns; return width and height."""
-    rows = max(1, -(-len(columns) // _MAX_COLUMNS))
-    if aspect is not None:
-
-        def scale(count: int) -> float:
-            width, height = _place_rows(columns, count)
-            return min(aspect / width, 1 / height)
-
-        rows = max(range(1, rows + 1), key=scale)
-    return _place_rows(columns, rows)
-
-
-def _place_rows(columns: list[list[LayoutBox]], rows: int) -> tuple[float, float]:
     across = max(1, -(-len(columns) // rows))
     step = _WIDTH + (_NARROW if across > _WIDE else _ACROSS)
-    top = float(_MARGIN)
+    top = float(_EDGE)
     for start in range(0, len(columns), across):
         row = columns[start : start + across]
-        heights = [sum(box.height for box in column) + _DOWN * (len(column) - 1) for column in row]
+        heights = [sum(box.height + _below(box) for box in column) - _below(column[-1]) for column in row]
         for at, column in enumerate(row):
             y = top + (max(heights) - heights[at]) / 2
             for box in column:
                 box.x, box.y, box.above = _MARGIN + at * step, y, top - _BETWEEN_ROWS / 2
-                y += box.height + _DOWN
+                y += box.height + _below(box)
         top += max(heights) + _BETWEEN_ROWS
     width = 2 * _MARGIN + (across - 1) * step + _WIDTH
-    return width, max(top - _BETWEEN_ROWS, _MARGIN + _HEAD) + _MARGIN
+    return width, max(top - _BETWEEN_ROWS, _EDGE + _HEAD) + _EDGE
+
+
+def _below(box: LayoutBox) -> float:
+    return _BELOW_LANE if box.is_lane else _DOWN
 
 
 def _path(route: list[LayoutBox], edge: Edge) -> str:
@@ -325,7 +317,7 @@ def _to_next_row(x: float, y: float, box: LayoutBox) -> str:
 
 
 def _card(box: LayoutBox) -> str:
-    title = escape(cut(box.title, 22))
+    title = escape(cut(box.title, 25 - len(cut(box.id, 7))))
     texts = [
         f'<text class="value" x="16" y="{_HEAD + 4 + _LINE * at:g}">{escape(line)}</text>'
         for at, line in enumerate(box.lines)
@@ -357,7 +349,7 @@ def _style() -> str:
         ".graph .ground{fill:var(--g-ground)}.graph .link{fill:none;stroke-width:1.6;opacity:.75}"
         ".graph .card{fill:var(--g-card);stroke:var(--g-edge)}"
         ".graph .missing .card{stroke:#c0392b;stroke-width:2;stroke-dasharray:6 4}"
-        ".graph .title{font-size:12.5px;font-weight:600;fill:var(--g-ink)}"
-        ".graph .value{font-size:11px;fill:var(--g-faint)}"
-        ".graph .id{font-size:10px;fill:var(--g-faint);text-anchor:end}" + hues
+        ".graph .title{font-size:13.5px;font-weight:600;fill:var(--g-ink)}"
+        ".graph .value{font-size:12.5px;fill:var(--g-faint)}"
+        ".graph .id{font-size:12.5px;fill:var(--g-faint);text-anchor:end}" + hues
     )
