@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts import accounts
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.browser import Look
@@ -25,6 +26,9 @@ pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
 PAGES = ("/admin", "/admin/engines", "/admin/providers", "/admin/models", "/admin/prices", "/admin/audit")
 MAX_BYTES, MAX_SHIFT = 350_000, 0.05
 SIZES = "performance.getEntries().reduce((sum, entry) => sum + (entry.encodedBodySize || 0), 0)"
+
+SIDEWAYS = """[document.documentElement, document.querySelector(".wide-table")]
+  .map((each) => each.scrollWidth - each.clientWidth)"""
 
 
 @pytest.fixture
@@ -103,3 +107,18 @@ async def test_a_server_an_alias_and_a_price_are_set_without_scripts(
         await page.wait_for_selector(".price-list .flag:has-text('set here')")
         assert "usd 0.04" in await page.inner_text(".faults li >> nth=0")
     assert app.product.catalog.prices["ra1"].unit == 50_000
+
+
+async def test_the_list_of_accounts_fits_a_phone(
+    operator_app: tuple[AppFixture, ModelServer, str, Any],
+) -> None:
+    app, _acme, url, chromium = operator_app
+    email = f"{'a-long-name.' * 4}b@department.of-a-large-company.example.com"
+    await app.product.database.write(accounts.create(email))
+    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+        await tab.open("/admin/people")
+        assert await tab.page.evaluate(SIDEWAYS) == [0, 0]
+        row = tab.page.locator(".accounts tr", has_text="large-company")
+        balance = await row.locator("td:last-child").bounding_box()
+        assert balance["x"] + balance["width"] <= 390
+        assert await row.locator("td:visible").count() == 3
