@@ -75,3 +75,14 @@ async def test_a_key_is_made_rolled_and_named_without_scripts(
         await page.wait_for_selector(".key-list h2:has-text('tablet')")
         headers = {"Authorization": f"Bearer {first}"}
         assert (await app.client.get("/api/account", headers=headers)).status_code == 401
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_the_ledger_shows_what_was_run(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        await tab.open("/account/billing")
+        row = tab.page.locator(".ledger .for").first
+        assert (await row.inner_text()).startswith("a fox\nPainterly image")
+        await row.locator("a").click()
+        assert await tab.page.inner_text("h1") == "a fox"

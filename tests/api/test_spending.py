@@ -36,11 +36,29 @@ async def test_account_page_shows_spending_and_links_receipts(app: AppFixture) -
     assert 'aria-label="0.04 USD in 30 days"' in page
     assert re.search(r'<a href="/catalog/ra1">Painterly image</a>.*?0\.04.*?100 %', page, re.DOTALL)
     page = (await app.client.get("/account/billing")).text
-    assert f'<a href="/predictions/{result}">charge</a>' in page
-    assert '<span class="sum">1 × 0.04/image = 0.04 USD</span>' in page
+    assert f'<a href="/predictions/{result}">a fox</a>' in page
+    assert '<span class="sum">Painterly image · 1 × 0.04/image = 0.04 USD</span>' in page
+    assert (
+        f'<a class="what" href="/predictions/{result}">a fox</a>' in (await app.client.get("/account")).text
+    )
     receipt = (await app.client.get(f"/predictions/{result}")).text
     assert '<p class="sum">1 × 0.04/image = 0.04 USD</p>' in receipt
     assert (await app.client.get("/account/usage?days=31")).text.count('class="hit"') == 14
+
+
+async def test_ledger_names_models_in_words(app: AppFixture) -> None:
+    entries = {
+        ("session", "world-model: minute 1"): "World: minute 1",
+        ("charge", "ra1 (list price 0.04 USD)"): "Painterly image (list price 0.04 USD)",
+        ("refund", "space:my-own-graph: of no use"): "My own graph: of no use",
+        ("credit", "Credit for the ra1 team"): "Credit for the ra1 team",
+    }
+    for kind, description in entries:
+        entry = ledger.LedgerEntry(kind, description)
+        await app.product.database.write(ledger.deposit(app.account.id, 1, entry))
+    await signed_in(app)
+    page = (await app.client.get("/account/billing")).text
+    assert re.findall(r'<td class="for">([^<]*)</td>', page)[:4] == [*reversed(entries.values())]
 
 
 async def test_money_that_was_taken_back_is_no_spending(app: AppFixture) -> None:

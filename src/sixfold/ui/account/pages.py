@@ -10,9 +10,10 @@ from starlette.responses import RedirectResponse, Response
 from sixfold.core.accounts import ledger_queries, payments, rights
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.ui import forms
-from sixfold.ui.account import keys_page, usage, usage_chart
+from sixfold.ui.account import keys_page, ledger_lines, usage, usage_chart
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
@@ -52,7 +53,7 @@ class AccountPage:
         return self._pages.render(
             "account/overview.html",
             session,
-            latest=latest,
+            latest=[(run, title_of(run.inputs)) for run in latest],
             chart=usage_chart.chart(
                 await read(ledger_queries.spending(account_id, days := usage_chart.SPANS[0]))
             ),
@@ -69,11 +70,13 @@ class AccountPage:
         if session.principal.role == "member":
             return RedirectResponse("/account/members", 303)
         cursor = request.query_params.get("cursor")
-        page = ledger_queries.page(session.account.id, _ENTRIES, cursor)
+        page = await self._services.database.read(ledger_queries.page(session.account.id, _ENTRIES, cursor))
+        lines = await ledger_lines.describe(self._services, Tenant(session.account.id), page.entries)
         return self._pages.render(
             "account/billing.html",
             session,
-            ledger=await self._services.database.read(page),
+            ledger=lines,
+            next_cursor=page.next_cursor,
             payments_configured=bool(self._services.settings.stripe_secret_key),
         )
 

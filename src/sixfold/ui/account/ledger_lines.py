@@ -1,0 +1,47 @@
+"""The lines of the ledger on the billing page: what each entry was for, in words instead of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sixfold.core.accounts import ledger_queries
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Row
+from sixfold.core.predictions.history.entries import HistoryEntry, RunHistory
+from sixfold.ui.templating import model_title
+from sixfold.web.services import WebServices
+
+_RUN = "pred_"
+# Begins the part of a description that follows the model if less than the list price was charged.
+_LIST_PRICE = " (list price "
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """An entry; `title` is the text of its run, or what it was for, and `about` the model of a titled run.
+
+    `path` is the page of the run, or "".
+    """
+
+    entry: Row
+    title: str
+    about: str = ""
+    path: str = ""
+
+
+async def describe(services: WebServices, tenant: Tenant, entries: Sequence[Row]) -> list[LedgerLine]:
+    """Return the lines of entries of an account."""
+    ids = {hold_id for entry in entries if (hold_id := entry["hold_id"] or "").startswith(_RUN)}
+    runs = {run.id: run for run in await RunHistory(services.database).by_ids(tenant, sorted(ids))}
+    return [_line(services, entry, runs.get(entry["hold_id"] or "")) for entry in entries]
+
+
+def _line(services: WebServices, entry: Row, run: HistoryEntry | None) -> LedgerLine:
+    description = str(entry["description"])
+    model = ledger_queries.model_of(entry["kind"], description.partition(_LIST_PRICE)[0])
+    words = f"{model_title(services.catalog, model)}{description.removeprefix(model)}"
+    if run is None:
+        return LedgerLine(entry, words)
+    path = f"/predictions/{run.id}"
+    return LedgerLine(entry, run.title, words, path) if run.title else LedgerLine(entry, words, path=path)
