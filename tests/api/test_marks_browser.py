@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
@@ -75,8 +76,8 @@ async def _opacities(app: AppFixture, tab: Tab) -> list[int]:
     path = await tab.page.get_attribute(".outputs figcaption a", "href")
     output = Image.open(io.BytesIO((await app.client.get(path)).content))
     assert output.size == SIZE
-    alpha = output.convert("RGBA").getchannel("A")
-    return [alpha.getpixel(point) for point in (LEFT, RIGHT, GROUND)]
+    pixels = np.asarray(output.convert("RGBA"))
+    return [int(pixels[y, x, 3]) for x, y in (LEFT, RIGHT, GROUND)]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
