@@ -8,12 +8,13 @@ from sixfold.core import ids, money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentReader
+from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.facts.ports import ModelPrompt, ModelReply, SpendingLimits
 from sixfold.core.memory.facts.service import FactService
-from sixfold.core.memory.import_export.documents import DocumentImports
+from sixfold.core.memory.import_export.documents import DocumentImports, FetchDocument
 from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.service import SearchService
@@ -63,7 +64,20 @@ def pages(
     fetcher: Fetcher,
     blobs: BlobStore,
 ) -> MemoryService:
-    allowed = MemoryLimits(
+    fetch = app_media.document_fetcher(settings, fetcher)
+    files = app_media.open_files(settings, database, blobs)
+    documents = document_imports(settings, database, reader, fetch, files)
+    return MemoryService(database, _limits(settings), settings.base_url, searcher, documents, files)
+
+
+def document_imports(
+    settings: Settings, database: Database, reader: DocumentReader, fetch: FetchDocument, files: AccountFiles
+) -> DocumentImports:
+    return DocumentImports(database, _limits(settings), reader, settings.data_dir / "tmp", fetch, files)
+
+
+def _limits(settings: Settings) -> MemoryLimits:
+    return MemoryLimits(
         page_bytes=settings.memory_page_bytes,
         import_files=settings.memory_import_files,
         import_bytes=settings.memory_import_bytes,
@@ -71,10 +85,6 @@ def pages(
         account_bytes=settings.memory_account_bytes,
         plans_enforced=settings.memory_plans == "enforced",
     )
-    fetch = app_media.document_fetcher(settings, fetcher)
-    files = app_media.open_files(settings, database, blobs)
-    documents = DocumentImports(database, allowed, reader, settings.data_dir / "tmp", fetch, files)
-    return MemoryService(database, allowed, settings.base_url, searcher, documents, files)
 
 
 def search(settings: Settings, database: Database) -> SearchService:

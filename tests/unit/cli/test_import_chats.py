@@ -70,7 +70,10 @@ def webui_database(path: Path) -> str:
     with sqlite3.connect(path) as file:
         file.execute("CREATE TABLE user (id TEXT, name TEXT, email TEXT, role TEXT, created_at INTEGER)")
         file.execute("CREATE TABLE chat (id TEXT, user_id TEXT, title TEXT, chat JSON, created_at INTEGER)")
-        file.execute("CREATE TABLE file (id TEXT, user_id TEXT, filename TEXT, data JSON)")
+        file.execute(
+            "CREATE TABLE file (id TEXT, user_id TEXT, filename TEXT, path TEXT, data JSON,"
+            " created_at INTEGER)"
+        )
         users = [
             ("u1", "Ann", ANN, "admin"),
             ("u2", "Bob", BOB, "user"),
@@ -85,7 +88,7 @@ def webui_database(path: Path) -> str:
             ("w5", "gone", "Orphan", "{}"),
         ]
         file.executemany("INSERT INTO chat VALUES (?, ?, ?, ?, 1)", chats)
-        file.execute("INSERT INTO file VALUES ('f', 'u1', 'a.pdf', '{}')")
+        file.execute("INSERT INTO file VALUES ('f', 'u1', 'a.pdf', '', '{}', 1)")
     return str(path)
 
 
@@ -140,8 +143,8 @@ def test_openwebui_users_become_accounts(owner: Commands, tmp_path: Path) -> Non
     assert "pending" in why["eve@x.org"]
     assert why["Pending"] == why["Orphan"] == "its user is not imported"
     assert "it is not a chat" in why["Broken"]
-    assert why["Weather"] == "1 attached files of this chat"
-    assert "memory import" in why["1 rows of file"]
+    assert why["Weather"] == "1 attached files: an imported chat has only text"
+    assert "not in the folder of uploads" in why["a.pdf"]
     again = owner.ok("import", "openwebui", file, "--write")
     assert (again["accounts"], again["chats"], again["imported_before"]) == (0, 0, 2)
     assert stored_chats(owner, ANN) == {"Weather": [("user", "Is it wet?"), ("assistant", "Yes.")]}

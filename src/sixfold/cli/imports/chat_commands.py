@@ -1,18 +1,22 @@
-"""`import chatgpt` and `import openwebui`: chats of other programs as chats of accounts."""
+"""`import chatgpt` and `import openwebui`: chats and documents of other programs for accounts."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sixfold import errors
 from sixfold.cli import database_access
 from sixfold.cli.imports import chatgpt, openwebui
+from sixfold.cli.imports import documents as document_import
 from sixfold.cli.imports.chat_files import ReadExport, UnreadableExport
+from sixfold.cli.imports.documents import DocumentCounts
 from sixfold.cli.imports.litellm import Omission
-from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
+from sixfold.cli.terminal import CommandError, Spinner, TerminalStyle, put_json
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction
@@ -20,6 +24,7 @@ from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.conversations import imports
 from sixfold.core.gateway.conversations.imports import ImportedChat
 from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.settings import Settings
 
 # Chats of one transaction.
 _BATCH = 50
@@ -31,7 +36,10 @@ def import_chatgpt(arguments: argparse.Namespace) -> None:
 
 
 def import_openwebui(arguments: argparse.Namespace) -> None:
-    export = _read(openwebui.read, arguments.file)
+    uploads = Path(arguments.uploads) if arguments.uploads else None
+    if uploads is not None and not uploads.is_dir():
+        raise CommandError(f"The folder {uploads} does not exist")
+    export = _read(partial(openwebui.read, uploads=uploads), arguments.file)
     if not export.users and not arguments.account:
         raise CommandError("An export of chats has no users: add --account EMAIL, the account of the chats")
     _run(arguments, export, arguments.account)
@@ -48,6 +56,7 @@ def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None)
     chats = [(email or account or "", chat) for email, chat in export.chats]
     created: list[str] = []
     skipped = added = 0
+    documents = DocumentCounts()
     if arguments.write:
         configured = database_access.settings_of(arguments)
         policy = policies.parse(configured.tables.get("gateway", {}))
@@ -56,17 +65,30 @@ def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None)
             batch = _store(policy, chats[start : start + _BATCH], export)
             new, before = database_access.write(configured, batch)
             added, skipped = added + new, skipped + before
-    counts = {"accounts": len(created), "chats": added, "imported_before": skipped}
+        documents = _store_documents(configured, export)
+        skipped += documents.before
+    counts = {
+        "accounts": len(created),
+        "chats": added,
+        "documents": documents.added,
+        "imported_before": skipped,
+    }
     if arguments.json:
         rows = [{"setting": row.setting, "reason": row.reason} for row in export.omitted]
-        totals = {"users": export.users, "found": len(chats)}
+        found_documents = len(export.documents)
+        totals = {"users": export.users, "found": len(chats), "found_documents": found_documents}
         put_json({**totals, **counts, "written": bool(arguments.write), "not_imported": rows})
         return
     paint = TerminalStyle()
-    found_rows = [("users in the file", f"{len(export.users):,}"), ("chats in the file", f"{len(chats):,}")]
+    found_rows = [
+        ("users in the file", f"{len(export.users):,}"),
+        ("chats in the file", f"{len(chats):,}"),
+        ("documents in the file", f"{len(export.documents):,}"),
+    ]
     new_rows = [
         ("new accounts", f"{len(created):,}"),
         ("new chats", f"{added:,}"),
+        ("new documents", f"{documents.added:,}"),
         ("imported before", f"{skipped:,}"),
     ]
     paint.rows([*found_rows, *(new_rows if arguments.write else ())])
@@ -75,7 +97,14 @@ def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None)
         paint.table(("not imported", "reason"), [(row.setting, row.reason) for row in export.omitted])
     if not arguments.write:
         paint.line()
-        paint.paragraph("Nothing was changed. Add --write to create the accounts and chats.")
+        paint.paragraph("Nothing was changed. Add --write to create the accounts, chats and documents.")
+
+
+def _store_documents(configured: Settings, export: ReadExport) -> DocumentCounts:
+    if not export.documents:
+        return DocumentCounts()
+    with database_access.understood(), Spinner("documents") as bar:
+        return asyncio.run(document_import.store(configured, export, bar.count))
 
 
 def _create_accounts(export: ReadExport) -> Transaction[list[str]]:

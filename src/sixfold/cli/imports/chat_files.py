@@ -21,11 +21,24 @@ class UnreadableExport(Exception):
     """An export cannot be read; the message is one sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExportedDocument:
+    """A document of a user: the original file, or else its text, which is Markdown."""
+
+    email: str
+    # Of the memory, such as `open-webui/files`.
+    folder: str
+    name: str
+    original: Path | None
+    text: str = ""
+
+
 @dataclass
 class ReadExport:
     """The content of an export: chats, each with its user's e-mail address if known, and what is left out."""
 
     chats: list[tuple[str, ImportedChat]] = field(default_factory=list[tuple[str, ImportedChat]])
+    documents: list[ExportedDocument] = field(default_factory=list[ExportedDocument])
     users: list[str] = field(default_factory=list[str])
     omitted: list[Omission] = field(default_factory=list[Omission])
 

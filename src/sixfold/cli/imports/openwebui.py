@@ -1,4 +1,4 @@
-"""Reads chats and users of Open WebUI: its SQLite file `webui.db`, or its export of chats as JSON."""
+"""Reads Open WebUI's SQLite file `webui.db`, or its export of chats as JSON."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from sixfold.cli.imports import chat_files
+from sixfold.cli.imports import chat_files, openwebui_documents
 from sixfold.cli.imports.chat_files import MAX_BYTES, MAX_CHAT_BYTES, MAX_CHATS, ReadExport, UnreadableExport
 from sixfold.core.gateway.conversations.imports import ImportedChat
 
 _MAGIC = b"SQLite format 3\0"
-_DOCUMENTS = "add the files with `sixfold memory import FOLDER`"
 
 
 class _Message(msgspec.Struct, rename={"parent": "parentId"}):
@@ -44,13 +43,16 @@ _decode_row = msgspec.json.Decoder(_Row).decode
 _decode_body = msgspec.json.Decoder(_Body).decode
 
 
-def read(path: Path) -> ReadExport:
-    """Return the users and chats of a database or an export; raises `UnreadableExport`."""
+def read(path: Path, uploads: Path | None = None) -> ReadExport:
+    """Return the content of a database or an export of chats; raises `UnreadableExport`.
+
+    `uploads` is the folder of uploaded files, by default `uploads` beside a database.
+    """
     with path.open("rb") as file:
         is_database = file.read(len(_MAGIC)) == _MAGIC
     export = ReadExport()
     if is_database:
-        _read_database(path, export)
+        _read_database(path, uploads or path.absolute().with_name("uploads"), export)
         return export
 
     def add(row: bytes) -> None:
@@ -60,7 +62,7 @@ def read(path: Path) -> ReadExport:
     return export
 
 
-def _read_database(path: Path, export: ReadExport) -> None:
+def _read_database(path: Path, uploads: Path, export: ReadExport) -> None:
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
@@ -70,7 +72,7 @@ def _read_database(path: Path, export: ReadExport) -> None:
             connection.execute("PRAGMA query_only = ON")
             users = _users(connection, export)
             _read_chats(connection, users, export)
-            _count_documents(connection, export)
+            openwebui_documents.read(connection, users, uploads, export)
     except (sqlite3.Error, UnicodeError) as error:
         raise UnreadableExport(f"{path.name} is not a database of Open WebUI: {error}") from None
 
@@ -107,14 +109,6 @@ def _read_chats(connection: sqlite3.Connection, users: dict[str, str], export: R
             export.omit(name, f"it is not a chat: {str(error)[:200]}")
 
 
-def _count_documents(connection: sqlite3.Connection, export: ReadExport) -> None:
-    for table in ("file", "knowledge", "document"):
-        with contextlib.suppress(sqlite3.OperationalError):
-            count = connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]  # noqa: S608 - a constant
-            if count:
-                export.omit(f"{count:,} rows of {table}", _DOCUMENTS)
-
-
 def _add(row: _Row, email: str, export: ReadExport) -> None:
     """Add the branch of a chat that ends in its current message."""
     title = (row.title or "Chat").strip() or "Chat"
@@ -131,7 +125,7 @@ def _add(row: _Row, email: str, export: ReadExport) -> None:
         message for role, text in texts if (message := chat_files.message(role, text)) is not None
     )
     if files := sum(len(message.files or ()) for message in branch):
-        export.omit(title, f"{files} attached files of this chat")
+        export.omit(title, f"{files} attached files: an imported chat has only text")
     if not messages:
         export.omit(title, "it has no text of a person or a model")
         return

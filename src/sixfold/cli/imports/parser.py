@@ -8,7 +8,7 @@ from typing import Any
 
 _CHATS = {
     "chatgpt": "store the chats of a ChatGPT export as chats of an account",
-    "openwebui": "store the users and chats of Open WebUI as accounts and chats",
+    "openwebui": "store the users, chats and documents of Open WebUI as accounts, chats and pages",
 }
 _FILES = {
     "chatgpt": "the zip archive of the export, or its conversations.json",
@@ -44,7 +44,7 @@ def add(
             name,
             f"imports.chat_commands:import_{name}",
             text,
-            "It prints what the file has and what is not imported; --write stores the chats. A second run"
+            "It prints what the file has and what is not imported; --write stores it. A second run"
             " adds nothing that the first one has added.",
         )
         chats.add_argument("file", metavar="FILE", help=_FILES[name])
@@ -54,5 +54,11 @@ def add(
             required=name == "chatgpt",
             help="the account of chats without a user",
         )
-        chats.add_argument("--write", action="store_true", help="create the accounts and chats")
+        chats.add_argument("--write", action="store_true", help="create the accounts, chats and documents")
+        if name == "openwebui":
+            chats.add_argument(
+                "--uploads",
+                metavar="FOLDER",
+                help="the folder of uploaded files; default: the folder `uploads` beside webui.db",
+            )
     litellm.add_argument("--write", action="store_true", help="change sixfold.toml and create the keys")

@@ -1,0 +1,100 @@
+"""Stores documents of other programs as pages of the memories of accounts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sixfold import errors
+from sixfold.app import media as app_media
+from sixfold.app import memory as app_memory
+from sixfold.app import storage
+from sixfold.cli import database_access
+from sixfold.cli.imports.chat_files import ExportedDocument, ReadExport
+from sixfold.core.accounts import accounts
+from sixfold.core.database import Database
+from sixfold.core.memory import frontmatter, pages, slugs
+from sixfold.core.memory.import_export import archives
+from sixfold.core.memory.import_export.documents import DocumentImports, DocumentOptions
+from sixfold.core.memory.models import Caller
+from sixfold.settings import Settings
+
+_TAG = "open-webui"
+
+
+@dataclass(slots=True)
+class DocumentCounts:
+    """The documents that an import has added, and those that it had added before."""
+
+    added: int = 0
+    before: int = 0
+
+
+async def store(configured: Settings, export: ReadExport, step: Callable[[int], None]) -> DocumentCounts:
+    """Store the documents of an export; those that cannot be stored are noted in it."""
+    os.umask(database_access.PRIVATE)
+    counts = DocumentCounts()
+    database = storage.open_database(configured)
+    try:
+        files = app_media.open_files(configured, database, storage.open_blobs(configured))
+        reader = app_media.document_reader(configured)
+        imports = app_memory.document_imports(configured, database, reader, _refuse_urls, files)
+        with tempfile.TemporaryDirectory(prefix="sixfold-import-") as scratch:
+            for document in export.documents:
+                try:
+                    is_new = await _store(database, imports, document, Path(scratch))
+                except errors.SixfoldError as error:
+                    export.omit(document.name, error.message)
+                else:
+                    counts.added, counts.before = counts.added + is_new, counts.before + (not is_new)
+                step(len(document.text) or _size(document))
+    finally:
+        await database.close()
+    return counts
+
+
+async def _store(
+    database: Database, imports: DocumentImports, document: ExportedDocument, scratch: Path
+) -> bool:
+    """Store one document; return False if it was imported before, even if its page has changed since."""
+    account = await database.read(accounts.by_email(document.email))
+    caller = Caller(account.id, document.email)
+    source, name = document.original, document.name
+    if document.text or archives.is_page(name):
+        source, name = await _page_file(document, scratch), f"{_segment(name)}.md"
+        slug = f"{document.folder}/{_segment(document.name)}"
+        if await database.read(pages.find_exact(caller.account_id, slug)) is not None:
+            return False
+    assert source is not None  # noqa: S101 - a document has a text or a file
+    report = await imports.import_file(caller, source, name, DocumentOptions(document.folder, (_TAG,)))
+    if report.left_out:
+        raise errors.BadRequest("it is not a document, image, sound or video")
+    return bool(report.created + report.updated)
+
+
+def _size(document: ExportedDocument) -> int:
+    return document.original.stat().st_size if document.original is not None else 0
+
+
+async def _page_file(document: ExportedDocument, scratch: Path) -> Path:
+    """Return a Markdown file of the document: its original, or its text with a title."""
+    if document.original is not None and not document.text:
+        return document.original
+    file = scratch / "text.md"
+    head = frontmatter.update("", {"title": document.name, "tags": (_TAG,)})
+    await asyncio.to_thread(file.write_text, f"{head}{document.text}\n", "utf-8", "replace")
+    return file
+
+
+def _segment(name: str) -> str:
+    """Return the last segment of the slug of a page."""
+    plain = name[: -len(".md")] if name.lower().endswith(".md") else name
+    return slugs.loosely(plain.replace("/", "-")) or "unnamed"
+
+
+async def _refuse_urls(url: str) -> bytes:
+    raise errors.BadRequest(f"{url} is not fetched by an import")
