@@ -294,7 +294,7 @@ async def test_cached_results_of_no_known_prediction_are_not_used(dots: AppFixtu
     await dots.product.predictions.wait(parent, 60)
     database, account = dots.product.database, dots.account.id
     for prediction_id, result in ((parent.id, 1), ("", 1), (None, 0), ("pred_unknown", 0)):
-        row = {"media": None, "shown": "{}", "expires_at": 2**61, "prediction_id": prediction_id}
+        row = {"media": None, "shown": "{}", "expires_at": 2**61, "prediction_id": prediction_id, "size": 0}
         await database.write(many("graph_outcome_put", account_id=account, key="k", **row))
         remaining = await database.read(many("graph_outcomes", account_id=account, keys='["k"]'))
         assert len(remaining) == result, prediction_id

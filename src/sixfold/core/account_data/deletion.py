@@ -55,6 +55,7 @@ ERASURES = (
     "erase_standings",
     "erase_live_sessions",
     "erase_predictions",
+    "erase_storage_usage",
     "erase_statements",
     "erase_names",
     "erase_vectors",

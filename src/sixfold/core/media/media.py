@@ -132,6 +132,11 @@ class MediaService:
         self.credentials: ContentCredentials | None = None
 
     @property
+    def quota_bytes(self) -> int:
+        """The bytes that the uploads of an account can take, and as many those of its cached node outputs."""
+        return self._limits.quota_bytes
+
+    @property
     def blobs(self) -> BlobStore:
         return self._blobs
 

@@ -123,8 +123,8 @@ def accept(
 
 
 def _check_free_bytes(account_id: str, most: int) -> Transaction[None]:
-    row = yield from one("prediction_free_bytes", account_id=account_id)
-    used = int(row["used"]) if row is not None else 0
+    row = yield from one("storage_usage", account_id=account_id)
+    used = int(row["free_bytes"]) if row is not None else 0
     if used >= most:
         raise errors.TooLarge(
             f"The outputs of free runs of this account take {used:,} bytes, at or beyond the limit of "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -263,14 +263,14 @@ class NodeOutputCache:
         return RunOutcomes(self, run)
 
     async def keep(self, entries: Mapping[str, StoredOutput], paid_by: str | None = None) -> None:
-        """Store outputs in one transaction; those above 64 MiB are dropped.
+        """Store outputs in one transaction; those above 64 MiB, and those beyond the quota, are dropped.
 
         Outputs that a prediction pays for are found once it has succeeded, and are not kept in memory.
         """
         batch = {
             key: stored for key, stored in entries.items() if len(stored.packed or b"") <= _MAX_OUTPUT_BYTES
         }
-        if not batch:
+        if not batch or not await self._fits(batch.values()):
             return
         gate = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
         sources = await asyncio.gather(*(self._store_packed(stored, gate) for stored in batch.values()))
@@ -279,6 +279,14 @@ class NodeOutputCache:
         if paid_by is None:
             for key, stored in batch.items():
                 self._remember(key, stored)
+
+    async def _fits(self, batch: Iterable[StoredOutput]) -> bool:
+        """Return whether the cached outputs of a customer stay within the quota of uploads."""
+        row = await self._database.read(one("storage_usage", account_id=self._account_id))
+        if row is None or row["kind"] != "customer":
+            return True
+        size = sum(len(stored.packed or b"") for stored in batch)
+        return int(row["cached_bytes"]) + size <= self._media.quota_bytes
 
     async def _store_packed(self, stored: StoredOutput, gate: asyncio.Semaphore) -> MediaSource | None:
         if stored.packed is None or len(stored.packed) <= _ROW_BYTES:
@@ -308,10 +316,13 @@ class NodeOutputCache:
                 "expires_at": expires,
             }
             data = _encode_ui(batch[key], in_row=source is None)
-            rows.append({**row, "shown": data, "prediction_id": _FREE if paid_by is None else paid_by})
+            prediction_id = _FREE if paid_by is None else paid_by
+            rows.append({**row, "shown": data, "prediction_id": prediction_id, "size": len(data)})
         if files:
-            yield Query("media_insert", {}, files)
+            yield Query("media_insert_cached", {}, files)
         yield Query("graph_outcome_put", {}, rows)
+        size = sum(row["size"] for row in (*files, *rows))
+        yield Query("storage_usage_cache", {"account_id": self._account_id, "bytes": size})
 
     async def clear(self) -> None:
         self._in_memory.clear()

@@ -70,9 +70,9 @@ SELECT COUNT(*) AS unfinished FROM (
     WHERE account_id = :account_id AND price = 0 AND parent_id IS NULL
       AND state IN ('queued', 'starting', 'running', 'canceling') LIMIT :limit) AS q;
 
--- name: prediction_free_bytes | Return the bytes that the free runs of an account have stored, with the parts of its workflows.
-SELECT CAST(COALESCE(SUM(stored_bytes), 0) AS BIGINT) AS used FROM prediction
-WHERE account_id = :account_id AND price = 0 AND stored_bytes > 0;
+-- name: storage_usage | Return the bytes that the free runs of an account have stored, with the parts of its workflows, and those of its cached node outputs.
+SELECT a.kind, COALESCE(u.free_bytes, 0) AS free_bytes, COALESCE(u.cached_bytes, 0) AS cached_bytes
+FROM account a LEFT JOIN storage_usage u ON u.account_id = a.id WHERE a.id = :account_id;
 
 -- name: prediction_position | Count the queued predictions of an engine ahead of one.
 SELECT COUNT(*) AS ahead FROM prediction

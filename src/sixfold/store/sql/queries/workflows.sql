@@ -19,11 +19,21 @@ WHERE account_id = :account_id AND kind = :kind AND subfolder = :subfolder
 DELETE FROM graph_file WHERE media = :media;
 
 -- name: graph_outcome_put | Insert or replace the cached output of a node.
-INSERT INTO graph_outcome (account_id, key, media, shown, expires_at, prediction_id)
-VALUES (:account_id, :key, :media, :shown, :expires_at, :prediction_id)
+INSERT INTO graph_outcome (account_id, key, media, shown, expires_at, prediction_id, size)
+VALUES (:account_id, :key, :media, :shown, :expires_at, :prediction_id, :size)
 ON CONFLICT (account_id, key)
 DO UPDATE SET media = excluded.media, shown = excluded.shown, expires_at = excluded.expires_at,
-    prediction_id = excluded.prediction_id;
+    prediction_id = excluded.prediction_id, size = excluded.size;
+
+-- name: media_insert_cached | Insert a media file that holds the cached output of a node.
+INSERT INTO media (name, account_id, blob, kind, content_type, size, sha256, prediction_id, upload_id,
+                   credential_id, created_at, expires_at, is_cached)
+VALUES (:name, :account_id, :blob, :kind, :content_type, :size, :sha256, :prediction_id, :upload_id,
+        :credential_id, :now, :expires_at, 1);
+
+-- name: storage_usage_cache | Add to the bytes of an account's cached node outputs; triggers subtract what is replaced or deleted.
+INSERT INTO storage_usage (account_id, cached_bytes) VALUES (:account_id, :bytes)
+ON CONFLICT (account_id) DO UPDATE SET cached_bytes = storage_usage.cached_bytes + excluded.cached_bytes;
 
 -- name: graph_outcomes | Return unexpired node outputs for a list of keys, unless their prediction has not succeeded.
 SELECT o.key, o.shown, o.media, o.prediction_id, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media

@@ -1,0 +1,12 @@
+DROP TRIGGER media_cached_deleted ON media;
+DROP TRIGGER graph_outcome_deleted ON graph_outcome;
+DROP TRIGGER graph_outcome_replaced ON graph_outcome;
+DROP TRIGGER prediction_deleted ON prediction;
+DROP TRIGGER prediction_stored ON prediction;
+DROP FUNCTION storage_usage_cached_deleted();
+DROP FUNCTION storage_usage_free_deleted();
+DROP FUNCTION storage_usage_free();
+ALTER TABLE graph_outcome DROP COLUMN size;
+ALTER TABLE media DROP COLUMN is_cached;
+CREATE INDEX prediction_free_bytes ON prediction (account_id, stored_bytes) WHERE price = 0 AND stored_bytes > 0;
+DROP TABLE storage_usage;
