@@ -1,10 +1,17 @@
-"""Recordings of sessions: the frames or poses that the viewer received, bounded in time and bytes."""
+"""Recordings of sessions: the frames or poses that the viewer received, bounded in time and bytes.
+
+They are on disk, since those of a server can have 1 GiB together.
+"""
 
 from __future__ import annotations
 
 import io
+import tempfile
+import time
+import weakref
 import zipfile
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 MAX_SECONDS: Final = 120
@@ -15,14 +22,23 @@ MAX_RECORDINGS: Final = 8
 MAX_ACCOUNT_RECORDINGS: Final = 2
 
 
-@dataclass(slots=True)
-class SessionRecording:
-    """The recorded pieces of a session: their times in milliseconds, formats and bytes."""
+# A recording of an ended session that is not collected within this time is deleted.
+KEPT_SECONDS: Final = 600.0
 
-    prompt: str
-    account_id: str = ""
-    pieces: list[tuple[int, str, bytes]] = field(default_factory=list[tuple[int, str, bytes]])
-    size: int = 0
+
+class SessionRecording:
+    """The recorded pieces of a session in a temporary file of `folder`, with their times in milliseconds."""
+
+    def __init__(self, prompt: str, account_id: str = "", folder: Path | None = None) -> None:
+        self.prompt = prompt
+        self.account_id = account_id
+        # Of each piece: its time, format and size.
+        self.pieces: list[tuple[int, str, int]] = []
+        self.size = 0
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  closed with the recording
+        weakref.finalize(self, self._file.close)
 
     @property
     def seconds(self) -> float:
@@ -30,18 +46,51 @@ class SessionRecording:
         return (self.pieces[-1][0] - self.pieces[0][0]) / 1000 if self.pieces else 0.0
 
     def add(self, t: int, format_name: str, data: bytes) -> None:
-        """Add a frame (`jpeg`) or a pose (`json`), unless the recording is full."""
+        """Add a frame (`jpeg`) or a pose (`json`), unless the recording or the disk is full."""
         if self.size + len(data) > MAX_BYTES or (self.pieces and t - self.pieces[0][0] > MAX_SECONDS * 1000):
             return
-        self.pieces.append((t, format_name, data))
+        try:
+            self._file.seek(self.size)
+            self._file.write(data)
+            self._file.flush()
+        except OSError:
+            return
+        self.pieces.append((t, format_name, len(data)))
         self.size += len(data)
 
     def archive(self) -> bytes:
         """Return a ZIP file with a file for each piece, named by its time from the start."""
         target = io.BytesIO()
+        self._file.seek(0)
         with zipfile.ZipFile(target, "w") as archive:
-            for t, format_name, data in self.pieces:
+            for t, format_name, size in self.pieces:
                 # A fixed date: equal recordings have equal bytes.
                 entry = zipfile.ZipInfo(f"{t - self.pieces[0][0]:08d}.{format_name}")
-                archive.writestr(entry, data)
+                archive.writestr(entry, self._file.read(size))
         return target.getvalue()
+
+
+class EndedRecordings:
+    """The recordings of ended sessions that were not collected yet; `clock` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._recordings: dict[str, tuple[float, SessionRecording]] = {}
+
+    def add(self, session_id: str, recording: SessionRecording) -> None:
+        """Add a recording; the oldest of too many are deleted."""
+        self._recordings[session_id] = (self._clock(), recording)
+        account_id = recording.account_id
+        names = [name for name, (_, each) in self._recordings.items() if each.account_id == account_id]
+        for oldest in (*names[:-MAX_ACCOUNT_RECORDINGS], *list(self._recordings)[:-MAX_RECORDINGS]):
+            self._recordings.pop(oldest, None)
+
+    def take(self, session_id: str) -> SessionRecording | None:
+        """Remove a recording and return it."""
+        self.sweep()
+        return self._recordings.pop(session_id, (0.0, None))[1]
+
+    def sweep(self) -> None:
+        """Delete the recordings that were not collected in time."""
+        earliest = self._clock() - KEPT_SECONDS
+        self._recordings = {name: each for name, each in self._recordings.items() if each[0] >= earliest}

@@ -23,7 +23,12 @@ from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import DRAINED, NORMAL, REVOKED
 from sixfold.core.sessions.handover import Checkpoint
-from sixfold.core.sessions.recording import MAX_ACCOUNT_RECORDINGS, MAX_RECORDINGS, SessionRecording
+from sixfold.core.sessions.recording import (
+    MAX_ACCOUNT_RECORDINGS,
+    MAX_RECORDINGS,
+    EndedRecordings,
+    SessionRecording,
+)
 from sixfold.core.sessions.repository import OpenedSession, SessionDraft, SessionLease, SessionRecord
 from sixfold.core.sessions.runner import SessionEnding, SessionHooks, SessionRunner
 from sixfold.core.sessions.states import SessionEvent
@@ -85,8 +90,7 @@ class SessionService:
         self._lease = SessionLease(boot, int(policy.lease_seconds * SECOND_US))
         self._running: dict[str, SessionRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        # Recordings of ended sessions that were not taken yet.
-        self._recordings: dict[str, SessionRecording] = {}
+        self._ended_recordings = EndedRecordings()
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._draining = False
         self._shared = False
@@ -123,6 +127,7 @@ class SessionService:
         lease_guard = LeaseGuard(interval, self._policy.lease_seconds)
         while True:
             await asyncio.sleep(interval)
+            self._ended_recordings.sweep()
             with contextlib.suppress(errors.StoreFailed):
                 await self._database.write(sessions.heartbeat(self._lease), durable=False)
                 if lease_guard.is_reliable():
@@ -222,13 +227,15 @@ class SessionService:
                 raise errors.TooManyRequests(
                     f"This server records {MAX_RECORDINGS} sessions at most: try again later", retry_after=30
                 )
-            running.recording = SessionRecording(running.prompt, tenant.account_id)
+            running.recording = SessionRecording(
+                running.prompt, tenant.account_id, self._policy.scratch / "recordings"
+            )
 
     async def take_recording(self, session_id: str, tenant: Tenant) -> SessionRecording:
         """End the recording of a session and return it; raises `NotFound` and `Conflict`."""
         await self.find(session_id, tenant)
         running = self._running.get(session_id)
-        recording = self._recordings.pop(session_id, None)
+        recording = self._ended_recordings.take(session_id)
         if running is not None:
             recording, running.recording = running.recording, None
         if recording is None or not recording.pieces:
@@ -289,17 +296,8 @@ class SessionService:
         finally:
             remove()
             if running.recording is not None:
-                self._keep(running.session.id, running.recording)
+                self._ended_recordings.add(running.session.id, running.recording)
             del self._running[running.session.id], self._tasks[running.session.id]
-
-    def _keep(self, session_id: str, recording: SessionRecording) -> None:
-        """Keep the recording of an ended session until it is taken; the oldest of too many are dropped."""
-        self._recordings[session_id] = recording
-        names = [name for name, each in self._recordings.items() if each.account_id == recording.account_id]
-        for oldest in names[:-MAX_ACCOUNT_RECORDINGS]:
-            del self._recordings[oldest]
-        for oldest in list(self._recordings)[:-MAX_RECORDINGS]:
-            del self._recordings[oldest]
 
     def _end_with_credential(self, running: SessionRunner) -> Callable[[], None]:
         credential = running.session.credential

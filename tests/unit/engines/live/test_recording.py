@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.catalog.engines import Task
 from sixfold.core.sessions import recording
-from sixfold.core.sessions.recording import SessionRecording
+from sixfold.core.sessions.recording import EndedRecordings, SessionRecording
 from sixfold.engines.live.motion.engine import MotionEngine
 from sixfold.engines.live.recording import FPS, RecordingEngine
 from tests.unit.engines.video.films import Recorder
@@ -61,6 +64,37 @@ def test_poses_become_a_video_of_the_body(tmp_path: Path) -> None:
     assert min(means) > 22, "a body stands on the dark ground"
 
 
+def test_the_pieces_of_a_recording_are_on_disk(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        made = SessionRecording("", folder=tmp_path / "recordings")
+        for t in range(600):
+            made.add(t, "jpeg", bytes([t % 256]) * 100_000)
+        grown = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert made.size == 600 * 100_000
+    assert grown < 2**20
+    with zipfile.ZipFile(io.BytesIO(made.archive())) as archive:
+        assert archive.read("00000599.jpeg") == bytes([599 % 256]) * 100_000
+
+
+def test_uncollected_recordings_are_deleted() -> None:
+    now = 0.0
+    ended = EndedRecordings(lambda: now)
+    for number in range(3):
+        ended.add(f"of one {number}", SessionRecording("", "one"))
+    assert ended.take("of one 0") is None, "an account has two"
+    assert ended.take("of one 1") is not None
+    assert ended.take("of one 1") is None
+    now = recording.KEPT_SECONDS + 1
+    assert ended.take("of one 2") is None
+    for number in range(recording.MAX_RECORDINGS + 1):
+        ended.add(f"of {number}", SessionRecording("", f"account {number}"))
+    assert ended.take("of 0") is None
+    assert ended.take("of 1") is not None
+
+
 def test_recordings_are_bounded_and_strange_archives_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +104,7 @@ def test_recordings_are_bounded_and_strange_archives_refused(
     monkeypatch.setattr(recording, "MAX_BYTES", 15)
     made.add(1, "jpeg", b"x" * 6)
     made.add(2, "jpeg", b"x" * 5)
-    assert [(t, len(data)) for t, _, data in made.pieces] == [(0, 10), (2, 5)]
+    assert [(t, size) for t, _, size in made.pieces] == [(0, 10), (2, 5)]
     for strange in (made, SessionRecording("")):
         with pytest.raises(errors.BadRequest):
             encoded(strange, tmp_path)
