@@ -14,6 +14,7 @@ import pytest
 
 from sixfold.core.accounts import keys, ledger, ledger_queries
 from sixfold.core.accounts.keys import Principal, Scope
+from sixfold.core.clock import DAY_US
 from sixfold.core.gateway import billing, request_log, response_stream
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, MessageEnd, TextDelta, TextPart
 from sixfold.core.gateway.request_log import CallRecord
@@ -333,6 +334,27 @@ async def test_requests_and_tokens_have_their_limits(tmp_path: Path) -> None:
         assert (first.status_code, second.status_code) == (200, 429)
         assert second.json()["error"]["code"] == "rate_limited"
         assert second.json()["error"]["message"] == "This key is limited to 60 tokens per minute"
+
+
+async def test_rolled_keys_share_the_rates_of_the_first(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        app = gateway.app
+        body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 50 words"}]}
+
+        async def rolled(scope: Scope) -> list[dict[str, str]]:
+            """Return the headers of a key that was rolled twice."""
+            first = await app.product.database.write(keys.create(app.account.id, scope))
+            second = await app.product.database.write(keys.roll(app.account.id, first.id, keep_us=DAY_US))
+            third = await app.product.database.write(keys.roll(app.account.id, second.id, keep_us=DAY_US))
+            return [bearer(key.api_key) for key in (first, second, third)]
+
+        requests = [await app.client.get("/v1/models", headers=key) for key in await rolled(Scope(rpm=2))]
+        assert [response.status_code for response in requests] == [200, 200, 429]
+        chats = [
+            await app.client.post("/v1/chat/completions", json=body, headers=key)
+            for key in await rolled(Scope(tpm=60))
+        ]
+        assert [response.status_code for response in chats] == [200, 429, 429]
 
 
 async def test_a_key_reaches_its_services_alone(tmp_path: Path) -> None:
