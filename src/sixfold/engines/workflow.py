@@ -186,8 +186,8 @@ class _WorkflowRun:
         price = self._workshop.price_of(request, parent.account_id, charged=True).micros
         self._children_cost += price
         if self._children_cost > parent.price:
-            held = money.format_usd(parent.price)
-            raise errors.EngineFailed(f"it would cost more than the {held} USD held for this graph")
+            hold = money.format_usd(parent.price)
+            raise errors.EngineFailed(f"it would cost more than the {hold} USD held for this graph")
         return price
 
     @contextlib.asynccontextmanager

@@ -178,11 +178,11 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
     """Return the routes of the lists, of a post, and of the forms."""
     public, own = GalleryPages(services, pages), PublishForms(services, pages, auth)
     publish = {"GET": auth.page(own.form), "POST": auth.signed_in(own.publish)}
-    one = "/gallery/posts/{post_id}"
+    post = "/gallery/posts/{post_id}"
     return (
         RouteEntry("/gallery", {"GET": public.posts}, access=rights.PUBLIC),
         RouteEntry("/characters", {"GET": public.characters}, access=rights.PUBLIC),
         RouteEntry("/gallery/publish", publish, _FORM_BYTES, access=rights.RUN),
-        RouteEntry(one, {"GET": public.post}, access=rights.PUBLIC),
-        RouteEntry(f"{one}/delete", {"POST": auth.signed_in(own.delete)}, _FORM_BYTES, access=rights.RUN),
+        RouteEntry(post, {"GET": public.post}, access=rights.PUBLIC),
+        RouteEntry(f"{post}/delete", {"POST": auth.signed_in(own.delete)}, _FORM_BYTES, access=rights.RUN),
     )

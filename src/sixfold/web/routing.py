@@ -171,9 +171,9 @@ class Router:
         return None
 
 
-def _require_declared(api: ApiGroup, what: str, access: Access | None) -> None:
+def _require_declared(api: ApiGroup, kind: str, access: Access | None) -> None:
     if access is None:
-        raise ValueError(f"The {what} of {api.name} declares no access: set one, such as PUBLIC")
+        raise ValueError(f"The {kind} of {api.name} declares no access: set one, such as PUBLIC")
 
 
 def _compile(path: str) -> re.Pattern[str]:

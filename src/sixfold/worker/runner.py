@@ -222,7 +222,10 @@ def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list
         outcomes = [error] * len(assignments)
     run_us = (time.perf_counter_ns() - began) // 1000
     version = str(engine.version)
-    return [settle(one, outcome, version, run_us) for one, outcome in zip(assignments, outcomes, strict=True)]
+    return [
+        settle(assignment, outcome, version, run_us)
+        for assignment, outcome in zip(assignments, outcomes, strict=True)
+    ]
 
 
 def settle(

@@ -57,8 +57,8 @@ class _Zygote:
         for pid in self._workers.values():
             _kill_group(pid)
         deadline = time.monotonic() + _FAREWELL_SECONDS
-        while (left := _children()) and time.monotonic() < deadline:
-            _reap_orphans(left)
+        while (children := _children()) and time.monotonic() < deadline:
+            _reap_orphans(children)
             if select.select([self._wake], [], [], _FAREWELL_SECONDS)[0]:
                 os.read(self._wake, 4096)
 

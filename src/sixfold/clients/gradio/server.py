@@ -170,14 +170,14 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             raise SpaceError(f"The space sent an event of more than {MAX_EVENT_BYTES >> 20} MiB.")
 
 
-async def _decoded(body: bytes, what: str, status: int = 0) -> Any:
+async def _decoded(body: bytes, failure: str, status: int = 0) -> Any:
     """Return the value of JSON; raises `SpaceError` if it is invalid or has too many values."""
     try:
         return await PARSER.run_large(len(body), _decode, body)
     except errors.InputTooLarge as error:
-        raise SpaceError(f"The space {what} with too many values: {error.message}.") from error
+        raise SpaceError(f"The space {failure} with too many values: {error.message}.") from error
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise SpaceError(f"The space {what} that is not JSON.", status) from error
+        raise SpaceError(f"The space {failure} that is not JSON.", status) from error
 
 
 def _decode(body: bytes) -> Any:

@@ -41,10 +41,10 @@ class UploadedFiles:
 
         A secret folder name is sufficient; a URL without one is open to requests without a key only.
         """
-        found = await self.secret_path(path)
-        if found is None and tenant.keyless:
-            found = await self.keyless_path(path)
-        key = None if found is None else save_paths.key(found)
+        path_info = await self.secret_path(path)
+        if path_info is None and tenant.keyless:
+            path_info = await self.keyless_path(path)
+        key = None if path_info is None else save_paths.key(path_info)
         info = None if key is None else await self.store.stat(key)
         if info is None:
             return None

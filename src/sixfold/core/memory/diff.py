@@ -155,9 +155,9 @@ def unified(
 class _BlockMatcher(SequenceMatcher[str]):
     """Groups blocks that were found before."""
 
-    def __init__(self, found: Sequence[DiffBlock]) -> None:
+    def __init__(self, blocks: Sequence[DiffBlock]) -> None:
         super().__init__()
-        self._found = found
+        self._found = blocks
 
     def get_opcodes(self) -> list[tuple[_Tag, int, int, int, int]]:
         return [(_tag(block), *block.old, *block.new) for block in self._found]

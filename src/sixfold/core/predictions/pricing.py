@@ -58,9 +58,9 @@ def check_max_price(request: PredictionRequest, quote: PriceQuote) -> None:
     This happens if a free engine was available when the workflow was quoted, and now only a provider is.
     """
     if request.max_price is not None and quote.price.micros > request.max_price:
-        held = money.format_usd(request.max_price)
+        hold = money.format_usd(request.max_price)
         cost = f"{request.model} would cost {quote.price.cost} USD with the engine {quote.engine.name}"
-        raise errors.EngineUnavailable(f"{cost}, but only {held} USD is held for it")
+        raise errors.EngineUnavailable(f"{cost}, but only {hold} USD is held for it")
 
 
 class QuoteCache:

@@ -49,9 +49,9 @@ def parse_filter(value: Any) -> Filter | None:
     return _parse(value, MAX_DEPTH, remaining)
 
 
-def _parse(value: Any, depth: int, left: list[int]) -> Filter:
-    left[0] -= 1
-    if depth == 0 or left[0] < 0:
+def _parse(value: Any, depth: int, remaining: list[int]) -> Filter:
+    remaining[0] -= 1
+    if depth == 0 or remaining[0] < 0:
         raise _invalid(f"have at most {MAX_DEPTH} levels and {MAX_FILTERS} conditions")
     if not isinstance(value, dict):
         raise _invalid("be an object")
@@ -61,7 +61,7 @@ def _parse(value: Any, depth: int, left: list[int]) -> Filter:
         rows = fields.get("filters")
         if not isinstance(rows, list) or not rows:
             raise _invalid(f"have a list of filters for {kind}")
-        parts = [_parse(row, depth - 1, left) for row in cast("list[Any]", rows)]
+        parts = [_parse(row, depth - 1, remaining) for row in cast("list[Any]", rows)]
         among = all if kind == "and" else any
         return lambda attributes: among(part(attributes) for part in parts)
     compare, key, operand = _COMPARISONS.get(str(kind)), fields.get("key"), fields.get("value")
@@ -86,5 +86,5 @@ def _holds(compare: Callable[[Any, Any], bool], value: Value | None, operand: An
         return False
 
 
-def _invalid(what: str) -> errors.InvalidInput:
-    return errors.InvalidInput.of("filters", f"filters must {what}")
+def _invalid(requirement: str) -> errors.InvalidInput:
+    return errors.InvalidInput.of("filters", f"filters must {requirement}")

@@ -86,16 +86,16 @@ def _place(graph: Graph, node_id: str) -> object:
 def _pair(a: Graph, b: Graph, pairs: dict[str, str], similar: Any) -> Steps[None]:
     """Pair the remaining nodes, in order, for which `similar` is equal."""
     paired = set(pairs.values())
-    left: dict[object, deque[str]] = defaultdict(deque)
+    unmatched: dict[object, deque[str]] = defaultdict(deque)
     for at, node_id in enumerate(b):
         if at % slices.ITEMS == 0:
             yield
         if node_id not in paired:
-            left[similar(b, node_id)].append(node_id)
+            unmatched[similar(b, node_id)].append(node_id)
     for at, node_id in enumerate(a):
         if at % slices.ITEMS == 0:
             yield
-        if node_id not in pairs and (candidates := left.get(similar(a, node_id))):
+        if node_id not in pairs and (candidates := unmatched.get(similar(a, node_id))):
             pairs[node_id] = candidates.popleft()
 
 

@@ -68,8 +68,12 @@ class GraphLimits:
                 if number % _WALKED == 0:
                     yield
                 if isinstance(value, list | dict):
-                    held = cast("list[Any] | dict[str, Any]", value)
-                    count += 2 if _is_plain_link(held) else (yield from _counting(held, self.values - count))
+                    container = cast("list[Any] | dict[str, Any]", value)
+                    count += (
+                        2
+                        if _is_plain_link(container)
+                        else (yield from _counting(container, self.values - count))
+                    )
             if count > self.values:
                 break
         budget.spend(values=count)
@@ -99,8 +103,8 @@ def _counting(value: list[Any] | dict[str, Any], limit: int) -> Steps[int]:
     count = walked = 0
     pending: list[list[Any] | dict[str, Any]] = [value]
     while pending and count <= limit:
-        held = pending.pop()
-        members = list(held.values()) if isinstance(held, dict) else held
+        container = pending.pop()
+        members = list(container.values()) if isinstance(container, dict) else container
         count += len(members)
         pending += [member for member in members if isinstance(member, list | dict)]
         walked += 1

@@ -189,7 +189,8 @@ class _Fitter:
 def _average(forecasts: Sequence[SelectedForecast]) -> SelectedForecast:
     """Average several forecasts; their errors are treated as fully correlated."""
     return SelectedForecast(
-        np.mean([one.mean for one in forecasts], axis=0), np.mean([one.spread for one in forecasts], axis=0)
+        np.mean([each.mean for each in forecasts], axis=0),
+        np.mean([each.spread for each in forecasts], axis=0),
     )
 
 

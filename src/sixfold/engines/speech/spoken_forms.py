@@ -103,13 +103,13 @@ class SpokenForms:
         return pattern.format(hour=hour, minute=minute) + half
 
     def _money(self, sign: str, amount: str, large: str | None) -> str:
-        one, several = self.words["money"][sign]
+        singular, plural = self.words["money"][sign]
         if large:
-            return f"{amount} {large} {several}"
+            return f"{amount} {large} {plural}"
         whole, cents = amount, ""
         if len(amount) > 2 and amount[-3] in ".,":
             whole, cents = amount[:-3], amount[-2:]
-        unit = one if whole == "1" else several
+        unit = singular if whole == "1" else plural
         return f"{whole} {unit}" + (f"{self.words['cents']}{int(cents)}" if int(cents or 0) else "")
 
     def _fraction(self, match: re.Match[str]) -> str:

@@ -79,10 +79,10 @@ class TimedSegment:
 def model_folder(path: Path, file: str) -> Path:
     """Return `path`, or the first folder below it, that has a file of a model; raise `EngineError`."""
     places = [path, *sorted(path.glob("[!.]*/"))]
-    found = next((place for place in places if (place / file).is_file()), None)
-    if found is None:
+    folder = next((place for place in places if (place / file).is_file()), None)
+    if folder is None:
         raise EngineError(f"{path} is not the folder of a transcription model: it has no {file}.")
-    return found
+    return folder
 
 
 def load_audio(task: Task) -> Wave:

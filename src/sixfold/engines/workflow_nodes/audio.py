@@ -95,22 +95,22 @@ def split(_context: NodeContext, audio: Any) -> tuple[AudioValue, AudioValue]:
 
 def concat(_context: NodeContext, audio1: Any, audio2: Any, direction: str) -> tuple[AudioValue]:
     """Join two audio inputs in sequence."""
-    one, other = standardize(require_audio(audio1)), standardize(require_audio(audio2))
-    pair = (one, other) if direction == "after" else (other, one)
+    first, second = standardize(require_audio(audio1)), standardize(require_audio(audio2))
+    pair = (first, second) if direction == "after" else (second, first)
     return (AudioValue(np.concatenate([each.wave for each in pair], 1), files.RATE),)
 
 
 def merge(_context: NodeContext, audio1: Any, audio2: Any, merge_method: str) -> tuple[AudioValue]:
     """Mix two audio inputs to the length of the first."""
-    one, other = standardize(require_audio(audio1)).wave, standardize(require_audio(audio2)).wave
-    overlay = np.zeros_like(one)
-    count = min(one.shape[1], other.shape[1])
-    overlay[:, :count] = other[:, :count]
+    first, second = standardize(require_audio(audio1)).wave, standardize(require_audio(audio2)).wave
+    overlay = np.zeros_like(first)
+    count = min(first.shape[1], second.shape[1])
+    overlay[:, :count] = second[:, :count]
     mixed = {
-        "add": one + overlay,
-        "mean": (one + overlay) / 2,
-        "subtract": one - overlay,
-        "multiply": one * overlay,
+        "add": first + overlay,
+        "mean": (first + overlay) / 2,
+        "subtract": first - overlay,
+        "multiply": first * overlay,
     }
     result = mixed[merge_method]
     return (

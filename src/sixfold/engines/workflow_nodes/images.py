@@ -177,9 +177,9 @@ def rebatch(_context: NodeContext, images: list[Any], batch_size: list[int]) -> 
     """Split several batches into a list of batches of one length; the last may be shorter."""
     single = [each[at : at + 1] for each in map(frames, images) for at in range(len(each))]
     several = [single[at : at + batch_size[0]] for at in range(0, len(single), batch_size[0])]
-    if any(one.shape != some[0].shape for some in several for one in some):
+    if any(image.shape != batch[0].shape for batch in several for image in batch):
         raise UnusableInput("All images of a batch must have the same size.")
-    return ([np.concatenate(some) for some in several],)
+    return ([np.concatenate(batch) for batch in several],)
 
 
 def _channels(image: Frames, count: int) -> Frames:
@@ -250,25 +250,25 @@ def _convolved(pixels: Frames, kernel: Any) -> Frames:
 def blend(
     _context: NodeContext, image1: Any, image2: Any, blend_factor: float, blend_mode: str
 ) -> tuple[Frames]:
-    one, other = frames(image1), frames(image2)
-    other = _channels(scaled(other, one.shape[2], one.shape[1], "bicubic", "center"), one.shape[-1])
-    mixed = _BLENDS[blend_mode](one, other)
-    return (np.clip(one * (1 - blend_factor) + mixed * blend_factor, 0, 1).astype(np.float32),)
+    base, layer = frames(image1), frames(image2)
+    layer = _channels(scaled(layer, base.shape[2], base.shape[1], "bicubic", "center"), base.shape[-1])
+    mixed = _BLENDS[blend_mode](base, layer)
+    return (np.clip(base * (1 - blend_factor) + mixed * blend_factor, 0, 1).astype(np.float32),)
 
 
-def _soft_light(one: Frames, other: Frames) -> Frames:
-    curve = np.where(one <= 0.25, ((16 * one - 12) * one + 4) * one, np.sqrt(np.maximum(one, 0)))
-    dark = one - (1 - 2 * other) * one * (1 - one)
-    return np.where(other <= 0.5, dark, one + (2 * other - 1) * (curve - one))
+def _soft_light(base: Frames, layer: Frames) -> Frames:
+    curve = np.where(base <= 0.25, ((16 * base - 12) * base + 4) * base, np.sqrt(np.maximum(base, 0)))
+    dark = base - (1 - 2 * layer) * base * (1 - base)
+    return np.where(layer <= 0.5, dark, base + (2 * layer - 1) * (curve - base))
 
 
 _BLENDS: Mapping[str, Callable[[Frames, Frames], Frames]] = {
-    "normal": lambda _, other: other,
-    "multiply": lambda one, other: one * other,
-    "screen": lambda one, other: 1 - (1 - one) * (1 - other),
-    "overlay": lambda one, other: np.where(one <= 0.5, 2 * one * other, 1 - 2 * (1 - one) * (1 - other)),
+    "normal": lambda _, layer: layer,
+    "multiply": lambda base, layer: base * layer,
+    "screen": lambda base, layer: 1 - (1 - base) * (1 - layer),
+    "overlay": lambda base, layer: np.where(base <= 0.5, 2 * base * layer, 1 - 2 * (1 - base) * (1 - layer)),
     "soft_light": _soft_light,
-    "difference": lambda one, other: one - other,
+    "difference": lambda base, layer: base - layer,
 }
 
 

@@ -93,12 +93,12 @@ def combine(
 
 
 _OPERATIONS: Mapping[str, Callable[[Mask, Mask], Mask]] = {
-    "multiply": lambda one, other: one * other,
-    "add": lambda one, other: one + other,
-    "subtract": lambda one, other: one - other,
-    "and": lambda one, other: np.logical_and(one.round() > 0, other.round() > 0).astype(np.float32),
-    "or": lambda one, other: np.logical_or(one.round() > 0, other.round() > 0).astype(np.float32),
-    "xor": lambda one, other: np.logical_xor(one.round() > 0, other.round() > 0).astype(np.float32),
+    "multiply": lambda base, layer: base * layer,
+    "add": lambda base, layer: base + layer,
+    "subtract": lambda base, layer: base - layer,
+    "and": lambda base, layer: np.logical_and(base.round() > 0, layer.round() > 0).astype(np.float32),
+    "or": lambda base, layer: np.logical_or(base.round() > 0, layer.round() > 0).astype(np.float32),
+    "xor": lambda base, layer: np.logical_xor(base.round() > 0, layer.round() > 0).astype(np.float32),
 }
 
 

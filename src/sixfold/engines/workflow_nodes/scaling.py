@@ -19,8 +19,8 @@ def scaled(image: Frames, width: int, height: int, method: str, crop: str = "dis
         image = _crop_center(image, width, height)
     if image.shape[1:3] == (height, width):
         return image
-    one = _METHODS.get(method, _bilinear)
-    return np.stack([one(np.ascontiguousarray(pixels), width, height) for pixels in image])
+    scale = _METHODS.get(method, _bilinear)
+    return np.stack([scale(np.ascontiguousarray(pixels), width, height) for pixels in image])
 
 
 def _crop_center(image: Frames, width: int, height: int) -> Frames:

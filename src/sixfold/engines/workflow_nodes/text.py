@@ -90,8 +90,10 @@ def compare(
     _context: NodeContext, string_a: str, string_b: str, mode: str, case_sensitive: bool
 ) -> tuple[bool]:
     """Return whether a text starts with, ends with or equals another."""
-    one, other = (string_a, string_b) if case_sensitive else (string_a.lower(), string_b.lower())
-    return ({"Starts With": one.startswith, "Ends With": one.endswith, "Equal": one.__eq__}[mode](other),)
+    first, second = (string_a, string_b) if case_sensitive else (string_a.lower(), string_b.lower())
+    return (
+        {"Starts With": first.startswith, "Ends With": first.endswith, "Equal": first.__eq__}[mode](second),
+    )
 
 
 RUNS: Mapping[str, Run] = {

@@ -172,9 +172,9 @@ class PostgresDatabase:
             async with asyncio.timeout(link.PATIENCE_SECONDS):
                 if rates:
                     await self._run_group(rates, _RATE_LOCK)
-                rest = [job for job in others if not await self._run_alone(job)]
-                if rest:
-                    await self._run_group(rest, _LOCK)
+                failed = [job for job in others if not await self._run_alone(job)]
+                if failed:
+                    await self._run_group(failed, _LOCK)
         except Exception as error:  # noqa: BLE001 - the outermost loop: it ends a group, not the writer
             self._drop_writer()
             _LOG.warning(

@@ -68,9 +68,9 @@ class TransactionJob:
         """Run the transaction to its first query."""
         self.advance(partial(next, self.transaction))
 
-    def receive(self, seen: StepResultRow | ChangesResult) -> None:
-        self.seen.append(seen)
-        self.advance(partial(self.transaction.send, seen.rows))
+    def receive(self, result: StepResultRow | ChangesResult) -> None:
+        self.seen.append(result)
+        self.advance(partial(self.transaction.send, result.rows))
 
     def require_unwritten(self) -> None:
         """Raise `RunSeparately` if the transaction failed after it had written."""

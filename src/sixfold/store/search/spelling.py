@@ -99,21 +99,21 @@ class Spellings:
             self._letters = np.append(self._letters, _letters(some))
 
 
-def distance(one: str, other: str, most: int) -> int:
+def distance(first: str, second: str, most: int) -> int:
     """Return the edit distance of two words, `most` + 1 if it is greater."""
     same = 0
-    for mine, its in zip(one, other, strict=False):
+    for mine, its in zip(first, second, strict=False):
         if mine != its:
             break
         same += 1
-    one, other = one[same:], other[same:]
-    if not one or not other:
-        return min(len(one) + len(other), most + 1)
-    if abs(len(one) - len(other)) > most or not most:
+    first, second = first[same:], second[same:]
+    if not first or not second:
+        return min(len(first) + len(second), most + 1)
+    if abs(len(first) - len(second)) > most or not most:
         return most + 1
-    ways = [(one[1:], other[1:]), (one[1:], other), (one, other[1:])]
-    if one[:2] == other[1::-1]:
-        ways.append((one[2:], other[2:]))
+    ways = [(first[1:], second[1:]), (first[1:], second), (first, second[1:])]
+    if first[:2] == second[1::-1]:
+        ways.append((first[2:], second[2:]))
     return 1 + min(distance(mine, its, most - 1) for mine, its in ways)
 
 

@@ -202,15 +202,15 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
     """Return the routes of the pages and their forms."""
     people_pages = PeoplePages(services, pages)
     forms = PeopleForms(services, people_pages, auth)
-    one = f"{PATH}/{{account_id}}"
+    account_path = f"{PATH}/{{account_id}}"
     changes = rights.OPERATE_CHANGES
     return (
         RouteEntry(PATH, {"GET": auth.page(people_pages.show)}, access=rights.OPERATE),
-        RouteEntry(one, {"GET": auth.page(people_pages.show_one)}, access=rights.OPERATE),
+        RouteEntry(account_path, {"GET": auth.page(people_pages.show_one)}, access=rights.OPERATE),
         RouteEntry("/admin/audit", {"GET": auth.page(people_pages.audit)}, access=rights.OPERATE),
         RouteEntry(f"{PATH}/invite", {"POST": auth.page(forms.invite)}, _FORM_BYTES, access=changes),
         *(
-            RouteEntry(f"{one}/{path}", {"POST": forms.handler(work)}, _FORM_BYTES, access=changes)
+            RouteEntry(f"{account_path}/{path}", {"POST": forms.handler(work)}, _FORM_BYTES, access=changes)
             for path, work in _WORK.items()
         ),
     )

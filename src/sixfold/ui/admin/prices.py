@@ -41,7 +41,9 @@ class PricesPage(EntryPage):
         """Return the names with a price, and the latest changes."""
         read = self._services.database.read
         logs = [await read(actions.page(_ACTIONS, None, f"{name}.")) for name in (PRICES, TOKEN_PRICES)]
-        log = sorted((each for page in logs for each in page.actions), key=lambda one: one.id, reverse=True)
+        log = sorted(
+            (each for page in logs for each in page.actions), key=lambda action: action.id, reverse=True
+        )
         return {
             "fields": TOKEN_FIELDS,
             "listed": [price.name for price in view.token_prices],

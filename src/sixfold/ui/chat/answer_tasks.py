@@ -244,28 +244,28 @@ class AnswerWriter:
         """Let the model call tools until it answers, is stopped or has made all the calls it may."""
         system = f"{chat.system}\n\n{tools.INSTRUCTION}".strip()
         chat = dataclasses.replace(chat, system=system, tools=toolset.specs)
-        made: list[str] = []
+        parts: list[str] = []
         for number in range(tools.MAX_ROUNDS):
-            if number == tools.MAX_ROUNDS - 1 or len(made) >= tools.MAX_CALLS:
+            if number == tools.MAX_ROUNDS - 1 or len(parts) >= tools.MAX_CALLS:
                 chat = dataclasses.replace(chat, choice="none")
             response = await self._complete(answer, chat, first=not number)
             if answer.stopping or answer.detail.end != "tool" or not response.calls:
                 return
             outputs: list[ToolOutput] = []
             for call in response.calls.values():
-                if len(made) >= tools.MAX_CALLS:
+                if len(parts) >= tools.MAX_CALLS:
                     outputs.append(ToolOutput(f"An answer may call {tools.MAX_CALLS} tools.", failed=True))
                     continue
                 answer.tell(f"Using {call.name} …")
                 work = toolset.call(answer.order.request_id, call.name, call.arguments)
                 if (output := await _unless_stopped(answer, work)) is None:
                     answer.detail = msgspec.structs.replace(
-                        answer.detail, end="stopped", tools=(*made, f"{call.name} (stopped)")
+                        answer.detail, end="stopped", tools=(*parts, f"{call.name} (stopped)")
                     )
                     return
-                made.append(f"{call.name} (failed)" if output.failed else call.name)
+                parts.append(f"{call.name} (failed)" if output.failed else call.name)
                 outputs.append(output)
-            answer.detail = msgspec.structs.replace(answer.detail, tools=tuple(made))
+            answer.detail = msgspec.structs.replace(answer.detail, tools=tuple(parts))
             chat = response.next_request(chat, outputs)
             if response.text:
                 await answer.add("\n\n")

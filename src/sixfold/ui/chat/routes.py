@@ -26,19 +26,19 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
     answers = AnswerRoutes(services, auth, store, reader, pages)
     page, signed_in, run = auth.page, auth.signed_in, rights.RUN
     body = services.settings.inline_body_bytes
-    one = "/chat/{conversation_id}"
+    chat = "/chat/{conversation_id}"
     return ApiGroup(
         "ui",
         templates.error_page,
         (
             RouteEntry("/chat", {"GET": page(pages.new), "POST": signed_in(answers.ask)}, body, access=run),
-            RouteEntry(one, {"GET": page(pages.show), "POST": signed_in(answers.ask)}, body, access=run),
-            RouteEntry(f"{one}/events", {"GET": signed_in(answers.events)}, access=run),
-            RouteEntry(f"{one}/again", {"POST": signed_in(answers.again)}, _FORM_BYTES, access=run),
-            RouteEntry(f"{one}/stop", {"POST": signed_in(answers.stop)}, _FORM_BYTES, access=run),
-            RouteEntry(f"{one}/branch", {"POST": signed_in(pages.branch)}, _FORM_BYTES, access=run),
-            RouteEntry(f"{one}/rename", {"POST": signed_in(pages.rename)}, _FORM_BYTES, access=run),
-            RouteEntry(f"{one}/delete", {"POST": signed_in(pages.delete)}, _FORM_BYTES, access=run),
+            RouteEntry(chat, {"GET": page(pages.show), "POST": signed_in(answers.ask)}, body, access=run),
+            RouteEntry(f"{chat}/events", {"GET": signed_in(answers.events)}, access=run),
+            RouteEntry(f"{chat}/again", {"POST": signed_in(answers.again)}, _FORM_BYTES, access=run),
+            RouteEntry(f"{chat}/stop", {"POST": signed_in(answers.stop)}, _FORM_BYTES, access=run),
+            RouteEntry(f"{chat}/branch", {"POST": signed_in(pages.branch)}, _FORM_BYTES, access=run),
+            RouteEntry(f"{chat}/rename", {"POST": signed_in(pages.rename)}, _FORM_BYTES, access=run),
+            RouteEntry(f"{chat}/delete", {"POST": signed_in(pages.delete)}, _FORM_BYTES, access=run),
             RouteEntry("/chat-files/{file_id}", {"GET": signed_in(ChatFiles(services).show)}, access=run),
         ),
         prefixes=("/chat/", "/chat-files/"),

@@ -88,9 +88,9 @@ class _Pages:
     edges: Mapping[tuple[str, str], _Edge]
     parents: Mapping[str, str]
 
-    def connects(self, one: str, other: str) -> bool:
+    def connects(self, first: str, other: str) -> bool:
         """Return whether one of two pages is the parent of the other."""
-        return self.parents.get(one) == other or self.parents.get(other) == one
+        return self.parents.get(first) == other or self.parents.get(other) == first
 
     @property
     def center(self) -> str:
@@ -101,9 +101,9 @@ class _Pages:
         pages = [slug for slug, other in self.parents.items() if other == parent]
         return sorted(pages, key=lambda slug: (not self.label(parent, slug), self.titles[slug], slug))
 
-    def label(self, one: str, other: str) -> str:
+    def label(self, first: str, other: str) -> str:
         """Return the types of the links between two pages, without the plain one."""
-        edge = self.edges.get(_pair(one, other))
+        edge = self.edges.get(_pair(first, other))
         types = [] if edge is None else [kind.replace("_", " ") for kind in edge.types if kind != LINK_TYPE]
         return ", ".join(types)
 
@@ -118,8 +118,8 @@ def draw(walk: GraphWalk) -> PageGraph | None:
     return PageGraph((wide, narrow), is_cut)
 
 
-def _pair(one: str, other: str) -> tuple[str, str]:
-    return (one, other) if one < other else (other, one)
+def _pair(first: str, other: str) -> tuple[str, str]:
+    return (first, other) if first < other else (other, first)
 
 
 def _read(walk: GraphWalk) -> _Pages:
@@ -155,9 +155,9 @@ def _layered(pages: _Pages) -> GraphDrawing:
             boxes[slug] = _box(pages, slug, (x, top + row * _STEP), _BOX_WIDTH, _LABEL_UNITS)
     sides = {slug: number for number, column in columns.items() for slug in column}
     curves = tuple(
-        _curve(pages, (boxes[one], boxes[other]), (sides[one], sides[other]))
-        for one, other in pages.edges
-        if one in boxes and other in boxes
+        _curve(pages, (boxes[first], boxes[other]), (sides[first], sides[other]))
+        for first, other in pages.edges
+        if first in boxes and other in boxes
     )
     width = len(numbers) * (_BOX_WIDTH + _GAP) - _GAP + 2 * _MARGIN
     return GraphDrawing("wide", width, height, tuple(boxes.values()), curves)
@@ -243,11 +243,11 @@ def _kind(pages: _Pages, slug: str) -> str:
 def _rows(pages: _Pages) -> list[str]:
     """Return the page, and each neighbour followed by its own; all neighbours come before the limit."""
     near = pages.children(pages.center)[: _MAX_ROWS - 1]
-    left = _MAX_ROWS - 1 - len(near)
+    remaining = _MAX_ROWS - 1 - len(near)
     rows = [pages.center]
     for slug in near:
-        further = pages.children(slug)[:left]
-        left -= len(further)
+        further = pages.children(slug)[:remaining]
+        remaining -= len(further)
         rows += [slug, *further]
     return rows
 

@@ -260,12 +260,12 @@ class ReadPages:
             for name in names
             if getattr(old, name) != getattr(new, name)
         }
-        shown, left = [], diff.MAX_LINES
+        shown, remaining = [], diff.MAX_LINES
         for hunk in hunks:
-            shown.append(hunk._replace(lines=hunk.lines[: max(0, left)]))
-            left -= len(hunk.lines)
+            shown.append(hunk._replace(lines=hunk.lines[: max(0, remaining)]))
+            remaining -= len(hunk.lines)
         change = Change(slug, old.version, new.version, "", fields)
-        return {"change": change, "hunks": shown, "cut": left < 0}
+        return {"change": change, "hunks": shown, "cut": remaining < 0}
 
 
 def _by_source(backlinks: Sequence[Backlink]) -> dict[str, tuple[str, str]]:

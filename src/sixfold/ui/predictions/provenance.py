@@ -154,11 +154,15 @@ def _has_graph(data: bytes) -> bool:
         return False
 
 
-async def has_same_output(services: WebServices, one: Prediction, other: Prediction) -> bool:
+async def has_same_output(services: WebServices, original: Prediction, repeated: Prediction) -> bool:
     """Return whether two predictions have the same output, ignoring the manifests in the files."""
-    if one.output is None or other.output is None or len(one.output.files) != len(other.output.files):
+    if (
+        original.output is None
+        or repeated.output is None
+        or len(original.output.files) != len(repeated.output.files)
+    ):
         return False
-    for first, second in zip(one.output.files, other.output.files, strict=True):
+    for first, second in zip(original.output.files, repeated.output.files, strict=True):
         if max(first.size, second.size) > _MAX_BYTES:
             return False
         kind = first.content_type
@@ -166,7 +170,7 @@ async def has_same_output(services: WebServices, one: Prediction, other: Predict
         stripped = [await asyncio.to_thread(_without_manifests, each, kind) for each in data]
         if stripped[0] != stripped[1]:
             return False
-    return bool(one.output.files) or one.output.data == other.output.data
+    return bool(original.output.files) or original.output.data == repeated.output.data
 
 
 def _without_manifests(data: bytes, content_type: str) -> bytes:

@@ -173,10 +173,10 @@ def _with_shares(user: PageUser, draft: ShareDraft) -> Any:
     return target, page.shares, (yield from grantees.teams_of_person(user.account_id))
 
 
-def _grantee(form: Mapping[str, str], who: str) -> Grantee:
+def _grantee(form: Mapping[str, str], grantee_field: str) -> Grantee:
     """Return the account or the team that a form names; raises `BadRequest`."""
-    if who != _ACCOUNT:
-        return Grantee.of({"team_id": who})
+    if grantee_field != _ACCOUNT:
+        return Grantee.of({"team_id": grantee_field})
     if not form.get("with", "").strip():
         raise errors.BadRequest("Enter the e-mail address of the account, or the name of the organization")
     return Grantee.of({"with": form["with"]})

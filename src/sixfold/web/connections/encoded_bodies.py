@@ -34,18 +34,18 @@ class _Inflater:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the output in pieces of limited size; raises `BadRequest`."""
         for at in range(0, len(data), _SLICE_BYTES):
-            rest, is_full = data[at : at + _SLICE_BYTES], False
+            pending, is_full = data[at : at + _SLICE_BYTES], False
             # The last piece may be full while all input is consumed.
-            while rest or (is_full and not self._stream.eof):
-                stream = self._open(rest)
+            while pending or (is_full and not self._stream.eof):
+                stream = self._open(pending)
                 try:
-                    piece = stream.decompress(rest, _PIECE_BYTES)
+                    piece = stream.decompress(pending, _PIECE_BYTES)
                 except zlib.error as error:
                     raise errors.BadRequest(f"The request body is not valid {self._name} data") from error
                 if piece:
                     yield piece
                 is_full = len(piece) == _PIECE_BYTES
-                rest = stream.unused_data if stream.eof else stream.unconsumed_tail
+                pending = stream.unused_data if stream.eof else stream.unconsumed_tail
 
     def _open(self, data: bytes) -> Any:
         if self._stream is not None and not self._stream.eof:

@@ -154,8 +154,8 @@ class ComfyQueue:
         if prompt_id is None:
             prompts = await database.read(prompt_queue.list_ended(tenant, limit))
         else:
-            one = await database.read(prompt_queue.find(tenant, prompt_id))
-            prompts = (one,) if one is not None and one.is_terminal else ()
+            prompt = await database.read(prompt_queue.find(tenant, prompt_id))
+            prompts = (prompt,) if prompt is not None and prompt.is_terminal else ()
         entries = await responses.encode_each(self._entry(prompt) for prompt in prompts)
         return {_prompt_id(each): entry for each, entry in zip(prompts, entries, strict=True)}
 

@@ -185,9 +185,9 @@ def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -
     table, text = reader.table, masked.text
     pronoun = _PRONOUN.match(text)
     if pronoun is not None:
-        who = _antecedent(reader, pronoun[1])
-        if who is not None:
-            text = masked.text = text[: pronoun.start(1)] + masked.add(who) + text[pronoun.end(1) :]
+        person = _antecedent(reader, pronoun[1])
+        if person is not None:
+            text = masked.text = text[: pronoun.start(1)] + masked.add(person) + text[pronoun.end(1) :]
     text = masked.text = _with_object(reader, masked)
     subject = _subject(text)
     if subject and _ELLIPSIS.search(text):

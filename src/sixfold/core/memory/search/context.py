@@ -139,12 +139,12 @@ async def build(memory: MemoryService, caller: Caller, request: ContextRequest) 
         ),
     )
     parts: list[tuple[Hit, str]] = []
-    left = request.tokens - tokens_of(_framed("0" * _CODE_CHARS, ()))
+    remaining = request.tokens - tokens_of(_framed("0" * _CODE_CHARS, ()))
     for hit in result.hits:
-        part = _fitting(len(parts) + 1, hit, left)
+        part = _fitting(len(parts) + 1, hit, remaining)
         if part is not None:
             parts.append((hit, part))
-            left -= tokens_of(_item(len(parts), hit, part, "0" * _CODE_CHARS)) + 1
+            remaining -= tokens_of(_item(len(parts), hit, part, "0" * _CODE_CHARS)) + 1
     text = _assembled(parts)
     sources, excerpts = [hit for hit, _ in parts], [excerpt for _, excerpt in parts]
     left_out = len(result.hits) - len(parts)
@@ -169,10 +169,10 @@ def parse(arguments: Arguments) -> ContextRequest:
     )
 
 
-def _fitting(number: int, hit: Hit, left: int) -> str | None:
+def _fitting(number: int, hit: Hit, remaining: int) -> str | None:
     """Return as much of a page's passage as fits, or None if that is too little to be of use."""
     text = hit.snippet
-    limit = left - tokens_of(_item(number, hit, "", "0" * _CODE_CHARS)) - 1
+    limit = remaining - tokens_of(_item(number, hit, "", "0" * _CODE_CHARS)) - 1
     if tokens_of(text) > limit:
         while len(text) >= _MIN_PAGE_CHARS and tokens_of(text) > limit:
             text = text[: min(len(text) - 20, len(text) * max(limit, 0) // tokens_of(text))]

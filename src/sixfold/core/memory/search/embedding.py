@@ -146,5 +146,5 @@ def _keep(model: str, batches: Sequence[_EmbeddedBatch]) -> Transaction[None]:
             continue
         if page.account_id not in changes:
             changes[page.account_id] = yield from index.next_change(page.account_id)
-        rest = {"account_id": page.account_id, "change": changes[page.account_id], "vectors": page.vectors}
-        yield Query("memory_vector_put", {**params, **rest})
+        vector = {"account_id": page.account_id, "change": changes[page.account_id], "vectors": page.vectors}
+        yield Query("memory_vector_put", {**params, **vector})

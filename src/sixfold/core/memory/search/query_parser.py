@@ -37,9 +37,9 @@ def parse_query(
     The words of a time expression count as words if there are no others.
     """
     counted: Mapping[str, int] = tokens.terms(text)
-    rest = counted if span is None else tokens.terms(text.replace(span.phrase, " ")) - _SAYS_NOTHING
-    if span is not None and rest and not span.spelled:
-        counted = rest
+    other_words = counted if span is None else tokens.terms(text.replace(span.phrase, " ")) - _SAYS_NOTHING
+    if span is not None and other_words and not span.spelled:
+        counted = other_words
     # In a query such as "The Who", stop words may be a title.
     if not counted:
         counted = Counter(tokens.fold(text).split()[:_MAX_WORDS])
@@ -57,7 +57,7 @@ def parse_query(
         span=between,
         spelling=spelling,
         expected_kind=answer_kinds.expected_kind(text),
-        timed=span is not None and not rest,
+        timed=span is not None and not other_words,
         # A query with unknown words is not about a page that has all of the others.
         required=tuple(rarest) if len(rarest) == len(known) else (),
     )

@@ -27,11 +27,11 @@ def call(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> An
         return spec.run(context, **inputs)
     if spec.where == "await":
         return _each_awaited(node, context, inputs)
-    return join_results([finish(node, spec.run(context, **one)) for one in ones(inputs)])
+    return join_results([finish(node, spec.run(context, **item)) for item in ones(inputs)])
 
 
 async def _each_awaited(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> NodeResult:
-    result = [finish(node, await call(node, context, one)) for one in ones(inputs)]
+    result = [finish(node, await call(node, context, item)) for item in ones(inputs)]
     return join_results(result)
 
 

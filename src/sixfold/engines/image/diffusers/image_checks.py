@@ -34,7 +34,7 @@ def is_noise(image: NDArray[Any]) -> bool:
     return min(_correlation(gray[:, :-1], gray[:, 1:]), _correlation(gray[:-1], gray[1:])) < _NOISE
 
 
-def _correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
-    first, second = one - one.mean(), other - other.mean()
+def _correlation(image: NDArray[Any], other: NDArray[Any]) -> float:
+    first, second = image - image.mean(), other - other.mean()
     norm = float(np.sqrt((first**2).sum() * (second**2).sum()))
     return float((first * second).sum()) / norm if norm else 1.0

@@ -98,8 +98,8 @@ def _is_plain(name: str) -> bool:
     return "/" not in name and "\\" not in name and name not in {".", ".."}
 
 
-def _pickle_message(what: str) -> str:
-    return f"{what} is a pickle, which can run code when it is loaded; only safetensors are supported."
+def _pickle_message(file_name: str) -> str:
+    return f"{file_name} is a pickle, which can run code when it is loaded; only safetensors are supported."
 
 
 def _folder(name: str, folder: Path) -> WeightSource:

@@ -54,7 +54,7 @@ def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
     if not marked.any():
         return image, None
     return image, make_hole(
-        marked, *(_pixels(task, *one) for one in (("grow", _GROW), ("feather", _FEATHER)))
+        marked, *(_pixels(task, *option) for option in (("grow", _GROW), ("feather", _FEATHER)))
     )
 
 

@@ -42,7 +42,7 @@ def offsets(part: Pixels, gone: Array) -> Array | None:
         return None
     limit = (_GOOD * float(small[ring].std(0).mean())) ** 2
     misfit = _misfits(small, hidden, ring)
-    moves, left, needed = np.zeros((*gone.shape, 2), np.intp), gone.copy(), hidden
+    moves, unfilled, needed = np.zeros((*gone.shape, 2), np.intp), gone.copy(), hidden
     for _ in range(_PIECES):
         covers = _correlate(needed, ~hidden) / max(int(needed.sum()), 1)
         whole = (covers > _WHOLE) & (misfit <= limit)
@@ -51,23 +51,23 @@ def offsets(part: Pixels, gone: Array) -> Array | None:
         if not np.isfinite(worth[at]):
             return None
         offset = (int(at[0]) - worth.shape[0] // 2, int(at[1]) - worth.shape[1] // 2)
-        _lay(moves, left, gone, _refine(part, gone, offset, scale))
-        if not left.any():
+        _lay(moves, unfilled, gone, _refine(part, gone, offset, scale))
+        if not unfilled.any():
             return moves
-        needed = cv2.resize(left.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
+        needed = cv2.resize(unfilled.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
         misfit[at] = np.inf
     return None
 
 
-def _lay(moves: Array, left: Array, gone: Array, offset: tuple[int, int]) -> None:
+def _lay(moves: Array, unfilled: Array, gone: Array, offset: tuple[int, int]) -> None:
     """Give the offset to the remaining pixels whose source `offset` rows and columns away is known."""
-    rows, columns = np.nonzero(left)
+    rows, columns = np.nonzero(unfilled)
     there, beside = rows + offset[0], columns + offset[1]
     inside = (there >= 0) & (there < gone.shape[0]) & (beside >= 0) & (beside < gone.shape[1])
     rows, columns, there, beside = (values[inside] for values in (rows, columns, there, beside))
     valid = ~gone[there, beside]
     moves[rows[valid], columns[valid]] = offset
-    left[rows[valid], columns[valid]] = False
+    unfilled[rows[valid], columns[valid]] = False
 
 
 def _refine(part: Pixels, gone: Array, offset: tuple[int, int], scale: float) -> tuple[int, int]:

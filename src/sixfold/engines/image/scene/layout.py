@@ -101,12 +101,12 @@ def _guest(stage: SceneStage) -> str | None:
     """Return the subject without a place of its own: it is inside something or works behind it."""
     if stage.scene.link is None:
         return None
-    how, who, what = stage.scene.link
+    how, subject, host = stage.scene.link
     hosts = _MOUTHS if how == "in" else _STATIONS
-    if how == "on" and who not in _WORKERS:
+    if how == "on" and subject not in _WORKERS:
         return None
     there = {s.name for s in stage.scene.subjects} - stage.scene.avoid
-    return who if what in hosts and {who, what} <= there else None
+    return subject if host in hosts and {subject, host} <= there else None
 
 
 def _one(
@@ -165,15 +165,15 @@ def _apply_link(stage: SceneStage, placed: list[Placed]) -> list[Placed]:
     return [*others, (thing[0], thing[1], rides), by_name[lower]]
 
 
-def _in_hand(who: subjects.SubjectSpot, what: subjects.SubjectSpot) -> subjects.SubjectSpot:
+def _in_hand(person: subjects.SubjectSpot, item: subjects.SubjectSpot) -> subjects.SubjectSpot:
     """Return the position of an object in somebody's hand."""
-    side = -1 if who.flip else 1
+    side = -1 if person.flip else 1
     return replace(
-        what,
-        x=who.x + side * who.height * 0.27,
-        foot=who.foot - who.height * 0.30,
-        height=min(what.height, who.height * 0.42),
-        depth=who.depth * 0.9,
+        item,
+        x=person.x + side * person.height * 0.27,
+        foot=person.foot - person.height * 0.30,
+        height=min(item.height, person.height * 0.42),
+        depth=person.depth * 0.9,
     )
 
 

@@ -56,8 +56,8 @@ def _enlarge(model: onnx_session.OnnxSession, tile: Array, scale: int) -> Array:
         fixed or math.ceil(side / _WINDOWS) * _WINDOWS
         for fixed, side in zip(model.shapes[0], (height, width), strict=True)
     ]
-    rest = cv2.copyMakeBorder(tile, 0, sides[0] - height, 0, sides[1] - width, cv2.BORDER_REPLICATE)
-    output = model.run(onnx_session.planes(rest))
+    padded = cv2.copyMakeBorder(tile, 0, sides[0] - height, 0, sides[1] - width, cv2.BORDER_REPLICATE)
+    output = model.run(onnx_session.planes(padded))
     if output.ndim != 4 or output.shape[1] != 3 or output.shape[2] * sides[1] != output.shape[3] * sides[0]:
         raise EngineError(f"{model.stem} is not an upscaling model: its output must keep the aspect ratio")
     large = np.ascontiguousarray(output[0].transpose(1, 2, 0))

@@ -164,8 +164,8 @@ def _heel(share: float, gait: Gait) -> float:
 
 def _swing_tilt(share: float, gait: Gait) -> float:
     start = (0.62 + 0.25 * gait.running) * min(1.0, gait.rate / 0.9)
-    rest = min(1.0, share / 0.65)
-    return start * (1 - rest * rest * (3 - 2 * rest)) - 0.22 * math.sin(math.pi * share) ** 2 * (share > 0.5)
+    part = min(1.0, share / 0.65)
+    return start * (1 - part * part * (3 - 2 * part)) - 0.22 * math.sin(math.pi * share) ** 2 * (share > 0.5)
 
 
 def _lift(share: float, gait: Gait) -> float:

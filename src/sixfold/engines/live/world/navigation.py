@@ -36,10 +36,10 @@ def settle(state: dict[str, Any], land: WorldTerrain) -> None:
 
 def advance(state: dict[str, Any], land: WorldTerrain, keys: tuple[str, ...], dt: float) -> None:
     """Advance by `dt` seconds in steps short enough to detect every collision."""
-    held = {_KEYS.get(key, key) for key in keys}
+    pressed = {_KEYS.get(key, key) for key in keys}
     pieces = max(1, math.ceil(dt / 0.05))
     for _ in range(pieces):
-        _step(state, land, held, dt / pieces)
+        _step(state, land, pressed, dt / pieces)
 
 
 def eye(state: dict[str, Any]) -> CameraEye:
