@@ -111,6 +111,6 @@ class DecodedVideo:
         return float(spectrum.argmax() * 48_000 / part.size)
 
 
-def near(found: tuple[int, int, int], wanted: tuple[int, int, int], reach: int = 14) -> bool:
+def near(actual: tuple[int, int, int], expected: tuple[int, int, int], reach: int = 14) -> bool:
     """Return whether two colors are nearly equal."""
-    return max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= reach
+    return max(abs(a - b) for a, b in zip(actual, expected, strict=True)) <= reach

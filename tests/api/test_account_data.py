@@ -53,9 +53,9 @@ def read_zip(answer: httpx.Response) -> zipfile.ZipFile:
     return result
 
 
-def lines(found: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
+def lines(archive: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
     """Return the objects of one file."""
-    return [json.loads(line) for line in found.read(f"{name}.jsonl").splitlines()]
+    return [json.loads(line) for line in archive.read(f"{name}.jsonl").splitlines()]
 
 
 async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:

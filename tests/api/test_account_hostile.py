@@ -40,7 +40,7 @@ def routes(app: AppFixture) -> Iterator[tuple[str, RouteEntry]]:
 
 def filled(path: str) -> str:
     """A path with some value in each place."""
-    return re.sub(r"\{(\w+)(:path)?\}", lambda found: PATHS.get(found[1], "none"), path)
+    return re.sub(r"\{(\w+)(:path)?\}", lambda match: PATHS.get(match[1], "none"), path)
 
 
 async def test_form_without_csrf_token_or_cross_origin_is_refused(

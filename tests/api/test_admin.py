@@ -93,9 +93,9 @@ async def test_admin_log_searches_all_accounts_without_prompts(any_database_app:
     failed = (await app.client.get("/admin/requests", params={"status": "failed"})).text
     assert first not in failed
     assert (await app.client.get("/admin/requests", params={"q": "100%"})).text.count("<li>") == 0
-    one = (await app.client.get(f"/admin/requests/{first}")).text
-    assert "charged" in one
-    for page in (everything, one):
+    details = (await app.client.get(f"/admin/requests/{first}")).text
+    assert "charged" in details
+    for page in (everything, details):
         assert "secret" not in page
     assert (await app.client.get("/admin/requests", params={"cursor": "nonsense"})).status_code == 400
 
@@ -106,8 +106,8 @@ async def test_the_log_goes_on_where_its_page_ended(app: AppFixture) -> None:
     page = (await app.client.get("/admin/requests")).text
     older = page.partition("cursor=")[2].partition('"')[0]
     rest = (await app.client.get(f"/admin/requests?cursor={older}")).text
-    assert [one in page for one in results] == [False] * 3 + [True] * 50
-    assert [one in rest for one in results] == [True] * 3 + [False] * 50
+    assert [result in page for result in results] == [False] * 3 + [True] * 50
+    assert [result in rest for result in results] == [True] * 3 + [False] * 50
 
 
 async def test_the_operator_stops_a_run_of_somebody_else(app: AppFixture) -> None:

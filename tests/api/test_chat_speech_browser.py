@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.browser, browser.needed]
 async def _recording(gateway: Any) -> bytes:
     """Return speech as the WAV file that the browser plays as its microphone."""
     inputs = {"service": "tts", "prompt": "please open the window", "format": "wav"}
-    made = await gateway.app.client.post("/api/service", json=inputs, headers=bearer(gateway.app.key))
-    url = made.json()["output"]["url"]
+    response = await gateway.app.client.post("/api/service", json=inputs, headers=bearer(gateway.app.key))
+    url = response.json()["output"]["url"]
     return bytes((await gateway.app.client.get(url)).content)
 
 

@@ -80,7 +80,10 @@ async def test_area_a_gives_comfyuis_picture_for_our_price(two: ComfySetup) -> N
 async def test_an_edit_with_a_mask_paints_the_prompt_where_a_model_can(two: ComfySetup) -> None:
     image, mask = Image.new("RGB", (96, 64), (200, 30, 30)), Image.new("RGBA", (96, 64), (0, 0, 0, 255))
     mask.paste((0, 0, 0, 0), (60, 20, 80, 40))
-    files = {name: (f"{name}.png", png(one), "image/png") for name, one in (("image", image), ("mask", mask))}
+    files = {
+        name: (f"{name}.png", png(content), "image/png")
+        for name, content in (("image", image), ("mask", mask))
+    }
     data = {"prompt": "a blue boat", "model": "gpt-image-1"}
     answer = await two.app.client.post("/v1/images/edits", data=data, files=files, headers=two.app.bearer)
     assert answer.status_code == 200, answer.text
@@ -132,14 +135,14 @@ async def test_free_words_restyle_a_picture(two: ComfySetup) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("memory", "ComfyUI ran out of memory in KSampler: a smaller image, or fewer at a time, may fit."),
         ("page", "ComfyUI returned an image that cannot be read."),
         ("dead", "ComfyUI cannot be reached."),
     ],
 )
-async def test_a_fault_is_one_sentence_and_costs_nothing(two: ComfySetup, fault: str, said: str) -> None:
+async def test_a_fault_is_one_sentence_and_costs_nothing(two: ComfySetup, fault: str, message: str) -> None:
     if fault == "memory":
         two.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device")
     elif fault == "page":
@@ -147,7 +150,7 @@ async def test_a_fault_is_one_sentence_and_costs_nothing(two: ComfySetup, fault:
     else:
         await two.comfy.stop()
     body = (await two.ra2()).json()
-    assert (body["status"], body["error"]) == ("failed", said)
+    assert (body["status"], body["error"]) == ("failed", message)
     assert await two.app.balance() == ("5.00", "0.00")
     assert await two.app.faults() == ()
 

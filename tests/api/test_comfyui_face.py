@@ -73,16 +73,16 @@ class ComfyScript:
         return urllib.request.Request(f"http://{self.address}{path}", data)  # loopback only
 
     def listening(self, client_id: str) -> websocket.WebSocket:
-        heard = websocket.WebSocket()
+        socket = websocket.WebSocket()
         token = f"&token={self.token}" if self.token else ""
-        heard.connect(f"ws://{self.address}/ws?clientId={client_id}{token}", timeout=30)
-        return heard
+        socket.connect(f"ws://{self.address}/ws?clientId={client_id}{token}", timeout=30)
+        return socket
 
-    def until_done(self, heard: websocket.WebSocket, prompt_id: str) -> list[Any]:
+    def until_done(self, socket: websocket.WebSocket, prompt_id: str) -> list[Any]:
         """Every message up to the one that says that nothing runs any more."""
         messages: list[Any] = []
         while True:
-            message = heard.recv()
+            message = socket.recv()
             if isinstance(message, bytes):
                 messages.append(message)
                 continue
@@ -112,7 +112,7 @@ class ComfyScript:
                 result.setdefault(node_id, []).append(self.get(f"/view?{query}"))
         return text, result
 
-    def streamed(self, graph: Any, wanted: str) -> list[bytes]:
+    def streamed(self, graph: Any, node_id: str) -> list[bytes]:
         """Queue a graph and take the pictures of a node from the socket itself."""
         client_id = str(uuid.uuid4())
         heard = self.listening(client_id)
@@ -121,7 +121,7 @@ class ComfyScript:
             running, result = "", []
             for message in self.until_done(heard, prompt_id):
                 if isinstance(message, bytes):
-                    if running == wanted:
+                    if running == node_id:
                         result.append(message[8:])
                 elif message["type"] == "executing":
                     running = message["data"]["node"]
@@ -261,10 +261,10 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
         client, hub = app.client, app.product.workflows.hub
-        with hub.open(Tenant(app.operator.id, keyless=True), "me") as heard:
-            taken = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
-            prompt_id = taken.json()["prompt_id"]
-            assert set(taken.json()) >= {"prompt_id", "number", "node_errors"}
+        with hub.open(Tenant(app.operator.id, keyless=True), "me") as socket:
+            response = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
+            prompt_id = response.json()["prompt_id"]
+            assert set(response.json()) >= {"prompt_id", "number", "node_errors"}
             queue = (await client.get("/queue")).json()
             [item] = queue["queue_running"] + queue["queue_pending"]
             assert (item[1], item[2]) == (prompt_id, PAINT)
@@ -280,7 +280,7 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
             assert (await client.post("/interrupt")).status_code == 200
             kinds: list[str] = []
             while "executing" not in kinds:
-                text = await heard.next()
+                text = await socket.next()
                 assert isinstance(text, str)
                 message = json.loads(text)
                 kinds.append(message["type"])
@@ -296,13 +296,13 @@ async def test_interrupt_over_a_socket_stops_the_latest_prompt(tmp_path: Path) -
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
 
     def interrupted(script: ComfyScript) -> list[Any]:
-        heard = script.listening("me")
+        socket = script.listening("me")
         try:
             prompt_id = script.post("/prompt", {"prompt": PAINT, "client_id": "me"})["prompt_id"]
             script.post("/interrupt", {})
-            return [each["type"] for each in script.until_done(heard, prompt_id)]
+            return [each["type"] for each in script.until_done(socket, prompt_id)]
         finally:
-            heard.close()
+            socket.close()
 
     async with running_server(tmp_path, **points) as stage:
         for _ in range(5):
@@ -334,8 +334,8 @@ async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -
 
     async with running_app(either, app_catalog.models_document()) as app:
         for prompt_id in ("a", "b", "c"):
-            taken = await app.client.post("/prompt", json={"prompt": graph, "prompt_id": prompt_id})
-            assert taken.status_code == 200
+            response = await app.client.post("/prompt", json={"prompt": graph, "prompt_id": prompt_id})
+            assert response.status_code == 200
             async with asyncio.timeout(60):
                 while prompt_id not in await history(app.client):  # noqa: ASYNC110  # it polls
                     await asyncio.sleep(0.01)
@@ -411,7 +411,7 @@ async def test_a_mask_becomes_the_alpha_of_its_picture(stage: ServerWithScript) 
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind", "mode", "pixel"),
+    ("options", "kind", "mode", "pixel"),
     [
         ({"preview": "webp;90"}, "WEBP", "RGBA", None),
         ({"preview": "jpeg;40"}, "JPEG", "RGB", None),
@@ -423,12 +423,12 @@ async def test_a_mask_becomes_the_alpha_of_its_picture(stage: ServerWithScript) 
     ],
 )
 async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
-    stage: ServerWithScript, asked: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
+    stage: ServerWithScript, options: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
 ) -> None:
     client, out = stage.app.client, io.BytesIO()
     Image.new("RGBA", (40, 30), (250, 128, 114, 77)).save(out, "PNG")
     await client.post("/upload/image", files={"image": ("veil.png", out.getvalue())}, data={"overwrite": "1"})
-    query = {"filename": "veil.png", "type": "input", **asked}
+    query = {"filename": "veil.png", "type": "input", **options}
     seen = await client.get("/view", params=query)
     assert seen.headers["content-type"] == f"image/{kind.lower()}"
     picture = Image.open(io.BytesIO(seen.content))
@@ -458,8 +458,8 @@ async def test_strangers_need_a_key_and_accounts_are_apart(stage: ServerWithScri
     stranger = app.visitor("203.0.113.9")
     assert (await stranger.get("/queue")).status_code == 401
     assert (await stranger.get("/queue", params={"token": app.key})).status_code == 200
-    taken = await stranger.post("/prompt", json={"prompt": PAINT}, headers=app.bearer)
-    prompt_id = taken.json()["prompt_id"]
+    response = await stranger.post("/prompt", json={"prompt": PAINT}, headers=app.bearer)
+    prompt_id = response.json()["prompt_id"]
     headers = app.bearer
     async with asyncio.timeout(60):
         while not (entry := (await stranger.get("/history", headers=headers)).json()):  # noqa: ASYNC110  # it polls

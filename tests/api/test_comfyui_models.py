@@ -42,7 +42,9 @@ async def using(
 
 
 @pytest.fixture
-async def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[AppFixture, Comfy]]:
+async def server_with_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[AppFixture, Comfy]]:
     async with using(tmp_path, TWO, monkeypatch=monkeypatch) as (app, (comfy,)):
         yield app, comfy
 
@@ -61,8 +63,8 @@ def sampled(comfy: Comfy) -> dict[str, Any]:
     return nodes
 
 
-async def test_checkpoints_are_listed_as_models(one: tuple[AppFixture, Comfy]) -> None:
-    app, _ = one
+async def test_checkpoints_are_listed_as_models(server_with_checkpoints: tuple[AppFixture, Comfy]) -> None:
+    app, _ = server_with_checkpoints
     names = {MODEL, "comfyui/Pony-Diffusion-v6"}
     models = (await app.client.get("/v1/models", headers=app.bearer)).json()["data"]
     assert {row["id"] for row in models if row["id"].startswith("comfyui/")} == names
@@ -82,8 +84,10 @@ async def test_checkpoints_are_listed_as_models(one: tuple[AppFixture, Comfy]) -
         assert (page.status_code, MODEL in page.text) == (200, True)
 
 
-async def test_inputs_of_a_checkpoint_reach_its_graph(one: tuple[AppFixture, Comfy]) -> None:
-    app, comfy = one
+async def test_inputs_of_a_checkpoint_reach_its_graph(
+    server_with_checkpoints: tuple[AppFixture, Comfy],
+) -> None:
+    app, comfy = server_with_checkpoints
     answer = await run(
         app,
         "comfyui/Pony-Diffusion-v6",
@@ -123,17 +127,19 @@ async def test_inputs_of_a_checkpoint_reach_its_graph(one: tuple[AppFixture, Com
     ],
 )
 async def test_input_that_comfyui_does_not_have_is_refused(
-    one: tuple[AppFixture, Comfy], inputs: dict[str, Any], named: str
+    server_with_checkpoints: tuple[AppFixture, Comfy], inputs: dict[str, Any], named: str
 ) -> None:
-    app, comfy = one
+    app, comfy = server_with_checkpoints
     answer = await run(app, **inputs)
     assert (answer.status_code, named in answer.text) == (400, True), answer.text
     assert comfy.history == {}
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_images_api_takes_the_inputs_of_a_checkpoint(one: tuple[AppFixture, Comfy]) -> None:
-    app, comfy = one
+async def test_images_api_takes_the_inputs_of_a_checkpoint(
+    server_with_checkpoints: tuple[AppFixture, Comfy],
+) -> None:
+    app, comfy = server_with_checkpoints
     body = {"model": MODEL, "prompt": "a lake", "size": "256x256", "n": 2, "steps": 2, "lora": ["detail:0.3"]}
     answer = await app.client.post("/v1/images/generations", json=body, headers=app.bearer)
     assert (answer.status_code, len(answer.json()["data"])) == (200, 2), answer.text
@@ -145,8 +151,10 @@ async def test_images_api_takes_the_inputs_of_a_checkpoint(one: tuple[AppFixture
     assert answer.status_code == 200, answer.text
 
 
-async def test_checkpoint_is_quoted_and_queued_by_its_path(one: tuple[AppFixture, Comfy]) -> None:
-    app, _ = one
+async def test_checkpoint_is_quoted_and_queued_by_its_path(
+    server_with_checkpoints: tuple[AppFixture, Comfy],
+) -> None:
+    app, _ = server_with_checkpoints
     body = {"input": {"prompt": "a lake", "size": "256x256", "steps": 1}}
     quote = await app.client.post(f"/api/containers/{MODEL}/quote", json=body, headers=app.bearer)
     assert (quote.status_code, quote.json()["price_usd"]) == (200, "0.04"), quote.text
@@ -154,8 +162,10 @@ async def test_checkpoint_is_quoted_and_queued_by_its_path(one: tuple[AppFixture
     assert joined.status_code == 202, joined.text
 
 
-async def test_unknown_checkpoint_is_404_with_near_names(one: tuple[AppFixture, Comfy]) -> None:
-    app, _ = one
+async def test_unknown_checkpoint_is_404_with_near_names(
+    server_with_checkpoints: tuple[AppFixture, Comfy],
+) -> None:
+    app, _ = server_with_checkpoints
     answer = await run(app, "comfyui/sd_xl_base")
     assert (answer.status_code, f"did you mean {MODEL}" in answer.text) == (404, True), answer.text
     body = {"model": "comfyui/sd_xl_base", "prompt": "a"}
@@ -165,8 +175,10 @@ async def test_unknown_checkpoint_is_404_with_near_names(one: tuple[AppFixture, 
     assert (await app.client.get(f"/v1/models/{MODEL}", headers=allowed)).status_code == 200
 
 
-async def test_models_follow_the_checkpoints_of_the_server(one: tuple[AppFixture, Comfy]) -> None:
-    app, comfy = one
+async def test_models_follow_the_checkpoints_of_the_server(
+    server_with_checkpoints: tuple[AppFixture, Comfy],
+) -> None:
+    app, comfy = server_with_checkpoints
     comfy.installed = dataclasses.replace(TWO, checkpoints=(PONY, "dreamshaper_8.safetensors"))
     await app.product.availability.refresh()
     assert set(app.product.catalog.discovered) == {"comfyui/Pony-Diffusion-v6", "comfyui/dreamshaper_8"}

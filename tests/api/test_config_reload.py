@@ -113,7 +113,7 @@ async def test_reload_changes_aliases_and_prices_and_is_logged(
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reason"),
     [
         ('[prices.ra1]\nusd = "cheap"', "[prices.ra1] usd must be USD with at most six decimals"),
         ('[prices]\nown_hardware = "yes"', "[prices] own_hardware must be"),
@@ -125,14 +125,14 @@ async def test_reload_changes_aliases_and_prices_and_is_logged(
     ],
 )
 async def test_a_wrong_file_changes_nothing_and_is_named_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, told: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, reason: str
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
     async with running_configured(tmp_path) as server:
         server.write(written(server.gateway.acme, more, 'second = "acme/small"'))
         message = await until_logged(caplog, "was not reloaded")
         assert str(server.file) in message
-        assert told in message
+        assert reason in message
         assert "first" in await server.models()
         assert "second" not in await server.models()
         assert await server.cost() == "0.04"

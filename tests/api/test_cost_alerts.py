@@ -87,17 +87,17 @@ async def sweep(gateway: Gateway, schedule: RetrySchedule | None = None) -> list
 
 async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gateway) -> None:
     app = gateway.app
-    async with receiver() as heard:
-        alert = await create(gateway, heard.url, "0.005")
+    async with receiver() as messages:
+        alert = await create(gateway, messages.url, "0.005")
         assert (await gateway.chat()).headers["x-sixfold-cost"] == COST
         (row,) = await sweep(gateway)
-        assert (row["spent_usd"], row["sent_for"], heard.seen) == (COST, None, [])
+        assert (row["spent_usd"], row["sent_for"], messages.seen) == (COST, None, [])
         await gateway.chat()
         await gateway.settled(2)
         (row,) = await sweep(gateway)
         day, _ = period_of("day", await app.product.database.read(now()))
         assert (row["spent_usd"], row["sent_for"], row["error"]) == ("0.0076", day, None)
-        (response,) = heard.documents
+        (response,) = messages.documents
         assert response.pop("reached_at").startswith(day)
         assert response == {
             "type": "cost.threshold_reached",
@@ -109,28 +109,28 @@ async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gate
             "threshold_usd": "0.005",
             "spent_usd": "0.0076",
         }
-        headers, body = heard.seen[0]
+        headers, body = messages.seen[0]
         secret = await app.product.webhook_secrets.of(app.account.id)
         signed = signature(secret, headers["webhook-id"], int(headers["webhook-timestamp"]), body)
         assert headers["webhook-signature"] == signed
         await gateway.chat()
         await gateway.settled(3)
         await sweep(gateway)
-        assert len(heard.seen) == 1
+        assert len(messages.seen) == 1
 
 
 async def test_a_key_has_an_alert_of_its_own(gateway: Gateway) -> None:
     app = gateway.app
     second = await app.product.database.write(keys.create(app.account.id))
-    async with receiver() as heard:
-        await create(gateway, heard.url, "0.003", key=second.id, period="month")
+    async with receiver() as each:
+        await create(gateway, each.url, "0.003", key=second.id, period="month")
         await gateway.chat()
         assert [row["spent_usd"] for row in await sweep(gateway)] == ["0.00"]
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
         await app.client.post("/v1/chat/completions", json=body, headers=bearer(second.api_key))
         await gateway.settled(2)
         assert [row["spent_usd"] for row in await sweep(gateway)] == [COST]
-        assert [one["key_id"] for one in heard.documents] == [second.id]
+        assert [document["key_id"] for document in each.documents] == [second.id]
 
 
 async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) -> None:
@@ -143,8 +143,8 @@ async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) ->
     async def chat(key: NewKey) -> httpx.Response:
         return await app.client.post("/v1/chat/completions", json=body, headers=bearer(key.api_key))
 
-    async with receiver() as heard:
-        await create(gateway, heard.url, "1", key=new.id, period="month")
+    async with receiver() as each:
+        await create(gateway, each.url, "1", key=new.id, period="month")
         assert (await chat(old)).status_code == 200
         await gateway.settled()
         refused = await chat(new)
@@ -154,27 +154,27 @@ async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) ->
 
 async def test_a_failed_delivery_is_repeated_with_the_same_id(gateway: Gateway) -> None:
     at_once = RetrySchedule(first_seconds=0)
-    async with receiver() as heard:
-        heard.statuses = [500]
-        await create(gateway, heard.url, "0.001")
+    async with receiver() as messages:
+        messages.statuses = [500]
+        await create(gateway, messages.url, "0.001")
         await gateway.chat()
         (row,) = await sweep(gateway, at_once)
         assert row["error"] == "The receiver returned status 500"
         (row,) = await sweep(gateway)
         assert row["error"] is None
-        assert len({headers["webhook-id"] for headers, _ in heard.seen}) == 1
-        assert len(heard.seen) == 2
+        assert len({headers["webhook-id"] for headers, _ in messages.seen}) == 1
+        assert len(messages.seen) == 2
 
 
 async def test_a_slow_receiver_does_not_delay_the_others(gateway: Gateway) -> None:
-    async with receiver() as heard:
-        heard.together = asyncio.Barrier(2)
+    async with receiver() as messages:
+        messages.together = asyncio.Barrier(2)
         for _ in range(2):
-            await create(gateway, heard.url, "0.001")
+            await create(gateway, messages.url, "0.001")
         await gateway.chat()
         rows = await sweep(gateway)
         assert [row["error"] for row in rows] == [None, None]
-        assert len(heard.seen) == 2
+        assert len(messages.seen) == 2
 
 
 async def test_alerts_are_the_accounts_own_and_valid(gateway: Gateway) -> None:

@@ -76,6 +76,6 @@ async def test_a_name_belongs_to_one_account(any_database_app: AppFixture) -> No
     headers = {"Authorization": f"Bearer {app.other}"}
     body = {"model": "ra2", "input": {"prompt": "his", "width": 64, "height": 64}}
     bens_run = (await app.client.post("/api/containers/run", json=body, headers=headers)).json()
-    taken = await publish(app, ben, bens_run["id"])
-    assert (taken.status_code, "belongs to another account" in taken.text) == (409, True)
+    response = await publish(app, ben, bens_run["id"])
+    assert (response.status_code, "belongs to another account" in response.text) == (409, True)
     assert (await publish(app, ben, bens_run["id"], name="ben")).status_code == 303

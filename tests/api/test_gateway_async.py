@@ -61,7 +61,7 @@ async def test_the_same_words_cost_the_same_now_and_later(gateway: Gateway) -> N
 
 @pytest.mark.parametrize("how", [{"later": False}, {"later": True}])
 @pytest.mark.parametrize(
-    ("messages", "said"),
+    ("messages", "message"),
     [
         (
             [{"role": "wizard", "content": "hi"}],
@@ -71,13 +71,13 @@ async def test_the_same_words_cost_the_same_now_and_later(gateway: Gateway) -> N
     ],
 )
 async def test_messages_that_are_none_are_named_as_any_wrong_input(
-    gateway: Gateway, how: dict[str, Any], messages: Any, said: str
+    gateway: Gateway, how: dict[str, Any], messages: Any, message: str
 ) -> None:
     answer = await ask(gateway, **how, messages=messages)
     body = answer.json()
     assert (answer.status_code, body["code"]) == (400, "invalid_input"), body
     assert [problem["input"] for problem in body["errors"]] == ["messages"]
-    assert said in body["error"]
+    assert message in body["error"]
     assert gateway.acme.seen == []
 
 
@@ -114,7 +114,7 @@ async def test_what_is_canceled_while_the_model_thinks_is_free(gateway: Gateway)
 
 
 @pytest.mark.parametrize(
-    ("given", "status", "blamed"),
+    ("inputs", "status", "blamed"),
     [
         ({}, 400, "prompt"),
         ({"prompt": " "}, 400, "prompt"),
@@ -130,9 +130,9 @@ async def test_what_is_canceled_while_the_model_thinks_is_free(gateway: Gateway)
     ],
 )
 async def test_what_cannot_be_answered_is_refused_before_it_is_queued(
-    gateway: Gateway, given: dict[str, Any], status: int, blamed: str
+    gateway: Gateway, inputs: dict[str, Any], status: int, blamed: str
 ) -> None:
-    refused = await ask(gateway, **given)
+    refused = await ask(gateway, **inputs)
     assert (refused.status_code, blamed in refused.json()["error"]) == (status, True), refused.text
     assert gateway.acme.seen == []
     assert await gateway.app.balance() == ("5.00", "0.00")

@@ -375,8 +375,8 @@ async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None
             key = bearer(await gateway.app.limited_key(scope))
             listed = (await gateway.app.client.get("/v1/models", headers=key)).json()["data"]
             for name in ("acme/small", "ra2"):
-                one = await gateway.app.client.get(f"/v1/models/{name}", headers=key)
-                assert (one.status_code == 200) is (name in {row["id"] for row in listed})
+                model = await gateway.app.client.get(f"/v1/models/{name}", headers=key)
+                assert (model.status_code == 200) is (name in {row["id"] for row in listed})
             return {row["id"] for row in listed}
 
         everything, passed_on = await seen(Scope()), await seen(Scope(services=("chat",)))

@@ -42,8 +42,8 @@ async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path)
     listed = {"0": node("PrimitiveString", value={"__value__": [0] * 100_001})}
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         for path in BODIES:
-            taken = await app.client.post(path, json=BODIES[path](flat(5_000)), headers=app.bearer)
-            assert taken.status_code in (200, 201), taken.text[:300]
+            response = await app.client.post(path, json=BODIES[path](flat(5_000)), headers=app.bearer)
+            assert response.status_code in (200, 201), response.text[:300]
             assert await refusal(app, path, flat(5_001)) == (400, "graph_too_large", NODES)
             assert await refusal(app, path, listed) == (400, "graph_too_large", VALUES)
 

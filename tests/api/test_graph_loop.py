@@ -78,8 +78,13 @@ def parallel_samplers() -> Document:
     }
     inputs = [{"name": name, "type": kind, "link": None} for name, kind in kinds.items()]
     values = [1, "fixed", 12, 5.0, "euler", "normal", 1.0]
-    one = {"type": "KSampler", "inputs": inputs, "outputs": [{"type": "LATENT"}], "widgets_values": values}
-    return {"nodes": [{**one, "id": at} for at in range(2_400)], "links": []}
+    sampler = {
+        "type": "KSampler",
+        "inputs": inputs,
+        "outputs": [{"type": "LATENT"}],
+        "widgets_values": values,
+    }
+    return {"nodes": [{**sampler, "id": at} for at in range(2_400)], "links": []}
 
 
 def long_links() -> Document:

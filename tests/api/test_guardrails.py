@@ -151,7 +151,7 @@ async def test_masks_apply_in_every_dialect(
         assert "4111" not in answer.text
         sent = json.dumps(server.seen)
         assert (MASKED in sent, SECRET in sent, "ann@" in sent) == (True, False, False)
-    assert {one["status"] for one in await gateway.settled()} == {"succeeded"}
+    assert {each["status"] for each in await gateway.settled()} == {"succeeded"}
 
 
 async def test_without_a_match_the_bytes_stay(gateway: Gateway, server: SayingServer) -> None:

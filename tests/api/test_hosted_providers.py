@@ -200,8 +200,8 @@ async def test_models_show_what_their_provider_states(tmp_path: Path) -> None:
         row = rows["openrouter/qwen/qwen3-vl"]
         assert row["capabilities"] == ["chat", "thinking", "tools", "vision"]
         assert (row["context_length"], row["max_output_tokens"]) == (131072, 32768)
-        one = await gateway.app.client.get("/v1/models/qwen/qwen3-vl", headers=gateway.headers)
-        assert one.json()["context_length"] == 131072
+        model = await gateway.app.client.get("/v1/models/qwen/qwen3-vl", headers=gateway.headers)
+        assert model.json()["context_length"] == 131072
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])

@@ -222,14 +222,14 @@ def row_of(item: dict[str, Any]) -> list[Any]:
     return [item[key] for key in ("name", "type", "default", "required", "min", "max", "choices")]
 
 
-def wanted_of(row: list[str], told: list[Any]) -> list[Any]:
+def wanted_of(row: list[str], values: list[Any]) -> list[Any]:
     """Return a row of the table with its types; for `*`, with the actual value."""
     name, kind, default, required, least, most, *choices = row
     bounds = [
         was if text == "*" else (None if text == "-" else float(text))
-        for text, was in ((least, told[4]), (most, told[5]))
+        for text, was in ((least, values[4]), (most, values[5]))
     ]
-    first = told[2] if default == "*" or (default == "-" and told[2] == "") else value(default, kind)
+    first = values[2] if default == "*" or (default == "-" and values[2] == "") else value(default, kind)
     known = VOICES.split() if choices == ["*"] else (choices[0].split(",") if choices else [])
     return [name, kind, first, required == "req", *bounds, known]
 

@@ -50,9 +50,9 @@ async def app_with_spaces(
         yield app, response
 
 
-async def run(app: AppFixture, port: int, **given: Any) -> dict[str, Any]:
+async def run(app: AppFixture, port: int, **inputs: Any) -> dict[str, Any]:
     """Run a template; return the finished prediction."""
-    return (await post(app, RUN, {"model": f"acme-{port}", "input": given, "wait": 60})).json()
+    return (await post(app, RUN, {"model": f"acme-{port}", "input": inputs, "wait": 60})).json()
 
 
 async def fetch(app: AppFixture, media: dict[str, Any]) -> bytes:
@@ -142,10 +142,10 @@ async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: d
         assert samples(await fetch(app, same["output"])) == rising.tolist()
 
         inputs = {"paper": uri(b"quiet words", "text/plain"), "pictures": gray_image(9)}
-        heard = await run(app, ports["read"], **inputs)
-        assert heard["status"] == "succeeded", heard
-        assert await fetch(app, heard["output"]) == b"QUIET WORDS"
-        [turned_image] = heard["outputs"].values()
+        response = await run(app, ports["read"], **inputs)
+        assert response["status"] == "succeeded", response
+        assert await fetch(app, response["output"]) == b"QUIET WORDS"
+        [turned_image] = response["outputs"].values()
         assert (turned_image["width"], turned_image["height"]) == (20, 40)
 
         visible = await run(app, ports["show"], pictures=gray_image(60, 24, 16), times=3)

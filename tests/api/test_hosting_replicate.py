@@ -237,7 +237,7 @@ async def test_models_are_found_by_words_and_tasks(app: AppFixture) -> None:
     assert results == {FLUX}
     answer = await app.client.get(f"{BASE}/search", params={"query": "flux"}, headers=app.bearer)
     assert {row["model"]["owner"] for row in answer.json()["models"]} == {"black-forest-labs"}
-    slugs = [one.slug for one in (await official.collections.async_list()).results]
+    slugs = [result.slug for result in (await official.collections.async_list()).results]
     assert "text-to-image" in slugs
     painters = await official.collections.async_get("text-to-image")
     assert {"ra1", "flux-schnell"} <= {model.name for model in painters.models or []}

@@ -85,10 +85,10 @@ async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None
         body = (await app.client.get("/api/account", headers=app.bearer)).json()
         secret = body["webhook_secret"]
         assert secret.startswith("whsec_")
-        heard = [json.loads(seen.document) for seen in faults.steps("told")]
-        assert [message["type"] for message in heard] == ["prediction.started", "prediction.completed"]
-        assert all(set(message) == {"type", "timestamp", "data"} for message in heard)
-        assert heard[1]["data"] == run
+        documents = [json.loads(seen.document) for seen in faults.steps("told")]
+        assert [message["type"] for message in documents] == ["prediction.started", "prediction.completed"]
+        assert all(set(message) == {"type", "timestamp", "data"} for message in documents)
+        assert documents[1]["data"] == run
         for seen in faults.steps("told"):
             sent_at = int(seen.headers["webhook-timestamp"])
             expected = signature(secret, seen.headers["webhook-id"], sent_at, seen.document)
@@ -134,10 +134,10 @@ async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: P
         for seen in faults.steps("told"):
             bodies.setdefault(seen.headers["webhook-id"], set()).add(seen.document)
         assert [len(same) for same in bodies.values()] == [1, 1], "one id, one body"
-        heard = [json.loads(body) for (body,) in bodies.values()]
-        states = {message["type"]: message["data"]["status"] for message in heard}
+        documents = [json.loads(body) for (body,) in bodies.values()]
+        states = {message["type"]: message["data"]["status"] for message in documents}
         assert states == {"prediction.started": "running", "prediction.completed": "succeeded"}
-        began = next(message["data"] for message in heard if message["type"] == "prediction.started")
+        began = next(message["data"] for message in documents if message["type"] == "prediction.started")
         assert (began["output"], began["completed_at"], began["cost"]) == (None, None, "0.00")
 
 

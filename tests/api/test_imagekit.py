@@ -191,8 +191,8 @@ async def test_unusable_path_is_refused_before_the_run(app: AppFixture) -> None:
     upload = "/create_and_upload_image"
     await app.client.get(upload, params={**SMALL, "save_path": "a/b"}, headers=app.bearer)
     for name in ("a", "a/b/c"):
-        taken = await app.client.get(upload, params={**SMALL, "save_path": name}, headers=app.bearer)
-        assert (taken.status_code, taken.json()["detail"].startswith("save_path")) == (409, True)
+        response = await app.client.get(upload, params={**SMALL, "save_path": name}, headers=app.bearer)
+        assert (response.status_code, response.json()["detail"].startswith("save_path")) == (409, True)
     for name in ("x.gif", "x.html", "v1.2"):
         answer = await app.client.get(upload, params={**SMALL, "save_path": name}, headers=app.bearer)
         assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "save_path"])

@@ -80,8 +80,8 @@ async def test_refused_and_deleted_bytes_are_limited(tmp_path: Path, way: Way) -
         blobs = app.product.media.blobs
         before = sum([each.size async for each in blobs.list("blobs/")])
         statuses = [(await way(app)).status_code for _ in range(12)]
-        taken = sum([each.size async for each in blobs.list("blobs/")]) - before
-    assert SIZE <= taken <= 2 * LIMIT + 2 * SIZE
+        added = sum([each.size async for each in blobs.list("blobs/")]) - before
+    assert SIZE <= added <= 2 * LIMIT + 2 * SIZE
     assert statuses[-1] in (400, 413)
 
 

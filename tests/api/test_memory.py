@@ -111,10 +111,10 @@ async def test_if_match_guards_every_change(app: AppFixture) -> None:
         version = (await app.client.get("/api/pages/a", headers=app.bearer)).headers["ETag"]
         refused = await send_route(app, route, "a", app.key, headers={"If-Match": '"99"'})
         odd = await send_route(app, route, "a", app.key, headers={"If-Match": "version 9"})
-        taken = await send_route(app, route, "a", app.key, headers={"If-Match": version})
+        response = await send_route(app, route, "a", app.key, headers={"If-Match": version})
         assert (refused.status_code, odd.status_code) == (412, 400), route
         assert refused.json()["code"] == "precondition_failed"
-        assert taken.status_code in {200, 201}, (route, taken.text)
+        assert response.status_code in {200, 201}, (route, response.text)
     gone = await send_route(app, CREATES, "never", app.key, headers={"If-Match": "*"})
     new = await send_route(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})
     twice = await send_route(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})

@@ -271,8 +271,8 @@ async def test_imported_export_keeps_the_redirects_of_old_slugs(app: AppFixture)
     archive = await app.client.get("/api/export", headers=here)
     waits = {"slug": "waits", "body": "[[a/old]]"}
     await app.client.post("/api/pages", json=waits, headers=there)
-    taken = await app.client.post("/api/import", content=archive.content, headers=there)
-    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "left_out": [], "errors": []}
+    response = await app.client.post("/api/import", content=archive.content, headers=there)
+    assert response.json() == {"created": 3, "updated": 0, "skipped": 0, "left_out": [], "errors": []}
     for slug in ("l", "z", "waits"):
         (link,) = (await app.client.get(f"/api/links/{slug}", headers=there)).json()["links"]
         assert (link["to"], link["resolved"]) == ("n/new", True)
@@ -299,8 +299,8 @@ async def test_an_export_taken_in_elsewhere_is_the_same_memory(app: AppFixture) 
     entry = {"date": "2026-11-20", "summary": "y: z", "detail": "more\n\u2028text", "source": "me"}
     await app.client.post("/api/timeline/a", json=entry, headers=app.bearer)
     archive = await app.client.get("/api/export", headers=app.bearer)
-    taken = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
-    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "left_out": [], "errors": []}
+    response = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
+    assert response.json() == {"created": 3, "updated": 0, "skipped": 0, "left_out": [], "errors": []}
     for slug in ("a", "b/c", "d"):
         visible = [
             (await app.client.get(f"/api/pages/{slug}", headers=bearer(key))).json()

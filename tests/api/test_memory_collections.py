@@ -183,8 +183,8 @@ async def test_a_version_from_outside_is_not_restored(app: AppFixture) -> None:
     refused = await send_route(app, "POST /api/versions/{slug}", "closed", key, json={"version": 1})
     assert refused.status_code == 403
     assert (await get(app, "/api/pages/closed"))["version"] == 2
-    taken = await send_route(app, "POST /api/versions/{slug}", "closed", key, json={"version": 2})
-    assert taken.status_code == 200
+    response = await send_route(app, "POST /api/versions/{slug}", "closed", key, json={"version": 2})
+    assert response.status_code == 200
 
 
 async def test_deleted_page_is_restored_only_within_its_collection(app: AppFixture) -> None:
@@ -250,17 +250,17 @@ TOOLS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "given"), TOOLS)
+@pytest.mark.parametrize(("name", "inputs"), TOOLS)
 async def test_tools_write_inside_the_collections_of_the_key_alone(
-    app: AppFixture, name: str, given: dict[str, Any]
+    app: AppFixture, name: str, inputs: dict[str, Any]
 ) -> None:
     key = await key_of(app, *TEAM)
     before = await memory_rows(app)
     for slug in ("closed", "loose", "shared"):
-        good, text = await tool(app, key, name, slug=slug, **given)
+        good, text = await tool(app, key, name, slug=slug, **inputs)
         assert (good, "in its collections (team)" in text) == (False, True), text
     assert await memory_rows(app) == before
-    good, text = await tool(app, key, name, slug="open", **given)
+    good, text = await tool(app, key, name, slug="open", **inputs)
     assert good, text
 
 

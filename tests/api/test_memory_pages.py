@@ -195,10 +195,10 @@ async def test_edit_of_a_moved_or_deleted_page_is_kept(app: AppFixture) -> None:
 async def test_new_move_delete_and_bring_back(app: AppFixture) -> None:
     answer = await post_form(app, "/memory/~new", title="Quiet engines", body="Text", type="idea")
     assert answer.headers["Location"] == "/memory/quiet-engines"
-    taken = await post_form(app, "/memory/~new", slug="quiet-engines", body="typed before")
-    assert taken.status_code == 409
-    assert "choose another slug" in taken.text
-    assert editor_text(taken.text) == "typed before"
+    response = await post_form(app, "/memory/~new", slug="quiet-engines", body="typed before")
+    assert response.status_code == 409
+    assert "choose another slug" in response.text
+    assert editor_text(response.text) == "typed before"
     bad = await post_form(app, "/memory/quiet-engines/~move", to="a?b")
     assert bad.status_code == 400
     assert "slug must not contain" in bad.text
@@ -300,8 +300,8 @@ async def test_files_come_in_and_go_out(app: AppFixture) -> None:
     assert (await app.client.post(path, files=files)).status_code == 403
     answer = await app.client.post(path, files=files, data={"csrf": token})
     assert "<b>1</b> created" in answer.text
-    one = {"file": ("Weekly Report.md", b"# Report\n")}
-    answer = await app.client.post(path, files=one, data={"csrf": token})
+    upload = {"file": ("Weekly Report.md", b"# Report\n")}
+    answer = await app.client.post(path, files=upload, data={"csrf": token})
     assert answer.headers["Location"] == "/memory/weekly-report"
     wrong = {"file": ("notes.zip", b"no archive")}
     assert (await app.client.post(path, files=wrong, data={"csrf": token})).status_code == 400

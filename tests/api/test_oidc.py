@@ -44,10 +44,10 @@ async def login_redirect(visitor: httpx.AsyncClient, following: str = "") -> str
     return answer.headers["Location"]
 
 
-async def sign_in(app: AppFixture, found: OpenId) -> httpx.Response:
+async def sign_in(app: AppFixture, provider: OpenId) -> httpx.Response:
     """Complete a login in a new browser."""
     visitor = app.visitor()
-    return await visitor.get(found.grant(await login_redirect(visitor)))
+    return await visitor.get(provider.grant(await login_redirect(visitor)))
 
 
 async def test_verified_email_signs_in_and_returns_to_the_page(pair: Both) -> None:

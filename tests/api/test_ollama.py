@@ -268,8 +268,8 @@ async def test_texts_become_vectors_of_a_model_server(gateway: Gateway) -> None:
     answer = await client(gateway).embed("acme/small", ["a", "b"])
     assert [list(row) for row in answer.embeddings] == [[0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
     assert (answer.model, answer.prompt_eval_count) == ("acme/small", 14)
-    one = await client(gateway).embeddings("acme/small", "a")
-    assert list(one.embedding) == [0.0, 1.0, 0.0]
+    single = await client(gateway).embeddings("acme/small", "a")
+    assert list(single.embedding) == [0.0, 1.0, 0.0]
     calls = await gateway.settled(2)
     assert all(float(call["cost_usd"]) > 0 for call in calls)
     gateway.acme.mode = "garbage"

@@ -86,15 +86,15 @@ async def test_hold_counts_every_answer_of_every_prompt(gateway: Gateway) -> Non
     client = gateway.openai()
     single: Any = {"model": "acme/small", "max_tokens": 10}
     await client.completions.create(prompt="say 1 words", **single)
-    one = float((await last(gateway))["held_usd"])
+    single_hold = float((await last(gateway))["held_usd"])
     answer = await client.completions.create(prompt=["say 10 words", "say 10 words"], n=3, **single)
     assert len(answer.choices) == 6
     call = await last(gateway)
     assert call["usage"]["output_tokens"] == 60
-    assert float(call["held_usd"]) >= one + 0.05  # 60 tokens of output in place of 10
+    assert float(call["held_usd"]) >= single_hold + 0.05  # 60 tokens of output in place of 10
     assert call["cost_usd"] == "0.061"  # all of them are charged
     await client.completions.create(prompt=[1, 2, 3], best_of=2, **single)
-    assert float((await last(gateway))["held_usd"]) < one + 0.02
+    assert float((await last(gateway))["held_usd"]) < single_hold + 0.02
 
 
 @pytest.mark.parametrize(

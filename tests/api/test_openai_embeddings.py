@@ -95,7 +95,7 @@ async def test_longest_token_array_is_read(full: AppFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("inputs", "message"),
     [
         ([[100_300]], "100300, which is not a token id of cl100k_base"),
         ([-1], "-1, which is not a token id"),
@@ -111,12 +111,14 @@ async def test_longest_token_array_is_read(full: AppFixture) -> None:
         (["a", 1], "a text, a list of texts, or token ids"),
     ],
 )
-async def test_wrong_token_array_is_400_and_names_the_limit(full: AppFixture, given: Any, told: str) -> None:
+async def test_wrong_token_array_is_400_and_names_the_limit(
+    full: AppFixture, inputs: Any, message: str
+) -> None:
     before = await full.balance()
     with pytest.raises(openai.BadRequestError) as caught:
-        await client(full).embeddings.create(model="embeddings", input=given)
+        await client(full).embeddings.create(model="embeddings", input=inputs)
     assert caught.value.param == "input"
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert await full.balance() == before
 
 

@@ -121,7 +121,7 @@ async def test_standard_size_is_accepted_by_every_image_model(size: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "told"),
+    ("name", "size", "message"),
     [
         ("ra1", "640x480", "size must be one of 1024x1024, 1152x768,"),
         ("ra1", "640x480", "or auto; got 640x480"),
@@ -136,13 +136,13 @@ async def test_standard_size_is_accepted_by_every_image_model(size: str) -> None
     ],
 )
 async def test_unsupported_size_is_400_and_names_supported_sizes(
-    app: AppFixture, name: str, size: Any, told: str
+    app: AppFixture, name: str, size: Any, message: str
 ) -> None:
     before = await app.balance()
     with pytest.raises(openai.BadRequestError) as caught:
         await client(app).images.generate(model=name, prompt="a lake", size=size)
     assert caught.value.param == "size"
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert await app.balance() == before
 
 

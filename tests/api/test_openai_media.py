@@ -143,7 +143,7 @@ async def test_what_a_mask_lets_through_is_taken_out(real: AppFixture) -> None:
     cleaned = decoded_image(base64.b64decode(answer.data[0].b64_json)).convert("RGB")
     middle = cleaned.crop((44, 28, 52, 36)).tobytes()  # where the dot was, the ground is
     expected = Image.new("RGB", (8, 8), (40, 90, 160)).tobytes()
-    assert max(abs(one - other) for one, other in zip(middle, expected, strict=True)) < 30
+    assert max(abs(first - second) for first, second in zip(middle, expected, strict=True)) < 30
     assert await real.faults() == ()
 
 
@@ -231,14 +231,14 @@ async def test_images_arrive_as_completed_events(real: AppFixture) -> None:
 
 async def test_transparent_background_is_cut_out_at_the_price_of_both(real: AppFixture) -> None:
     before = float((await real.balance())[0])
-    made: Any = await client(real).images.generate(
+    response: Any = await client(real).images.generate(
         model="gpt-image-1", prompt="a red fox, blorptastic", size="256x256", background="transparent", n=2
     )
-    images = [decoded_image(base64.b64decode(image.b64_json)) for image in made.data]
+    images = [decoded_image(base64.b64decode(image.b64_json)) for image in response.data]
     assert [(image.mode, image.size) for image in images] == [("RGBA", (256, 256))] * 2
     assert all(image.getchannel("A").getextrema()[0] == 0 for image in images)
-    assert "fox" in made.understood
-    assert made.ignored == ["blorptastic"]
+    assert "fox" in response.understood
+    assert response.ignored == ["blorptastic"]
     prices = {model: real.product.catalog[model].price for model in ("ra2", "remove-background")}
     assert all(prices.values())
     page = (await real.client.get("/api/containers/predictions?limit=4", headers=real.bearer)).json()

@@ -206,12 +206,12 @@ async def test_speech_is_charged_per_character_and_streamed(gateway: Gateway) ->
     ):
         assert answer.headers["content-type"] == "audio/mpeg"
         assert answer.headers["x-sixfold-engine"] == "acme/say"
-        heard = b""
+        received = b""
         async for block in answer.aiter_bytes():
-            heard += block
-            if len(heard) == (PIECES - 1) * PIECE:  # the rest is not made yet
+            received += block
+            if len(received) == (PIECES - 1) * PIECE:  # the rest is not made yet
                 gateway.acme.go_on.set()
-    assert len(heard) == PIECES * PIECE
+    assert len(received) == PIECES * PIECE
     await gateway.settled()
     assert (await last(gateway))["cost_usd"] == "0.01"
 

@@ -183,7 +183,7 @@ def test_no_request_of_an_operation_breaks_its_description(
 
 def probe(shared_app: ServedApp, session: requests.Session, operation: Any, mode: GenerationMode) -> int:
     """Send generated valid and invalid requests to one operation; return their number."""
-    asked = 0
+    count = 0
 
     @hypothesis.settings(
         max_examples=CASES if mode is GenerationMode.POSITIVE else WRONG_CASES,
@@ -195,9 +195,9 @@ def probe(shared_app: ServedApp, session: requests.Session, operation: Any, mode
     )
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Case) -> None:
-        nonlocal asked
-        asked += 1
-        headers = {"Authorization": f"Bearer {shared_app.key}"} if asked % 5 else {}
+        nonlocal count
+        count += 1
+        headers = {"Authorization": f"Bearer {shared_app.key}"} if count % 5 else {}
         how = {"headers": headers, "session": session, "timeout": PATIENCE_SECONDS}
         answer = case.call(base_url=shared_app.url, **how)
         case.validate_response(answer, checks=CHECKS)
@@ -206,7 +206,7 @@ def probe(shared_app: ServedApp, session: requests.Session, operation: Any, mode
 
     with contextlib.suppress(Unsatisfiable):  # there is nothing in it that could be wrong
         ask()
-    return asked
+    return count
 
 
 def parameterless(schema: Any, label: str) -> bool:

@@ -18,7 +18,7 @@ from tests.api.gateway import PRICE, running_gateway
 from tests.api.test_comfyui_face import PAINT
 from tests.api.test_pages import signed_in
 from tests.api.test_providers import catalog_with, running_server
-from tests.api.test_workflows_remote import PAINT_AND_TINT, Both
+from tests.api.test_workflows_remote import PAINT_AND_TINT, ComfySetup
 from tests.fakes import fal
 from tests.fakes.chat_servers import model_server
 from tests.fakes.comfyui import comfyui
@@ -169,11 +169,11 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
         workflows, asked_for = app.product.workflows, list[str]()
         price_of = workflows.price_of
 
-        def repriced(asked: Any, account_id: str, *, charged: bool) -> Any:
-            asked_for.append(asked.model)
+        def repriced(service: Any, account_id: str, *, charged: bool) -> Any:
+            asked_for.append(service.model)
             if len(asked_for) == LAST:  # the graph is checked and held: now its node is ordered
                 app.product.catalog.reprice(app_catalog.price_table(Settings()))
-            return price_of(asked, account_id, charged=charged)
+            return price_of(service, account_id, charged=charged)
 
         monkeypatch.setattr(workflows, "price_of", repriced)
         response = await ran_graph(app, app.poor)
@@ -194,9 +194,9 @@ async def test_graph_quoted_free_does_not_use_a_new_provider(
         workflows, standings, asked_for = app.product.workflows, app.product.availability, list[str]()
         price_of = workflows.price_of
 
-        def with_a_provider(asked: Any, account_id: str, *, charged: bool) -> Any:
-            asked_for.append(asked.model)
-            price = price_of(asked, account_id, charged=charged)
+        def with_a_provider(service: Any, account_id: str, *, charged: bool) -> Any:
+            asked_for.append(service.model)
+            price = price_of(service, account_id, charged=charged)
             if len(asked_for) < LAST:
                 return price
             ready = {
@@ -204,7 +204,7 @@ async def test_graph_quoted_free_does_not_use_a_new_provider(
                 for engine in app.product.catalog.engines().values()
             }
             standings._known = ready
-            return price if moment == "after" else price_of(asked, account_id, charged=charged)
+            return price if moment == "after" else price_of(service, account_id, charged=charged)
 
         monkeypatch.setattr(workflows, "price_of", with_a_provider)
         response = await ran_graph(app, app.poor)
@@ -220,15 +220,15 @@ async def test_a_whole_graph_on_the_comfyui_is_free(tmp_path: Path) -> None:
         comfyui() as comfy,
         running_app(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url, tables=FREE) as app,
     ):
-        both = Both(app, comfy)
+        comfy_setup = ComfySetup(app, comfy)
         check = {"workflow": PAINT_AND_TINT}
         checked = await app.client.post("/api/graph/validate", json=check, headers=app.bearer)
         estimate = checked.json()["estimate"]
         assert (estimate["price_usd"], estimate["list_price"]) == ("0.00", "0.04")
-        await both.imported(PAINT_AND_TINT, "paint")
-        body = (await both.run("paint", text="a lake")).json()
+        await comfy_setup.imported(PAINT_AND_TINT, "paint")
+        body = (await comfy_setup.run("paint", text="a lake")).json()
         assert (body["status"], body["cost"], body["list_price"]) == ("succeeded", "0.00", "0.04"), body
-        again = (await both.run("paint", text="a lake")).json()
+        again = (await comfy_setup.run("paint", text="a lake")).json()
         assert (again["cost"], again["list_price"]) == ("0.00", "0.00"), "what it had kept costs nothing"
         assert await app.balance() == ("5.00", "0.00")
 
@@ -269,7 +269,7 @@ async def test_own_model_server_is_free_and_paid_fallback_is_held(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     [
         ({"own_hardware": "yes"}, '[prices] own_hardware must be "list" or "free", not \'yes\''),
         ({"ra11": {"usd": "1"}}, "[prices] has no row 'ra11'"),
@@ -280,10 +280,10 @@ async def test_own_model_server_is_free_and_paid_fallback_is_held(tmp_path: Path
         ({"photoreal": {"usd": {"8K": "1"}}}, "[prices.photoreal] usd has no variant '8K'"),
     ],
 )
-def test_invalid_price_is_refused_with_row_and_field(table: Mapping[str, Any], told: str) -> None:
+def test_invalid_price_is_refused_with_row_and_field(table: Mapping[str, Any], message: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         app_catalog.price_table(Settings(tables={"prices": table}))
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_variants_price_leaves_the_other_variants() -> None:

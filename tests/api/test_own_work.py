@@ -51,22 +51,22 @@ async def list_ids(app: AppFixture, path: str, key: str, **query: Any) -> list[s
 
 async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture) -> None:
     app = any_database_app
-    one, two = await running(app), await running(app)
+    first, second = await running(app), await running(app)
     of_one, of_two, of_all = (
-        await run_model(app, one),
-        await run_model(app, two),
+        await run_model(app, first),
+        await run_model(app, second),
         await run_model(app, app.key),
     )
     for path in LISTS:
-        assert await list_ids(app, path, one) == [of_one]
-        assert await list_ids(app, path, two) == [of_two]
+        assert await list_ids(app, path, first) == [of_one]
+        assert await list_ids(app, path, second) == [of_two]
         assert await list_ids(app, path, app.key) == [of_all, of_two, of_one]
-    agent = Agent(app, two)
+    agent = Agent(app, second)
     visible = await agent.result("tools/call", {"name": "prediction", "arguments": {}})
     assert [each["id"] for each in visible["structuredContent"]["predictions"]] == [of_two]
     for path in (f"{LISTS[0]}/{of_one}", f"{LISTS[0]}/{of_one}/events", f"{LISTS[1]}/{of_one}"):
         statuses = [
-            (await app.client.get(path, headers=bearer(key))).status_code for key in (one, two, app.key)
+            (await app.client.get(path, headers=bearer(key))).status_code for key in (first, second, app.key)
         ]
         assert statuses == [200, 404, 200], path
     for method, path in (
@@ -74,21 +74,21 @@ async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture
         ("POST", f"{LISTS[0]}/{of_one}/cancel"),
         ("POST", f"{LISTS[1]}/{of_one}/cancel"),
     ):
-        assert (await app.client.request(method, path, headers=bearer(two))).status_code == 404, path
+        assert (await app.client.request(method, path, headers=bearer(second))).status_code == 404, path
     refused = await agent.result("tools/call", {"name": "prediction", "arguments": {"id": of_one}})
     assert refused["isError"]
 
 
 async def test_a_list_of_a_limited_key_has_whole_pages(any_database_app: AppFixture) -> None:
     app = any_database_app
-    one, result, cursor = await running(app), list[str](), None
+    key, result, cursor = await running(app), list[str](), None
     own: list[str] = []
     for _ in range(3):
-        own.append(await run_model(app, one))
+        own.append(await run_model(app, key))
         await run_model(app, app.key)
     for _ in range(3):
         query = {"limit": 1, **({"cursor": cursor} if cursor else {})}
-        page = (await app.client.get(LISTS[0], params=query, headers=bearer(one))).json()
+        page = (await app.client.get(LISTS[0], params=query, headers=bearer(key))).json()
         result += [each["id"] for each in page["predictions"]]
         cursor = page["next_cursor"]
     assert (result, cursor) == (own[::-1], None)
@@ -112,26 +112,28 @@ async def test_prompts_and_files_of_other_keys_are_absent(either: Path) -> None:
 
 
 async def prompts_are_apart(app: AppFixture) -> None:
-    one, two = await running(app), await running(app)
-    taken = await app.client.post("/prompt", json={"prompt": GRAPH, "prompt_id": "p"}, headers=bearer(one))
-    assert taken.status_code == 200, taken.text
+    first, second = await running(app), await running(app)
+    response = await app.client.post(
+        "/prompt", json={"prompt": GRAPH, "prompt_id": "p"}, headers=bearer(first)
+    )
+    assert response.status_code == 200, response.text
 
     async def history(key: str) -> dict[str, Any]:
         return (await app.client.get("/history", headers=bearer(key))).json()
 
     async with asyncio.timeout(60):
-        while not await history(one):  # noqa: ASYNC110 - a history is asked, it does not tell
+        while not await history(first):  # noqa: ASYNC110 - a history is asked, it does not tell
             await asyncio.sleep(0.02)
     (image,) = (await history(app.key))["p"]["outputs"]["2"]["images"]
-    assert await history(two) == {}
-    assert (await app.client.get("/history/p", headers=bearer(two))).json() == {}
+    assert await history(second) == {}
+    assert (await app.client.get("/history/p", headers=bearer(second))).json() == {}
     seen = [
         (await app.client.get("/view", params=image, headers=bearer(key))).status_code
-        for key in (one, two, app.key)
+        for key in (first, second, app.key)
     ]
     assert seen == [200, 404, 200]
-    await app.client.post("/history", json={"clear": True}, headers=bearer(two))
-    assert list(await history(one)) == ["p"]
+    await app.client.post("/history", json={"clear": True}, headers=bearer(second))
+    assert list(await history(first)) == ["p"]
 
 
 async def test_a_limited_key_replaces_no_file_of_another_key(any_database_app: AppFixture) -> None:
@@ -151,54 +153,54 @@ async def test_a_limited_key_replaces_no_file_of_another_key(any_database_app: A
 
 async def test_uploads_of_other_keys_are_absent(any_database_app: AppFixture) -> None:
     app = any_database_app
-    one, two = await running(app), await running(app)
+    first, second = await running(app), await running(app)
     sent = {"file": ("a.png", PIXEL, "image/png")}
-    upload = (await app.client.post("/api/uploads", files=sent, headers=bearer(one))).json()["id"]
+    upload = (await app.client.post("/api/uploads", files=sent, headers=bearer(first))).json()["id"]
     order = {"model": "remove-background", "input": {"image_url": upload}}
 
     async def joined(key: str) -> httpx.Response:
         return await app.client.post("/api/containers/run", json=order, headers=bearer(key))
 
-    absent = await joined(two)
+    absent = await joined(second)
     assert absent.status_code == 400
     assert "Upload not found" in absent.text
-    assert "Upload not found" not in (await joined(one)).text
+    assert "Upload not found" not in (await joined(first)).text
     assert "Upload not found" not in (await joined(app.key)).text
 
 
 async def test_live_session_of_another_key_is_hidden_and_stays_open(either: Path) -> None:
     async with running_app(either, app_catalog.models_document()) as app:
-        one, two = await running(app), await running(app)
-        body = (await app.client.post(SESSIONS, json={}, headers=bearer(one))).json()
+        first, second = await running(app), await running(app)
+        body = (await app.client.post(SESSIONS, json={}, headers=bearer(first))).json()
         path = f"/api/containers/sessions/{body['session_id']}"
         for method in ("GET", "DELETE"):
-            assert (await app.client.request(method, path, headers=bearer(two))).status_code == 404
+            assert (await app.client.request(method, path, headers=bearer(second))).status_code == 404
         assert (await app.client.get(path, headers=app.bearer)).json()["status"] not in {"closed", "failed"}
-        assert (await app.client.delete(path, headers=bearer(one))).json()["status"] == "closed"
+        assert (await app.client.delete(path, headers=bearer(first))).json()["status"] == "closed"
 
 
 async def test_responses_and_calls_of_other_keys_are_absent(either: Path) -> None:
     async with running_gateway(either) as gateway:
         app = gateway.app
-        one, two = await running(app), await running(app)
+        first, second = await running(app), await running(app)
 
         async def asked(key: str, **more: Any) -> httpx.Response:
             body = {"model": "acme/small", "input": "say 1 words", **more}
             return await app.client.post("/v1/responses", json=body, headers=bearer(key))
 
-        document = (await asked(one)).json()
+        document = (await asked(first)).json()
         path, item = f"/v1/responses/{document['id']}", document["output"][0]["id"]
-        assert (await asked(one, previous_response_id=document["id"])).status_code == 200
+        assert (await asked(first, previous_response_id=document["id"])).status_code == 200
         assert (await asked(app.key, previous_response_id=document["id"])).status_code == 200
-        assert (await asked(two, previous_response_id=document["id"])).status_code in (400, 404)
+        assert (await asked(second, previous_response_id=document["id"])).status_code in (400, 404)
         reference = [{"type": "item_reference", "id": item}, {"role": "user", "content": "go on"}]
-        assert (await asked(one, input=reference)).status_code == 200
-        assert (await asked(two, input=reference)).status_code == 404
+        assert (await asked(first, input=reference)).status_code == 200
+        assert (await asked(second, input=reference)).status_code == 404
         for method, there in (("GET", path), ("GET", f"{path}/input_items"), ("DELETE", path)):
-            assert (await app.client.request(method, there, headers=bearer(two))).status_code == 404
+            assert (await app.client.request(method, there, headers=bearer(second))).status_code == 404
         assert (await app.client.get(path, headers=app.bearer)).status_code == 200
         await gateway.settled()
-        calls = (await app.client.get("/api/gateway/calls", headers=bearer(two))).json()["calls"]
+        calls = (await app.client.get("/api/gateway/calls", headers=bearer(second))).json()["calls"]
         assert calls == []
 
 
@@ -219,12 +221,12 @@ async def test_all_keys_of_a_grant_see_its_calls(either: Path) -> None:
 
 async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(any_database_app: AppFixture) -> None:
     app, once = any_database_app, {"Idempotency-Key": "k"}
-    one, two = await running(app), await running(app)
+    first, second = await running(app), await running(app)
     limited = keys.create(app.account.id, Scope(services=("ra1",)), granted=rights.LIMITED)
     reading = (await app.product.database.write(limited)).api_key
-    results = [await run_model(app, key, **once) for key in (one, two, reading, app.key)]
+    results = [await run_model(app, key, **once) for key in (first, second, reading, app.key)]
     assert len(set(results)) == 4
-    assert await run_model(app, one, **once) == results[0]
+    assert await run_model(app, first, **once) == results[0]
     elsewhere = keys.create(app.account.id, Scope(services=("anime",)), granted=rights.LIMITED)
     headers = bearer((await app.product.database.write(elsewhere)).api_key)
     refused = await app.client.post("/api/containers/run", json=RUN, headers={**headers, **once})

@@ -135,12 +135,14 @@ RANGES = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "status", "data", "said"), RANGES)
-async def test_byte_ranges(app: AppFixture, asked: str, status: int, data: bytes, said: str | None) -> None:
+@pytest.mark.parametrize(("byte_range", "status", "data", "message"), RANGES)
+async def test_byte_ranges(
+    app: AppFixture, byte_range: str, status: int, data: bytes, message: str | None
+) -> None:
     body = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
-    answer = await app.client.get(body["url"], headers=[(b"Range", asked.encode())])
+    answer = await app.client.get(body["url"], headers=[(b"Range", byte_range.encode())])
     assert (answer.status_code, answer.content) == (status, data)
-    assert answer.headers.get("Content-Range") == said
+    assert answer.headers.get("Content-Range") == message
     head = await app.client.head(body["url"])
     assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", "10")
 

@@ -16,10 +16,10 @@ RUN = "/api/containers/run"
 FOX = {"prompt": "a fox", "seed": 7}
 
 
-async def run(app: AppFixture, model: str, given: dict[str, Any], key: str = "") -> dict[str, Any]:
+async def run(app: AppFixture, model: str, inputs: dict[str, Any], key: str = "") -> dict[str, Any]:
     """Run a model; return the prediction as the API shows it."""
     headers = bearer(key or app.key)
-    answer = await app.client.post(RUN, json={"model": model, "input": given}, headers=headers)
+    answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=headers)
     assert answer.json()["status"] == "succeeded", answer.text
     return dict(answer.json())
 

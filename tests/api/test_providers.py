@@ -202,10 +202,10 @@ async def test_speech_and_transcription_work_with_fal_or_replicate(tmp_path: Pat
                 assert (spoken.status_code, spoken.headers["X-Sixfold-Engine"]) == (200, f"{name}-speech")
                 assert spoken.content.startswith(b"RIFF")
                 sent = {"file": ("said.wav", fault_server.tone(6.0), "audio/wav")}
-                heard = await app.client.post(
+                response = await app.client.post(
                     "/v1/audio/transcriptions", data={"model": "stt"}, files=sent, headers=app.bearer
                 )
-                assert heard.json()["text"] == "good morning dear friends"
+                assert response.json()["text"] == "good morning dear friends"
                 assert await app.balance() == ("4.9974", "0.00")
                 assert {engine: row.spent for engine, row in (await spent(app)).items()} == costs_there
 
@@ -224,10 +224,10 @@ async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Pat
         assert (spoken.status_code, spoken.headers["X-Sixfold-Engine"]) == (200, "openai-speech")
         assert spoken.content.startswith(b"RIFF")
         sent = {"file": ("said.wav", fault_server.tone(6.0), "audio/wav")}
-        heard = await app.client.post(
+        response = await app.client.post(
             "/v1/audio/transcriptions", data={"model": "whisper-1"}, files=sent, headers=app.bearer
         )
-        assert heard.json()["text"] == "good morning dear friends"
+        assert response.json()["text"] == "good morning dear friends"
         picture = parts.data_uri(fault_server.picture(64, 64))
         asked_of = {"service": "caption", "image_url": picture}
         seen = (await app.client.post("/api/service", json=asked_of, headers=app.bearer)).json()

@@ -66,8 +66,8 @@ async def test_file_beyond_the_quota_is_refused(tmp_path: Path, way: str) -> Non
         rows = await app.product.database.read(stored_bytes(app))
     assert (refused.status_code, rows) == (413, 0), refused.text
     async with running_app(tmp_path / "large", upload_quota_bytes=10_000_000) as app:
-        taken = await app.client.post(path, headers=app.bearer, **request)
-        assert taken.status_code in (200, 201), taken.text
+        response = await app.client.post(path, headers=app.bearer, **request)
+        assert response.status_code in (200, 201), response.text
 
 
 def stored_bytes(app: AppFixture) -> Any:

@@ -152,7 +152,7 @@ async def test_revoked_chat_stream_ends_and_charges_delivered_tokens(tmp_path: P
 async def test_answers_that_are_no_stream_are_not_registered(app: AppFixture) -> None:
     seen: list[object] = []
     connections: Any = app.product.connections
-    connections.add = lambda *given: seen.append(given)
+    connections.add = lambda *inputs: seen.append(inputs)
     await app.client.get("/api/account", headers=app.bearer)
     await app.client.post(RUN, json={"model": "ra1", "input": {"prompt": "x"}}, headers=app.bearer)
     assert seen == []

@@ -53,12 +53,12 @@ async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
     answers = await asyncio.gather(
         *(app.client.post(path, json=body, headers=headers) for path, body in expected)
     )
-    taken = {
+    accepted = {
         path: (answer.status_code, answer.text[:120])
         for (path, _), answer in zip(expected, answers, strict=True)
         if answer.status_code != 403 or "may not use" not in answer.text
     }
-    assert taken == {}
+    assert accepted == {}
     assert (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=headers)).status_code == 200
 
 

@@ -125,8 +125,8 @@ async def test_speech_is_written_down_and_paid_by_the_minute(real: AppFixture) -
     direct = (await real.client.post("/api/service", json=call, headers=real.bearer)).json()
     assert (direct["text"], direct["segments"]) == (output["text"], output["segments"])
     assert (await run(real, "stt", audio_url=url, language="fi")).status_code == 503
-    heard = (await run(real, "speech-to-speech", task="transcribe", audio=url)).json()
-    assert heard["output"]["text"] == output["text"]
+    transcript = (await run(real, "speech-to-speech", task="transcribe", audio=url)).json()
+    assert transcript["output"]["text"] == output["text"]
 
 
 async def test_what_is_no_sound_is_told_in_a_sentence(real: AppFixture) -> None:

@@ -64,13 +64,13 @@ async def test_a_grantee_reads_searches_and_writes_the_folder(app: AppFixture) -
     listed = (await send(app, "GET", "/api/pages", chosen)).json()["pages"]
     assert [each["slug"] for each in listed] == ["work/apollo", "work/apollo/engine"]
     query = {"query": "zeppelin", "mode": "lexical"}
-    found = (await send(app, "POST", "/api/search", chosen, json=query)).json()["results"]
-    assert [each["slug"] for each in found] == ["work/apollo/engine"]
+    matches = (await send(app, "POST", "/api/search", chosen, json=query)).json()["results"]
+    assert [each["slug"] for each in matches] == ["work/apollo/engine"]
     tags = (await send(app, "GET", "/api/tags", chosen)).json()["tags"]
     assert [each["name"] for each in tags] == ["engine"]
     new = {"slug": "work/apollo/crew", "body": "Ben was here"}
-    made = await send(app, "POST", "/api/pages", chosen, json=new)
-    assert (made.status_code, made.json()["collections"]) == (201, ["folder:work/apollo"])
+    response = await send(app, "POST", "/api/pages", chosen, json=new)
+    assert (response.status_code, response.json()["collections"]) == (201, ["folder:work/apollo"])
     seen = await get(app, "/api/pages/work/apollo/crew")
     assert (seen["body"], seen["created_by"]) == ("Ben was here", "ben@example.com")
     # Without the header, the account's own memory is meant.
@@ -104,8 +104,8 @@ async def test_a_shared_folder_is_read_and_written_on_pages(app: AppFixture) -> 
     page = (await ben.client.get(f"{base}/work/apollo")).text
     assert f'href="{base}/work/apollo/~edit"' in page
     assert not re.search(r'href="/memory/work|Secret', page)
-    found = (await ben.client.get(f"{base}/~results", params={"q": "zeppelin"})).text
-    assert ("engine" in found, "Secret" in found) == (True, False)
+    matches = (await ben.client.get(f"{base}/~results", params={"q": "zeppelin"})).text
+    assert ("engine" in matches, "Secret" in matches) == (True, False)
     for slug in OUTSIDE:
         assert (await ben.client.get(f"{base}/{slug}")).status_code == 404
     edited = {"version": "1", "body": "By hand, see [[work/apollo/engine]].", "action": "save"}
@@ -197,9 +197,9 @@ async def test_a_folder_inside_a_shared_one_is_writable_by_both(app: AppFixture)
     outer = await share(app, folder="work")
     inner = await share(app, folder="work/apollo", **{"with": "cleo@example.com"})
     patch = {"operation": "append", "content": "more"}
-    one = await send(app, "PATCH", "/api/pages/work/apollo", outer, json=patch)
+    patched = await send(app, "PATCH", "/api/pages/work/apollo", outer, json=patch)
     two = await send(app, "PATCH", "/api/pages/work/apollo", inner, app.poor, json=patch)
-    assert (one.status_code, two.status_code) == (200, 200), two.text
+    assert (patched.status_code, two.status_code) == (200, 200), two.text
     assert (await send(app, "GET", "/api/pages/work/plan", inner, app.poor)).status_code == 404
     assert two.json()["collections"] == ["folder:work", "folder:work/apollo"]
 

@@ -39,7 +39,10 @@ class Collector:
 
 def facts(span: Any) -> dict[str, Any]:
     """Return a span's attributes as Python values."""
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in span.attributes
+    }
 
 
 @asynccontextmanager

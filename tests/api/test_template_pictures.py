@@ -116,7 +116,7 @@ async def test_upscale_works_and_face_restoration_names_its_need(real: AppFixtur
     assert refused["code"] == "engine_unavailable"
     assert "REPLICATE_API_TOKEN" in refused["error"]
     wrong = await run_template(real, "upscaler", 400, scale=3, model="x")
-    assert [one["input"] for one in wrong["errors"]] == ["image", "scale", "model"]
+    assert [each["input"] for each in wrong["errors"]] == ["image", "scale", "model"]
 
 
 async def test_five_cutout_names_work_and_weights_serve_their_own(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_what_a_mask_covers_is_taken_out(real: AppFixture) -> None:
     result = np.asarray(await output_image(real, response)).astype(int)
     assert np.abs(result - 120).max() < 8
     missing = await run_template(real, "inpaint-cleaner", 400, image=uri(picture), grow=65)
-    assert [one["input"] for one in missing["errors"]] == ["mask", "grow"]
+    assert [error["input"] for error in missing["errors"]] == ["mask", "grow"]
 
 
 async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
@@ -183,7 +183,7 @@ async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
     refused = await run_template(
         real, "image-to-3d-pbr", 400, image=uri(rgba), resolution=1200, decimation_target=9
     )
-    assert [one["input"] for one in refused["errors"]] == ["resolution", "decimation_target"]
+    assert [error["input"] for error in refused["errors"]] == ["resolution", "decimation_target"]
 
 
 async def test_a_picture_becomes_paths(real: AppFixture) -> None:
@@ -211,4 +211,4 @@ async def test_films_from_words_and_films_in_few_tones(real: AppFixture, tmp_pat
         assert len(films.decode(tmp_path / "fx.mp4").frames) == 17
         assert "in software" in again["logs"]
     refused = await run_template(real, "video-t2v", 400, prompt="x", num_frames=16, resolution="1x1")
-    assert [one["input"] for one in refused["errors"]] == ["num_frames", "resolution"]
+    assert [error["input"] for error in refused["errors"]] == ["num_frames", "resolution"]

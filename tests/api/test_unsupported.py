@@ -79,10 +79,10 @@ async def test_unknown_path_names_the_list_of_paths(gateway: Gateway) -> None:
 
 async def test_no_unsupported_path_has_a_route(gateway: Gateway) -> None:
     table = cast("Any", gateway.app.asgi).table
-    taken = [
+    accepted = [
         entry.path
         for entry in table.entries()
         for name in unsupported.OPENAI
         if entry.path.startswith(f"/v1/{name}/") or (entry.path == f"/v1/{name}" and "/" not in name)
     ]
-    assert taken == []
+    assert accepted == []

@@ -55,8 +55,8 @@ async def test_charges_refunds_and_free_calls_add_up(gateway: Gateway) -> None:
     assert {(row["kind"], row["model"], row["key"]): [row[name] for name in COUNTS] for row in rows} == {
         ("chat", "acme/small", first): [
             2,
-            sum(one["prompt_tokens"] for one in paid),
-            sum(one["completion_tokens"] for one in paid),
+            sum(each["prompt_tokens"] for each in paid),
+            sum(each["completion_tokens"] for each in paid),
             money.format_usd(-sum(money.parse_usd(row["amount_usd"]) for row in entries)),
         ],
         ("chat", "anth/small", first): [1, free["prompt_tokens"], free["completion_tokens"], "0.00"],

@@ -318,8 +318,8 @@ async def test_words_beyond_the_memory_of_an_index_are_found(
     for word in (words[0], words[4_500], words[-1]):
         for chosen in ({}, {"filters": {"type": "eq", "key": "part", "value": 1}}):
             hits = await client.vector_stores.search(store.id, query=word, **chosen)
-            found = {hit.file_id for hit in hits.data if word in hit.content[0].text.split()}
-            assert found == ({file, other} if word == words[-1] and not chosen else {file})
+            results = {hit.file_id for hit in hits.data if word in hit.content[0].text.split()}
+            assert results == ({file, other} if word == words[-1] and not chosen else {file})
     (slot,) = gateway.app.product.vector_stores.search._indexes.values()
     assert slot.index is not None
     # The last chunk may exceed the limit.

@@ -93,7 +93,7 @@ async def test_video_a_job_ends_with_the_inner_object_of_a_waited_call(cinema: A
     ended = await finished_job(cinema, queued.json()["status_url"])
     assert ended["status"] == "completed"
     result = ended["result"]
-    files = [(await cinema.client.get(one["video"].pop("url"))).content for one in (inline, result)]
+    files = [(await cinema.client.get(each["video"].pop("url"))).content for each in (inline, result)]
     assert result == inline
     assert files[0] == files[1]
 

@@ -123,9 +123,9 @@ async def parts(app: AppFixture, parent: Prediction) -> list[Prediction]:
     return [Prediction.from_row_unredacted(row) for row in rows]
 
 
-async def nothing_is_readable(app: AppFixture, parent: Prediction, made: list[Prediction]) -> None:
+async def nothing_is_readable(app: AppFixture, parent: Prediction, children: list[Prediction]) -> None:
     """Check that no output of a graph is readable on any route."""
-    names = [file.name for part in made for file in (part.output.files if part.output else ())]
+    names = [file.name for part in children for file in (part.output.files if part.output else ())]
     assert names
     for name in names:
         assert (await app.client.get(f"/media/{name}")).status_code == 404
@@ -134,8 +134,8 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, made: list[Pr
             assert (await app.client.get(path, params=query, headers=app.bearer)).status_code == 404
     listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     for record in listed:
-        one = (await app.client.get(f"{PREDICTIONS}/{record['id']}", headers=app.bearer)).json()
-        for each in (record, one):
+        nested = (await app.client.get(f"{PREDICTIONS}/{record['id']}", headers=app.bearer)).json()
+        for each in (record, nested):
             assert each["output"] is None
             assert each["parent_id"] is None or each["input"] == {}
     database = app.product.database
@@ -143,7 +143,7 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, made: list[Pr
     assert rows == [] or rows == ()
     result = await database.read(many("export_predictions", account_id=app.account.id, after="", limit=100))
     assert all(row["output"] is None for row in result)
-    for part in made:
+    for part in children:
         response = await app.product.predictions.get(part.id, Tenant.of(part))
         assert await database.read(lineage.stored_inputs(part)) == {}
         assert await database.read(lineage.reusable_inputs(response, "")) == {}

@@ -55,9 +55,9 @@ async def test_an_operator_tests_and_connects_a_comfyui(tmp_path: Path) -> None:
         run = await app.client.post(f"{SPACES}/{slug}/run", json={"input": {}}, headers=app.bearer)
         assert run.json()["status"] == "succeeded", run.text
         page = (await app.client.get("/admin/models")).text
-        found = re.search(r'comfyui/remove".*?name="name" value="([^"]+)"', page)
-        assert found is not None
-        gone = await app.client.post("/admin/models/comfyui/remove", data={"csrf": token, "name": found[1]})
+        results = re.search(r'comfyui/remove".*?name="name" value="([^"]+)"', page)
+        assert results is not None
+        gone = await app.client.post("/admin/models/comfyui/remove", data={"csrf": token, "name": results[1]})
         assert gone.headers["location"] == "/admin/models"
         # A change that takes longer than the request waits is applied soon after it.
         async with asyncio.timeout(30):

@@ -66,10 +66,10 @@ async def works(tmp_path: Path) -> AsyncIterator[AppFixture]:
         yield result
 
 
-async def run(app: AppFixture, slug: str, key: str = "", **given: Any) -> Any:
+async def run(app: AppFixture, slug: str, key: str = "", **inputs: Any) -> Any:
     """Run a space to its end."""
     headers = bearer(key or app.key)
-    return await app.client.post(f"{SPACES}/{slug}/run", json={"input": given}, headers=headers)
+    return await app.client.post(f"{SPACES}/{slug}/run", json={"input": inputs}, headers=headers)
 
 
 def png(size: tuple[int, int] = (96, 64)) -> bytes:
@@ -99,9 +99,9 @@ async def test_every_space_has_its_fields_and_its_nodes(works: AppFixture) -> No
         assert each["verification"]["status"] == "api-validated"
         for inputs in each["apiInputs"] or ():
             assert inputs["field"] in each["workflow"][inputs["nodeId"]]["inputs"]
-    one = (await works.client.get(f"{SPACES}/api-contract")).json()
+    space = (await works.client.get(f"{SPACES}/api-contract")).json()
     expected = {"name": "text", "type": "string", "nodeId": "1", "field": "value", "required": True}
-    assert expected.items() <= one["apiInputs"][0].items()
+    assert expected.items() <= space["apiInputs"][0].items()
     drawn = await works.client.get(f"{SPACES}/video-to-video/graph.svg")
     assert drawn.headers["content-type"] == "image/svg+xml"
     assert drawn.text.count("data-node=") == 18

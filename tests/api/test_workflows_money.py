@@ -36,10 +36,10 @@ def late_text_graph(text: str) -> dict[str, Any]:
     }
 
 
-def template_graph(model: str, **given: Any) -> dict[str, Any]:
+def template_graph(model: str, **fields: Any) -> dict[str, Any]:
     """Return a graph that runs a template with inputs known during the run only."""
     linked = node("SixfoldTemplate", template=f"template:{model}", input=["2", 0])
-    return {**late_text_graph(json.dumps(given)), "3": linked}
+    return {**late_text_graph(json.dumps(fields)), "3": linked}
 
 
 async def estimate_of(app: AppFixture, graph: Any) -> Any:
@@ -61,7 +61,7 @@ async def run_and_hold(app: AppFixture, graph: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "most", "cost"),
+    ("model", "inputs", "most", "cost"),
     [
         ("video-text", {"prompt": "a lake", "duration": 2}, "0.96", "0.096"),
         ("video-text", {"prompt": "a lake", "duration": 20}, "0.96", "0.96"),
@@ -73,9 +73,9 @@ async def run_and_hold(app: AppFixture, graph: Any) -> Any:
     ],
 )
 async def test_inputs_known_only_at_run_time_are_held_at_maximum(
-    dots: AppFixture, model: str, given: dict[str, Any], most: str, cost: str
+    dots: AppFixture, model: str, inputs: dict[str, Any], most: str, cost: str
 ) -> None:
-    graph = template_graph(model, **given)
+    graph = template_graph(model, **inputs)
     response = await estimate_of(dots, graph)
     assert (response["valid"], response["estimate"]["price_usd"]) == (True, most)
     ended = await run_and_hold(dots, graph)

@@ -49,9 +49,9 @@ class ComfySetup:
         assert answer.status_code == 201
         return answer.json()
 
-    async def run(self, slug: str, wait: float = 60, **given: Any) -> Any:
+    async def run(self, slug: str, wait: float = 60, **inputs: Any) -> Any:
         """A run of a space."""
-        body = {"input": given, "wait": wait}
+        body = {"input": inputs, "wait": wait}
         return await self.app.client.post(f"{SPACES}/{slug}/run", json=body, headers=self.app.bearer)
 
 
@@ -126,13 +126,13 @@ async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: ComfySetup) -> N
     await two.app.product.workflows.refresh_remote()
     assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
     graph = {**PAINT_AND_TINT, "11": node("SaveImageWebsocket", images=["10", 0])}
-    with hub.open(Tenant(two.app.operator.id, keyless=True), "me") as heard:
-        taken = await client.post("/prompt", json={"prompt": graph, "client_id": "me"})
-        assert taken.status_code == 200, taken.text
-        prompt_id, kinds, pictures = taken.json()["prompt_id"], [], []
+    with hub.open(Tenant(two.app.operator.id, keyless=True), "me") as events:
+        response = await client.post("/prompt", json={"prompt": graph, "client_id": "me"})
+        assert response.status_code == 200, response.text
+        prompt_id, kinds, pictures = response.json()["prompt_id"], [], []
         async with asyncio.timeout(60):
             while not kinds or kinds[-1] != ("executing", None):
-                heard_next = await heard.next()
+                heard_next = await events.next()
                 if isinstance(heard_next, bytes):
                     pictures.append(heard_next)
                 else:

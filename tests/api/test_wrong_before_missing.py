@@ -12,9 +12,9 @@ from tests.api.app_fixture import running_app
 RUN, TRAIN = "/api/containers/run", "/api/training"
 
 
-def chat(**given: Any) -> dict[str, Any]:
+def chat(**inputs: Any) -> dict[str, Any]:
     """Return a chat that no engine here supports."""
-    return {"model": "speech-to-speech", "input": {"task": "chat", "text": "hi", **given}}
+    return {"model": "speech-to-speech", "input": {"task": "chat", "text": "hi", **inputs}}
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [

@@ -145,9 +145,9 @@ def test_every_registry_image_is_pinned_by_tag_or_digest() -> None:
 
 
 def test_compose_check_substitutes_the_images_of_the_file() -> None:
-    taken = {service["image"] for service in composed()["services"].values()} - {OWN_IMAGE}
+    images = {service["image"] for service in composed()["services"].values()} - {OWN_IMAGE}
     known = set(images_tool.STAND_INS.values())
-    assert {name.removeprefix("docker.io/").removeprefix("library/") for name in known} == taken
+    assert {name.removeprefix("docker.io/").removeprefix("library/") for name in known} == images
 
 
 def test_only_servers_reach_the_store_of_the_compose_file() -> None:

@@ -68,7 +68,7 @@ def test_a_silenced_rule_needs_its_name_and_a_reason(line: str, good: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "is_found"),
     [
         ("see /" + "work/notes", True),
         ("'/" + "root/.cache'", True),
@@ -78,8 +78,8 @@ def test_a_silenced_rule_needs_its_name_and_a_reason(line: str, good: bool) -> N
         ("{data}/work/1", False),
     ],
 )
-def test_a_path_of_one_machine_is_seen(text: str, found: bool) -> None:
-    assert bool(test_places.ELSEWHERE.search(text)) is found
+def test_a_path_of_one_machine_is_seen(text: str, is_found: bool) -> None:
+    assert bool(test_places.ELSEWHERE.search(text)) is is_found
 
 
 def test_a_test_without_a_claim_is_seen() -> None:

@@ -256,12 +256,12 @@ async def test_an_object_that_is_replaced_is_fetched_anew(tmp_path: Path) -> Non
     for data in (b"first", b"other"):
         await store.put("key", data)
         assert (await store.local_path("key")).read_bytes() == data
-    one = await store.stat("key")
+    info = await store.stat("key")
     await store.put("key", b"third")
     two = await store.stat("key")
-    assert one is not None
+    assert info is not None
     assert two is not None
-    assert one.tag != two.tag, "a version has a name even when both are of one second and one size"
+    assert info.tag != two.tag, "a version has a name even when both are of one second and one size"
 
 
 # -- large files -----------------------------------------------------------------------------------

@@ -68,10 +68,10 @@ def spec(engine: str, scratch: Path, memory_bytes: int = 1 << 30) -> WorkerSpec:
 
 async def start_run(worker: Worker, task: Task) -> tuple[asyncio.Task[object], RecordedReports]:
     """Start a run of a slow engine and wait until it is running."""
-    heard = RecordedReports()
-    run = asyncio.create_task(worker.run(task, heard.reports()))
-    await heard.running.wait()
-    return run, heard
+    reports = RecordedReports()
+    run = asyncio.create_task(worker.run(task, reports.reports()))
+    await reports.running.wait()
+    return run, reports
 
 
 async def test_it_completes_with_files_and_data(driver: Driver, scratch: Path, tmp_path: Path) -> None:
@@ -104,19 +104,19 @@ async def test_files_of_two_runs_do_not_meet(driver: Driver, scratch: Path) -> N
 async def test_progress_rises_and_ends_at_one(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
     for steps in (0, 1, 5000):
-        heard = RecordedReports()
-        await worker.run(Task("t", "m", {"steps": steps}), heard.reports())
-        assert heard.progress == sorted(set(heard.progress))
-        assert heard.progress[-1] == 1
-        assert len(heard.progress) < 200, "progress is throttled at the source"
+        reports = RecordedReports()
+        await worker.run(Task("t", "m", {"steps": steps}), reports.reports())
+        assert reports.progress == sorted(set(reports.progress))
+        assert reports.progress[-1] == 1
+        assert len(reports.progress) < 200, "progress is throttled at the source"
 
 
 async def test_log_lines_arrive_in_order(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
-    heard = RecordedReports()
+    reports = RecordedReports()
     lines = [f"line {number}" for number in range(500)]
-    await worker.run(Task("t", "m", {"log": [*lines, "two\nlines"]}), heard.reports())
-    assert heard.lines == [*lines, "two", "lines"]
+    await worker.run(Task("t", "m", {"log": [*lines, "two\nlines"]}), reports.reports())
+    assert reports.lines == [*lines, "two", "lines"]
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ async def test_an_image_says_what_model_it_is(
     document = await driver.inspect("host.example:5000/ann/Sharpen_It:2", tmp_path)
     assert containers.started[0].gone.is_set()
     model = catalogs.parse_custom(document, Catalog({}, PriceTable({})), "sharpen-it")
-    results = [(one.name, one.type, one.required, one.default) for one in model.inputs]
+    results = [(each.name, each.type, each.required, each.default) for each in model.inputs]
     assert results == [
         ("prompt", "string", True, None),
         ("photo", "image", False, None),

@@ -50,32 +50,32 @@ async def worker(driver: RemoteDriver, tmp_path: Path) -> Worker:
 async def run(
     worker: Worker, name: str = "t", model: str = "m", **inputs: object
 ) -> tuple[Outcome, RecordedReports]:
-    heard = RecordedReports()
-    return await worker.run(Task(name, model, inputs), heard.reports()), heard
+    reports = RecordedReports()
+    return await worker.run(Task(name, model, inputs), reports.reports()), reports
 
 
 async def start_runs(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], RecordedReports]:
-    heard = RecordedReports()
-    waiting = asyncio.create_task(worker.run(Task(name, "m", {"seconds": 600}), heard.reports()))
-    await heard.running.wait()
-    return waiting, heard
+    reports = RecordedReports()
+    waiting = asyncio.create_task(worker.run(Task(name, "m", {"seconds": 600}), reports.reports()))
+    await reports.running.wait()
+    return waiting, reports
 
 
 async def test_it_completes_with_its_file_its_key_and_what_it_cost(worker: Worker, tmp_path: Path) -> None:
-    outcome, heard = await run(worker, "t1")
+    outcome, response = await run(worker, "t1")
     assert isinstance(outcome, RunCompleted)
     assert [file.path.read_text() for file in outcome.files] == ["t1"]
     assert (outcome.data, outcome.quality, outcome.upstream_cost_micros) == ({"key": "k-123"}, "full", 1_500)
-    assert heard.lines == ["sent t1"]
-    assert heard.progress[-1] == 1
+    assert response.lines == ["sent t1"]
+    assert response.progress[-1] == 1
     assert [path.name for path in (tmp_path / "scratch").iterdir()] == [outcome.files[0].path.name]
 
 
 async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -> None:
-    (first, heard), (second, _) = await start_runs(worker, "a"), await start_runs(worker, "b")
+    (first, reports), (second, _) = await start_runs(worker, "a"), await start_runs(worker, "b")
     worker.cancel("a")
     assert await first == RunStopped()
-    assert heard.lines == ["sent a", "canceled a"]
+    assert reports.lines == ["sent a", "canceled a"]
     assert not second.done()
     await worker.give_up("b")
     assert await second == RunStopped()
@@ -83,12 +83,12 @@ async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -
 
 
 async def test_a_wait_that_is_given_up_cancels_upstream(worker: Worker) -> None:
-    waiting, heard = await start_runs(worker, "a")
+    waiting, response = await start_runs(worker, "a")
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert isinstance((await run(worker, "b"))[0], RunCompleted)
-    assert heard.lines == ["sent a", "canceled a"]
+    assert response.lines == ["sent a", "canceled a"]
 
 
 async def test_a_killed_worker_loses_its_runs_and_takes_no_more(worker: Worker) -> None:

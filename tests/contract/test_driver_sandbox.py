@@ -93,14 +93,14 @@ def spec(folder: Path) -> WorkerSpec:
     return WorkerSpec("own", "sandbox", 1 << 30, folder / "scratch", options=options)
 
 
-async def run(worker: ProcessWorker, do: str, given: object = "", **files: Path) -> Outcome:
+async def run(worker: ProcessWorker, do: str, inputs: object = "", **files: Path) -> Outcome:
     return await worker.run(
-        Task("t", "m", {"do": do, "given": str(given)}, files), RecordedReports().reports()
+        Task("t", "m", {"do": do, "inputs": str(inputs)}, files), RecordedReports().reports()
     )
 
 
-async def got(worker: ProcessWorker, do: str, given: object = "") -> Any:
-    outcome = await run(worker, do, given)
+async def got(worker: ProcessWorker, do: str, inputs: object = "") -> Any:
+    outcome = await run(worker, do, inputs)
     assert isinstance(outcome, RunCompleted), outcome
     return outcome.data["got"]
 

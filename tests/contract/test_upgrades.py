@@ -37,7 +37,7 @@ def test_migration_keeps_what_the_previous_version_uses(dialect: str) -> None:
     plain = {name for step in steps for name in re.findall(r"CREATE INDEX (?:IF NOT EXISTS )?(\w+)", step.up)}
     for step in steps:
         response = f"{dialect} {step.number}_{step.name}"
-        rest = DROPS_INDEX.sub(lambda found: "" if found[1] in plain else found[0], step.up)
+        rest = DROPS_INDEX.sub(lambda match: "" if match[1] in plain else match[0], step.up)
         rest = REPLACES_TRIGGER.sub("", rest)
         assert not TAKES_AWAY.search(rest), f"{response} takes something away: do so one release later"
         for column in ADDS_COLUMN.findall(step.up):

@@ -76,7 +76,7 @@ def layers(seed: int, stratum: Stratum, size: tuple[int, int], *, share: float) 
     # Center the subject on the camera's axis.
     middle = size[0] / 2 - (rows[0] + rows[-1]) / 2
     move = np.array([[1, 0, 0], [0, 1, middle]])
-    raised = [cv2.warpAffine(one.astype(np.float32), move, size[::-1]) for one in (alpha, paint)]
+    raised = [cv2.warpAffine(each.astype(np.float32), move, size[::-1]) for each in (alpha, paint)]
     return ground.astype(np.float32), raised[0], raised[1]
 
 
@@ -186,9 +186,9 @@ def _new(name: str, part: shapes.ShapePart) -> bool:
 
 
 def _drawn(
-    rng: np.random.Generator, size: tuple[int, int], wanted: tuple[str, float, float], colour: Array
+    rng: np.random.Generator, size: tuple[int, int], style: tuple[str, float, float], colour: Array
 ) -> tuple[Array, Array]:
-    name, tall, middle = wanted
+    name, tall, middle = style
     over = 4
     scale = tall / 100 * over
     parts = [part for part in shapes.library()[name].parts if part.role != "glow" and not _new(name, part)]

@@ -170,13 +170,13 @@ def _meetings(draw: random.Random) -> Iterator[tuple[Page, list[Question]]]:
     for number in range(72):
         firm, month = _turn("firms", number), number // 6
         day = f"2025-{month + 1:02d}-{draw.randrange(1, 29):02d}"
-        topic, who = draw.choice(WORDS["things"]), draw.sample(PEOPLE, 3)
+        topic, people = draw.choice(WORDS["things"]), draw.sample(PEOPLE, 3)
         body = (
-            f"Date: {day}\n\nPresent: {', '.join(who)}.\n\n- {who[0]} showed the {topic}.\n"
-            f"- {who[1]} wants it by {draw.choice(MONTHS)}.\n- {_filler(draw)}\n- {_filler(draw)}"
+            f"Date: {day}\n\nPresent: {', '.join(people)}.\n\n- {people[0]} showed the {topic}.\n"
+            f"- {people[1]} wants it by {draw.choice(MONTHS)}.\n- {_filler(draw)}\n- {_filler(draw)}"
         )
         page = Page(f"meetings/{day}-{slug(firm)}-{number}", f"Meeting with {firm}", body, "meeting")
-        request = f"What did {who[0]} present to {firm} in {MONTHS[month]}?"
+        request = f"What did {people[0]} present to {firm} in {MONTHS[month]}?"
         yield page, [Question(request, (page.slug,), "date")] if number % 3 == 0 else []
 
 

@@ -294,8 +294,8 @@ async def wrongs(work: Work) -> list[str]:
     ]
     results += [f"a call answered {reply.status}" for reply in work.chats if reply.status != 200]
     results += [f"{name} is not there" for name in await _missing(work)]
-    gaps = [(one, next_) for one, next_ in itertools.pairwise(work.heard) if next_ != one + 1]
-    results += [f"from pose {one} to {next_}" for one, next_ in gaps]
+    gaps = [(seq, next_) for seq, next_ in itertools.pairwise(work.heard) if next_ != seq + 1]
+    results += [f"from pose {seq} to {next_}" for seq, next_ in gaps]
     if work.session and work.session["status"] != "closed":
         results.append(f"the session is {work.session['status']}")
     account = (await work.insist("GET", "/api/account")).json

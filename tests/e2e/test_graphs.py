@@ -60,8 +60,8 @@ async def in_the_middle(tmp_path: Path) -> AsyncIterator[tuple[Server, str, Path
             while "name" not in await call(server, "GET", "/api/containers/templates/gate"):  # noqa: ASYNC110  # of another process there is no event
                 await asyncio.sleep(0.05)
         body = {"workflow": graph(place), "name": "gated"}
-        taken = await call(server, "POST", "/api/graph/spaces", body)
-        assert taken["slug"] == "gated", taken
+        imported = await call(server, "POST", "/api/graph/spaces", body)
+        assert imported["slug"] == "gated", imported
         response = await call(server, "POST", "/api/graph/spaces/gated/run", {"input": {}, "wait": 0})
         assert response["status"] in ("queued", "starting", "running"), response
         await poll_until(lambda: len(runs(place)) == 1)

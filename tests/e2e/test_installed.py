@@ -35,9 +35,9 @@ PYTHONS = ("3.11", "3.12", "3.13")
 
 def interpreter(version: str) -> str | None:
     """Return the path of an interpreter that starts; pyenv's commands may name one that is not chosen."""
-    found = shutil.which(f"python{version}")
+    results = shutil.which(f"python{version}")
     versions = Path.home() / ".pyenv" / "versions"
-    for path in filter(None, [found, *map(str, sorted(versions.glob(f"{version}.*/bin/python3")))]):
+    for path in filter(None, [results, *map(str, sorted(versions.glob(f"{version}.*/bin/python3")))]):
         done = subprocess.run(
             [path, "-c", "import sys; print(sys.version)"], check=False, capture_output=True, text=True
         )

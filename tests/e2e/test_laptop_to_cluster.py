@@ -38,7 +38,7 @@ async def test_account_moves_from_a_laptop_to_a_cluster(tmp_path: Path) -> None:
         "SIXFOLD_BLOB_URL": f"s3://{bucket.new_bucket()}/store",
         **s3.environment(bucket.endpoint),
     }
-    homes, file = [tmp_path / "one", tmp_path / "two"], str(tmp_path / "all.tar")
+    homes, file = [tmp_path / "first", tmp_path / "second"], str(tmp_path / "all.tar")
     page = {"slug": "plans", "title": "Plans", "body": "Begun on the laptop."}
     async with serving(laptop, SIXFOLD_DATABASE_URL="", SIXFOLD_BLOB_URL="") as server:
         key = server.key
@@ -53,14 +53,14 @@ async def test_account_moves_from_a_laptop_to_a_cluster(tmp_path: Path) -> None:
         status, text = await server.command(*moved, **shared)
         assert status == 0, text
         assert (json.loads(text)["drift"], json.loads(text)["missing_blobs"]) == (0, 0)
-    async with serving(homes[0], **shared) as one, serving(homes[1], **shared) as two:
-        for server in (one, two):
+    async with serving(homes[0], **shared) as first, serving(homes[1], **shared) as second:
+        for server in (first, second):
             assert (await request(server, key, "/api/account"))["balance_usd"] == before["balance_usd"]
             assert "Begun on the laptop" in (await request(server, key, "/api/pages/plans"))["body"]
             sound = await server.call("GET", urlsplit(song["output"]["url"]).path)
             assert (sound.status, sound.body[:3]) == (200, b"ID3")
-        ended = await request(two, key, "/api/containers/run", {**PIANO, "wait": 60})
+        ended = await request(second, key, "/api/containers/run", {**PIANO, "wait": 60})
         assert ended["status"] == "succeeded"
-        response = (await request(one, key, "/api/containers/predictions"))["predictions"]
+        response = (await request(first, key, "/api/containers/predictions"))["predictions"]
         assert [each["id"] for each in response] == [ended["id"], song["id"]]
-        assert (await one.command("ledger", "verify"))[0] == 0
+        assert (await first.command("ledger", "verify"))[0] == 0

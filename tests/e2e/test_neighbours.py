@@ -65,14 +65,14 @@ async def test_request_of_one_server_runs_on_the_other_and_notifies(tmp_path: Pa
 
 
 async def test_each_of_many_orders_is_run_and_charged_once(tmp_path: Path) -> None:
-    async with pair(tmp_path, WORKS, WORKS) as (one, other):
-        orders = [pipeline.run(extras={"n": number}) for number in range(40) for pipeline in (one, other)]
+    async with pair(tmp_path, WORKS, WORKS) as (first, second):
+        orders = [pipeline.run(extras={"n": number}) for number in range(40) for pipeline in (first, second)]
         ended = await asyncio.gather(*orders)
         assert {prediction.state for prediction in ended} == {PredictionState.SUCCEEDED}
         assert {prediction.attempt for prediction in ended} == {1}
-        account = await one.account()
+        account = await first.account()
         assert (account.posted, account.held) == (CREDIT - 80 * PRICE, 0)
-        assert await other.faults() == ()
+        assert await second.faults() == ()
 
 
 async def test_the_steps_of_a_run_elsewhere_are_told_as_they_come(tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ async def test_who_starts_takes_back_at_once_what_a_dead_server_held(tmp_path: P
 
 
 async def test_request_is_adopted_only_from_a_dead_server(tmp_path: Path) -> None:
-    async with pair(tmp_path, WORKS, WORKS) as (one, other):
+    async with pair(tmp_path, WORKS, WORKS) as (first, second):
         scope = idempotency.scope_id("acct", "POST", "/x", "key")
-        mine = await one.database.write(idempotency.begin(scope, b"body", one.scheduler.boot))
+        mine = await first.database.write(idempotency.begin(scope, b"body", first.scheduler.boot))
         assert isinstance(mine, ClaimedRequest)
-        theirs = await other.database.write(idempotency.begin(scope, b"body", other.scheduler.boot))
-        assert theirs == RequestInProgress(one.scheduler.boot)
-        dead = idempotency.scope_id("acct", "POST", "/x", "other")
-        await one.database.write(idempotency.begin(dead, b"body", ids.new("boot")))
-        adopted = await other.database.write(idempotency.begin(dead, b"body", other.scheduler.boot))
+        theirs = await second.database.write(idempotency.begin(scope, b"body", second.scheduler.boot))
+        assert theirs == RequestInProgress(first.scheduler.boot)
+        dead = idempotency.scope_id("acct", "POST", "/x", "second")
+        await first.database.write(idempotency.begin(dead, b"body", ids.new("boot")))
+        adopted = await second.database.write(idempotency.begin(dead, b"body", second.scheduler.boot))
         assert isinstance(adopted, ClaimedRequest)

@@ -173,10 +173,10 @@ async def test_sync_and_async_images_and_chat_share_a_monthly_budget(shop: Budge
         refused = [answer.json for answer in answers if answer.status >= 400]
         kinds = {str(response.get("code") or response["error"]["code"]) for response in refused}
         assert kinds <= {"budget_exceeded"}, refused
-        taken = [answer for answer in answers if answer.status < 400]
-        cost += sum(await asyncio.gather(*map(shop.cost, taken)))
+        accepted = [answer for answer in answers if answer.status < 400]
+        cost += sum(await asyncio.gather(*map(shop.cost, accepted)))
         waiting = [order for order, answer in zip(waiting, answers, strict=True) if answer.status >= 400]
-        sold = len(taken)
+        sold = len(accepted)
         await shop.settled(key, cost)
     watching.cancel()
     assert image_call(1)[0] in {path for path, _ in waiting}

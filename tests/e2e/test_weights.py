@@ -78,9 +78,9 @@ async def test_concurrent_requests_of_equal_shape_share_a_batch(app: AppFixture)
     pipeline = app.product.predictions
     size = {"width": 64, "height": 64}
     running = [await pipeline.submit(order(app, "ra2", seed=seed, **size)) for seed in range(6)]
-    ended = await asyncio.gather(*(pipeline.wait(one, 60) for one in running))
-    assert {one.state for one in ended} == {PredictionState.SUCCEEDED}
-    assert [one for one in ended if "batched with" in one.logs]
+    ended = await asyncio.gather(*(pipeline.wait(each, 60) for each in running))
+    assert {each.state for each in ended} == {PredictionState.SUCCEEDED}
+    assert [each for each in ended if "batched with" in each.logs]
     assert await app.faults() == ()
 
 

@@ -66,16 +66,16 @@ class FakeCog:
             return JSONResponse({"detail": [problem]}, 422)
         return await self._answer(name, inputs)
 
-    async def _answer(self, name: str, given: dict[str, Any]) -> Response:
-        if given.get("do") == "wait":
+    async def _answer(self, name: str, inputs: dict[str, Any]) -> Response:
+        if inputs.get("do") == "wait":
             ended = self.running[name] = asyncio.Event()
             self.began.set()
             await ended.wait()
             del self.running[name]
             return JSONResponse({"id": name, "status": "canceled", "logs": ""})
-        if given.get("do") == "fail":
+        if inputs.get("do") == "fail":
             return JSONResponse({"id": name, "status": "failed", "error": "The prompt has no verb."})
-        return JSONResponse({"id": name, "status": "succeeded", "logs": "loaded\nmade", **_made(given)})
+        return JSONResponse({"id": name, "status": "succeeded", "logs": "loaded\nmade", **_made(inputs)})
 
     async def _cancel(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -85,14 +85,14 @@ class FakeCog:
         return JSONResponse({})
 
 
-def _made(given: dict[str, Any]) -> dict[str, Any]:
-    match given.get("do"):
+def _made(inputs: dict[str, Any]) -> dict[str, Any]:
+    match inputs.get("do"):
         case "object":
             return {"output": {"mask": uri(b"m"), "parts": [uri(b"1"), uri(b"2")], "score": 0.25}}
         case "words":
             return {"output": ["Once", " upon"]}
         case _:
-            return {"output": [uri(given["prompt"].encode())]}
+            return {"output": [uri(inputs["prompt"].encode())]}
 
 
 def uri(data: bytes) -> str:

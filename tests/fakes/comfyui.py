@@ -442,7 +442,7 @@ class _Run:
                 await self.tell("executed", {"node": node, "display_node": node, "output": result})
         return result
 
-    async def _run(self, node: str, class_type: str, given: Mapping[str, Any]) -> Any:
+    async def _run(self, node: str, class_type: str, inputs: Mapping[str, Any]) -> Any:
         self._node = node
         await self.tell("executing", {"node": node, "display_node": node})
         await asyncio.sleep(0)
@@ -452,7 +452,7 @@ class _Run:
             raise _Raised(*self._comfy.raises[class_type])
         try:
             self._comfy.vram.load(self.prompt, class_type)
-            return await comfyui_nodes.NODES[class_type](self, **given)
+            return await comfyui_nodes.NODES[class_type](self, **inputs)
         except (OSError, ValueError, MemoryError) as error:  # bad pictures, and too many
             raise _Raised(type(error).__name__, str(error)) from error
 

@@ -220,8 +220,8 @@ async def _unet(_run: Running, unet_name: str, weight_dtype: str) -> tuple[Any, 
     return (f"{unet_name} {weight_dtype}",)
 
 
-async def _clip(_run: Running, **given: str) -> tuple[Any, ...]:
-    return (" ".join(given.values()),)
+async def _clip(_run: Running, **inputs: str) -> tuple[Any, ...]:
+    return (" ".join(inputs.values()),)
 
 
 async def _vae(_run: Running, vae_name: str) -> tuple[Any, ...]:
@@ -267,20 +267,20 @@ def _latent(pixels: Floats) -> Latent:
     return Latent(pixels, tuple(range(len(pixels))))
 
 
-async def _sample(run: Running, **given: Any) -> tuple[Any, ...]:
-    latent: Latent = given["latent_image"]
+async def _sample(run: Running, **inputs: Any) -> tuple[Any, ...]:
+    latent: Latent = inputs["latent_image"]
     if isinstance(latent, comfyui_videos.Reel):
-        return (await comfyui_videos.sampled(run, latent, int(given["seed"]), int(given["steps"])),)
-    messages = [given["model"], given["positive"], given["sampler_name"], given["scheduler"]]
-    messages += [given["negative"]] if given["cfg"] > 1 else []
-    key = [int(given["seed"]), zlib.crc32(" ".join(messages).encode()), int(given["steps"])]
+        return (await comfyui_videos.sampled(run, latent, int(inputs["seed"]), int(inputs["steps"])),)
+    messages = [inputs["model"], inputs["positive"], inputs["sampler_name"], inputs["scheduler"]]
+    messages += [inputs["negative"]] if inputs["cfg"] > 1 else []
+    key = [int(inputs["seed"]), zlib.crc32(" ".join(messages).encode()), int(inputs["steps"])]
     if len(latent.places) > run.memory:
         raise MemoryError("Allocation on device 0 would exceed allowed memory. (out of memory)")
-    for done in range(given["steps"]):
-        await run.step(done + 1, given["steps"])
+    for done in range(inputs["steps"]):
+        await run.step(done + 1, inputs["steps"])
     size = latent.pixels.shape[1:3]
     fields = [_soft(np.random.default_rng([*key, place]), size) for place in latent.places]
-    share: Any = np.float32(given["denoise"])
+    share: Any = np.float32(inputs["denoise"])
     if latent.mask is not None:
         share = share * latent.mask[None, ..., None]
     mixed = (share * np.stack(fields) + (1 - share) * latent.pixels).astype(np.float32)
@@ -330,7 +330,7 @@ async def _load_mask(run: Running, image: str, channel: str) -> tuple[Any, ...]:
 
 async def _set_mask(_run: Running, samples: Latent, mask: Floats) -> tuple[Any, ...]:
     height, width = samples.pixels.shape[1:3]
-    scaled = _each(mask[..., None].repeat(3, axis=3), lambda one: one.resize((width, height)))[0, ..., 0]
+    scaled = _each(mask[..., None].repeat(3, axis=3), lambda image: image.resize((width, height)))[0, ..., 0]
     return (Latent(samples.pixels, samples.places, scaled),)
 
 
@@ -338,9 +338,9 @@ async def _from_batch(_run: Running, image: Floats, batch_index: int, length: in
     return (image[batch_index : batch_index + length],)
 
 
-async def _scale(_run: Running, image: Floats, **given: Any) -> tuple[Any, ...]:
-    size = (int(given["width"]), int(given["height"]))
-    if given["crop"] == "center":
+async def _scale(_run: Running, image: Floats, **inputs: Any) -> tuple[Any, ...]:
+    size = (int(inputs["width"]), int(inputs["height"]))
+    if inputs["crop"] == "center":
         return (_each(image, lambda picture: ImageOps.fit(picture, size, Image.Resampling.LANCZOS)),)
     return (_each(image, lambda picture: picture.resize(size, Image.Resampling.LANCZOS)),)
 

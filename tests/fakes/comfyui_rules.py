@@ -81,10 +81,10 @@ class _Check:
                 sound = self._input(node, name, expected) and sound
         return sound and not self.errors[node]
 
-    def _input(self, node: str, name: str, wanted: list[Any]) -> bool:
+    def _input(self, node: str, name: str, link: list[Any]) -> bool:
         value = self._prompt[node]["inputs"][name]
-        kind = wanted[0]
-        facts = wanted[1] if len(wanted) > 1 and isinstance(wanted[1], dict) else {}
+        kind = link[0]
+        facts = link[1] if len(link) > 1 and isinstance(link[1], dict) else {}
         if isinstance(value, list):
             return self._link(node, name, str(kind) if not isinstance(kind, list) else "COMBO", value)
         if isinstance(kind, str) and kind in _PRIMITIVES:
@@ -115,8 +115,8 @@ class _Check:
             return self._add(node, _problem("return_type_mismatch", text, name, input_name=name))
         return self.holds(origin)
 
-    def _primitive(self, node: str, name: str, value: Any, wanted: tuple[str, Mapping[str, Any]]) -> bool:
-        kind, facts = wanted
+    def _primitive(self, node: str, name: str, value: Any, link: tuple[str, Mapping[str, Any]]) -> bool:
+        kind, facts = link
         extra = {"input_name": name, "received_value": value}
         try:
             number = _PRIMITIVES[kind](value)

@@ -136,13 +136,13 @@ async def _shifted(_run: Any, model: str, shift: float) -> tuple[Any, ...]:
     return (f"{model} {shift}",)
 
 
-async def _latent(_run: Any, **given: Any) -> tuple[Any, ...]:
-    size = (int(given["height"]) // 8, int(given["width"]) // 8)
-    return (Reel(int(given["length"]), size, given.get("start_image")),)
+async def _latent(_run: Any, **inputs: Any) -> tuple[Any, ...]:
+    size = (int(inputs["height"]) // 8, int(inputs["width"]) // 8)
+    return (Reel(int(inputs["length"]), size, inputs.get("start_image")),)
 
 
-async def _pictured(run: Any, positive: str, negative: str, image: Floats, **given: Any) -> tuple[Any, ...]:
-    (latent,) = await _latent(run, **given, start_image=image)
+async def _pictured(run: Any, positive: str, negative: str, image: Floats, **inputs: Any) -> tuple[Any, ...]:
+    (latent,) = await _latent(run, **inputs, start_image=image)
     return positive, negative, latent
 
 
@@ -158,8 +158,8 @@ async def _named(_run: Any, sampler_name: str) -> tuple[Any, ...]:
     return (sampler_name,)
 
 
-async def _sampled(run: Any, **given: Any) -> tuple[Any, ...]:
-    result = await sampled(run, given["latent_image"], int(given["noise_seed"]), int(given["sigmas"]))
+async def _sampled(run: Any, **inputs: Any) -> tuple[Any, ...]:
+    result = await sampled(run, inputs["latent_image"], int(inputs["noise_seed"]), int(inputs["sigmas"]))
     return result, result
 
 

@@ -88,14 +88,14 @@ class OpenId:
             return JSONResponse({"error": "invalid_grant"}, 400)
         return JSONResponse({"access_token": "at", "token_type": "Bearer", "id_token": self.signed(requests)})
 
-    def signed(self, asked: Mapping[str, str]) -> str:
+    def signed(self, params: Mapping[str, str]) -> str:
         now = int(time.time())
         claims = {
             "iss": self.issuer,
             "aud": CLIENT,
             "iat": now,
             "exp": now + 300,
-            "nonce": asked["nonce"],
+            "nonce": params["nonce"],
             **self.claims,
             **self.lies,
         }

@@ -87,14 +87,14 @@ class OpenAI:
     async def edit(self, request: Request) -> Response:
         async with request.form() as form:
             names = list(form.keys())
-            uploads = [one for name in ("image[]", "image") for one in form.getlist(name)]
-            pictures = [await one.read() for one in uploads if not isinstance(one, str)]
+            uploads = [each for name in ("image[]", "image") for each in form.getlist(name)]
+            pictures = [await each.read() for each in uploads if not isinstance(each, str)]
             document = {name: form[name] for name in names if isinstance(form[name], str)}
         if fault := await self.faults.take("edit", request, document):
             return fault
         try:
             _authorised(request)
-            self.uploads += [("image", one) for one in pictures]
+            self.uploads += [("image", each) for each in pictures]
             return self._drawn(document, pictures)
         except Refused as refused:
             return JSONResponse(refused.document, refused.status)
@@ -147,11 +147,11 @@ class OpenAI:
         await self.faults.take("file", request)
         return Response(fault_server.picture(64, 64), media_type="image/png")
 
-    def _drawn(self, given: dict[str, Any], pictures: list[bytes] | None) -> Response:
+    def _drawn(self, inputs: dict[str, Any], pictures: list[bytes] | None) -> Response:
         if pictures is not None and not pictures:
             raise Refused(400, "Missing required parameter: 'image'.", param="image")
-        width, height, count = _checked(given)
-        output_format = str(given.get("output_format", "png"))
+        width, height, count = _checked(inputs)
+        output_format = str(inputs.get("output_format", "png"))
         images = [
             self.file or fault_server.picture(width, height, seed=index, format_=output_format.upper())
             for index in range(count)
@@ -160,8 +160,8 @@ class OpenAI:
         if self.by_address:
             address = f"http://127.0.0.1:{self.port}/files"
             data = [{"url": f"{address}/{index}.png"} for index in range(count)]
-        quality = str(given.get("quality", "auto"))
-        text, image_in = len(str(given["prompt"])) // 4 + 1, 300 * len(pictures or ())
+        quality = str(inputs.get("quality", "auto"))
+        text, image_in = len(str(inputs["prompt"])) // 4 + 1, 300 * len(pictures or ())
         out = _TOKENS.get(quality, 1_767) * count
         document: dict[str, Any] = {
             "created": 1_795_000_000,
@@ -189,27 +189,27 @@ def _authorised(request: Request) -> None:
         raise Refused(401, message, code="invalid_api_key")
 
 
-def _sayable(given: dict[str, Any]) -> None:
-    if given.get("voice") not in _VOICES or len(given["input"]) > 4096:
+def _sayable(inputs: dict[str, Any]) -> None:
+    if inputs.get("voice") not in _VOICES or len(inputs["input"]) > 4096:
         raise Refused(400, "Invalid value for 'voice'.", param="voice", code="invalid_value")
 
 
-def _checked(given: dict[str, Any]) -> tuple[int, int, int]:
-    for name in given:
+def _checked(inputs: dict[str, Any]) -> tuple[int, int, int]:
+    for name in inputs:
         if name not in _FIELDS:
             raise Refused(400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
-    if not given.get("prompt"):
+    if not inputs.get("prompt"):
         raise Refused(400, "Missing required parameter: 'prompt'.", param="prompt")
-    if given.get("model") not in _MODELS:
+    if inputs.get("model") not in _MODELS:
         raise Refused(
-            400, f"The model '{given.get('model')}' does not exist.", param="model", code="model_not_found"
+            400, f"The model '{inputs.get('model')}' does not exist.", param="model", code="model_not_found"
         )
-    if given.get("quality", "auto") not in _QUALITIES:
+    if inputs.get("quality", "auto") not in _QUALITIES:
         raise Refused(400, "Invalid value for 'quality'.", param="quality", code="invalid_value")
-    count = int(given.get("n", 1))
+    count = int(inputs.get("n", 1))
     if not 1 <= count <= 10:
         raise Refused(400, "Invalid 'n': integer above maximum value.", param="n")
-    size = str(given.get("size", "auto"))
+    size = str(inputs.get("size", "auto"))
     width, height = (1024, 1024) if size == "auto" else (int(part) for part in size.split("x"))
     fits = width % 16 == 0 and height % 16 == 0 and 1 / 3 <= width / height <= 3
     if not fits or max(width, height) > 3840 or not 655_360 <= width * height <= 8_294_400:

@@ -158,14 +158,14 @@ class Replicate:
             return JSONResponse({"detail": "Cancel-After is invalid", "status": 400}, 400)
         problems = _problems(document.get("input", {}), *MODELS[model])
         if problems:
-            text = "\n".join(f"- input.{one['field']}: {one['description']}\n" for one in problems)
+            text = "\n".join(f"- input.{each['field']}: {each['description']}\n" for each in problems)
             body = {
                 "title": "Input validation failed",
                 "detail": text,
                 "status": 422,
                 "invalid_fields": [
-                    {"type": "", "field": f"input.{one['field']}", "description": one["description"]}
-                    for one in problems
+                    {"type": "", "field": f"input.{each['field']}", "description": each["description"]}
+                    for each in problems
                 ],
             }
             return JSONResponse(body, 422)
@@ -272,11 +272,11 @@ class Replicate:
         side = (1024 * 1024 / (across * down)) ** 0.5
         return round(across * side / 16) * 16, round(down * side / 16) * 16
 
-    def _given_size(self, given: str) -> tuple[int, int]:
-        if given.startswith("data:"):
-            content = data_uris.parse_data_uri(given, 32 << 20).body
+    def _given_size(self, inputs: str) -> tuple[int, int]:
+        if inputs.startswith("data:"):
+            content = data_uris.parse_data_uri(inputs, 32 << 20).body
         else:
-            content = self.stored[given.rpartition("/")[2]]
+            content = self.stored[inputs.rpartition("/")[2]]
         with Image.open(io.BytesIO(content)) as image:
             return image.size
 

@@ -39,9 +39,9 @@ def sound() -> str:
     return base64.b64encode(out.getvalue()).decode()
 
 
-def text(said: str) -> JsonObject:
+def text(message: str) -> JsonObject:
     """Return a text as content."""
-    return {"type": "text", "text": said}
+    return {"type": "text", "text": message}
 
 
 IMAGE = {"type": "image", "data": picture(), "mimeType": "image/png"}
@@ -67,16 +67,16 @@ MIXED = {
 def showing(name: str, *content: JsonObject) -> McpTool:
     """Return a tool with constant content."""
 
-    async def run(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-        del call, given
+    async def run(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
+        del call, inputs
         return ToolOutcome({}, content)
 
     return McpTool(name, name, f"Gives fixed content: {name}.", NO_ARGUMENTS, run, access=ANY)
 
 
-async def log(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
+async def log(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
     """Send three log messages."""
-    del given
+    del inputs
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         call.notify("notifications/message", {"level": "info", "data": line})
         # The suite requires separate times.
@@ -84,9 +84,9 @@ async def log(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
     return ToolOutcome({}, (text("Logged three times."),))
 
 
-async def progress(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
+async def progress(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
     """Report three steps of progress."""
-    del given
+    del inputs
     for done in (0, 50, 100):
         call.progress(done, 100)
         # The suite requires separate times.
@@ -94,15 +94,15 @@ async def progress(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
     return ToolOutcome({}, (text("Done."),))
 
 
-async def fail(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
+async def fail(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
     """Fail with an error."""
-    del call, given
+    del call, inputs
     raise errors.BadRequest("This tool intentionally returns an error for testing")
 
 
-async def sample(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
+async def sample(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
     """Request a completion from the client's model."""
-    question = {"role": "user", "content": text(given["prompt"])}
+    question = {"role": "user", "content": text(inputs["prompt"])}
     answer = await call.ask("sampling/createMessage", {"messages": [question], "maxTokens": 100})
     return ToolOutcome({}, (text(f"LLM response: {answer['content']['text']}"),))
 
@@ -110,8 +110,8 @@ async def sample(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
 def eliciting(name: str, schema: JsonObject, arguments: JsonObject = NO_ARGUMENTS) -> McpTool:
     """Return a tool that requests input from the user."""
 
-    async def run(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-        request = {"message": given.get("message", "Please tell"), "requestedSchema": schema}
+    async def run(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
+        request = {"message": inputs.get("message", "Please tell"), "requestedSchema": schema}
         answer = await call.ask("elicitation/create", request)
         message = (
             f"Elicitation completed: action={answer['action']}, content={json.dumps(answer.get('content'))}"

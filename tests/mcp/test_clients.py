@@ -166,7 +166,7 @@ async def test_request_refused_unread_is_answered_by_id(tmp_path: Path) -> None:
     assert (answer["id"], answer["error"]["data"]["code"]) == (1, "too_large")
 
 
-async def run_stdio(origin: str, key: str, said: bytes) -> tuple[int, list[Any], str]:
+async def run_stdio(origin: str, key: str, lines: bytes) -> tuple[int, list[Any], str]:
     """Run `sixfold mcp` on some input: its status, its messages, and its standard error."""
     environ = {**settings.worker_environment(), **({"SIXFOLD_API_KEY": key} if key else {})}
     arguments = ("-m", "sixfold.cli.main", "mcp", "--api-url", origin, "--data-dir", "/nonexistent")
@@ -174,6 +174,6 @@ async def run_stdio(origin: str, key: str, said: bytes) -> tuple[int, list[Any],
     child = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, env=environ, stdin=pipe, stdout=pipe, stderr=pipe
     )
-    out, aside = await child.communicate(said)
+    out, aside = await child.communicate(lines)
     assert child.returncode is not None
     return child.returncode, [json.loads(line) for line in out.splitlines()], aside.decode()

@@ -46,18 +46,18 @@ RUN = {"name": "run", "arguments": {"model": "ra1", "input": {"prompt": "a cat"}
 ONCE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": RUN}
 
 
-@pytest.mark.parametrize("asked", [ONCE, [ONCE, {**ONCE, "id": 2}]])
+@pytest.mark.parametrize("prompt", [ONCE, [ONCE, {**ONCE, "id": 2}]])
 async def test_a_call_with_an_idempotency_key_is_made_and_paid_once(
-    app: AppFixture, agent: Agent, asked: object
+    app: AppFixture, agent: Agent, prompt: object
 ) -> None:
     before, _ = await app.balance()
     answers = [
-        await agent.post(asked, Idempotency_Key="k", Accept="application/json, text/event-stream")
+        await agent.post(prompt, Idempotency_Key="k", Accept="application/json, text/event-stream")
         for _ in range(2)
     ]
     assert answers[0].content == answers[1].content
     assert answers[1].headers["Idempotent-Replayed"] == "true"
-    runs = len(asked) if isinstance(asked, list) else 1
+    runs = len(prompt) if isinstance(prompt, list) else 1
     assert float(before) - float((await app.balance())[0]) == pytest.approx(0.04 * runs)
 
 
@@ -164,8 +164,8 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFi
     document = {"models": {"custom:mine": row}}
     await app.product.predictions.custom_models.put(app.account.id, "custom", "custom:mine", document)
     stranger = Agent(app, app.other)
-    for who, sees in ((agent, True), (stranger, False)):
-        listed = {each["model"] for each in (await who.call("models"))["models"]}
+    for client, sees in ((agent, True), (stranger, False)):
+        listed = {each["model"] for each in (await client.call("models"))["models"]}
         assert ("custom:mine" in listed) is sees
     assert (await agent.call("quote", model="custom:mine", input={"prompt": "x"}))["cost_usd"] == "0.04"
     assert (await agent.call("run", model="custom:mine", input={"prompt": "x"}))["status"] == "succeeded"

@@ -54,8 +54,8 @@ def data(line: str) -> Any:
 async def test_silent_tool_sends_pings_and_then_its_answer(app: AppFixture) -> None:
     go_on = asyncio.Event()
 
-    async def wait(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-        del call, given
+    async def wait(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
+        del call, inputs
         await go_on.wait()
         return ToolOutcome({"done": True})
 
@@ -72,8 +72,8 @@ async def test_silent_tool_sends_pings_and_then_its_answer(app: AppFixture) -> N
 
 
 async def test_what_is_told_comes_in_its_order_and_before_the_answer(app: AppFixture) -> None:
-    async def tell(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-        del given
+    async def tell(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
+        del inputs
         for number in range(100):
             call.notify("notifications/message", {"level": "info", "data": number})
         return ToolOutcome({"done": True})
@@ -91,8 +91,8 @@ async def test_what_is_told_comes_in_its_order_and_before_the_answer(app: AppFix
 
 
 async def test_only_whoever_was_asked_can_answer(app: AppFixture) -> None:
-    async def ask(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-        del given
+    async def ask(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
+        del inputs
         return ToolOutcome({"answer": await call.ask("elicitation/create", {"message": "Well?"})})
 
     async with (
@@ -111,8 +111,8 @@ async def test_only_whoever_was_asked_can_answer(app: AppFixture) -> None:
 
 
 async def test_client_without_streams_gets_an_elicitation_error(app: AppFixture) -> None:
-    async def ask(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-        del given
+    async def ask(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
+        del inputs
         return ToolOutcome({"answer": await call.ask("sampling/createMessage", {})})
 
     async with serving(app, [tool("ask", ask)]) as url, httpx.AsyncClient(headers=app.bearer) as client:
@@ -123,8 +123,8 @@ async def test_client_without_streams_gets_an_elicitation_error(app: AppFixture)
 async def test_a_client_that_leaves_ends_the_work_for_it(app: AppFixture) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def wait(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
-        del given
+    async def wait(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
+        del inputs
         call.notify("notifications/message", {"level": "info", "data": "begun"})
         begun.set()
         try:

@@ -59,7 +59,7 @@ def test_a_worker_sees_no_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("WORKERS", "-1", "workers must be 0 to 1024"),
         ("WORKERS", "1000000", "workers must be 0 to 1024"),
@@ -74,8 +74,8 @@ def test_a_worker_sees_no_secret() -> None:
         ("DRIVER", "banana", "must be process or inline"),
     ],
 )
-def test_what_would_break_the_server_quietly_stops_its_start(name: str, value: str, said: str) -> None:
-    with pytest.raises(InvalidSetting, match=said):
+def test_what_would_break_the_server_quietly_stops_its_start(name: str, value: str, message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
         settings.load({f"SIXFOLD_{name}": value})
 
 

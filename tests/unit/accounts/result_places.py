@@ -41,7 +41,7 @@ def places(name: str) -> Transaction[set[str]]:
     characters = yield from many("gallery_characters", **page)
     prediction = yield from predictions.get_any(name)
     shared = yield from shares.page(_principal(prediction.account_id), 1, None, "run", name)
-    found = {
+    results = {
         "file": (yield from many("media_by_name", name=f"{name}.png")),
         "copy": (yield from many("media_by_name", name=f"copy-{name}.png")),
         "post": [row for row in posts if row["text"] == name],
@@ -50,4 +50,4 @@ def places(name: str) -> Transaction[set[str]]:
         "share": shared.shares,
         "reply": (yield from idempotency.find(name)),
     }
-    return {place for place, result in found.items() if result}
+    return {place for place, result in results.items() if result}

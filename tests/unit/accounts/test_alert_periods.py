@@ -61,7 +61,7 @@ async def test_the_last_minute_of_a_day_belongs_to_it() -> None:
     moment = at("2026-11-24T00:00:40")
     await spend("h3", 20)
     await swept.sweep()
-    assert [(one["period_start"], one["spent_usd"]) for one in sender.sent] == [("2026-11-23", "0.0001")]
+    assert [(each["period_start"], each["spent_usd"]) for each in sender.sent] == [("2026-11-23", "0.0001")]
     moment = at("2026-11-24T00:01:40")
     await swept.sweep()
     (row,) = await database.read(alerts.of_account(account.id))

@@ -62,15 +62,15 @@ async def test_the_claim_of_a_server_that_died_is_taken_over_once(database: Data
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
-@pytest.mark.parametrize("taken", ["boot = :boot", "body_hash = :body_hash"])
+@pytest.mark.parametrize("claimed", ["boot = :boot", "body_hash = :body_hash"])
 async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
-    backend: str, tmp_path: Path, taken: str
+    backend: str, tmp_path: Path, claimed: str
 ) -> None:
     async with databases.running_database(backend, tmp_path) as opened:
         mutant: Any = opened
         queries = dict(mutant._queries)
         claim = queries["idempotency_insert"]
-        sql = claim.sql.replace("ON CONFLICT DO NOTHING", f"ON CONFLICT (id) DO UPDATE SET {taken}")
+        sql = claim.sql.replace("ON CONFLICT DO NOTHING", f"ON CONFLICT (id) DO UPDATE SET {claimed}")
         assert sql != claim.sql
         mutant._queries = {**queries, "idempotency_insert": replace(claim, sql=sql)}
         verdicts = await _raced(opened)

@@ -41,41 +41,41 @@ EVENTS: list[Event] = [
 async def test_event_is_published_in_the_other_process_once(
     pair: list[ServerProcesses], event: Event
 ) -> None:
-    zero, one = pair
-    with zero.bus.listen(_ID) as own, one.bus.listen(_ID) as other:
-        zero.bus.publish(_ID, event)
+    leader, follower = pair
+    with leader.bus.listen(_ID) as own, follower.bus.listen(_ID) as other:
+        leader.bus.publish(_ID, event)
         assert await other.get() == event
-        zero.bus.publish(_ID, LogEvent("end"))
+        leader.bus.publish(_ID, LogEvent("end"))
         assert await other.get() == LogEvent("end")
         # One that came back would be between the two.
         assert [own.get_nowait() for _ in range(own.qsize())] == [event, LogEvent("end")]
 
 
 async def test_progress_is_known_in_the_other_process(pair: list[ServerProcesses]) -> None:
-    zero, one = pair
-    with one.bus.listen(_ID) as events:
-        zero.bus.publish(_ID, ProgressEvent(0.5))
+    leader, follower = pair
+    with follower.bus.listen(_ID) as events:
+        leader.bus.publish(_ID, ProgressEvent(0.5))
         await events.get()
-    assert one.bus.progress(_ID) == 0.5
+    assert follower.bus.progress(_ID) == 0.5
 
 
 async def test_event_that_is_too_large_stays_in_its_process(pair: list[ServerProcesses]) -> None:
-    zero, one = pair
-    with zero.bus.listen(_ID) as own, one.bus.listen(_ID) as other:
-        zero.bus.publish(_ID, LogEvent("x" * MAX_BYTES))
-        zero.bus.publish(_ID, LogEvent("end"))
+    leader, follower = pair
+    with leader.bus.listen(_ID) as own, follower.bus.listen(_ID) as other:
+        leader.bus.publish(_ID, LogEvent("x" * MAX_BYTES))
+        leader.bus.publish(_ID, LogEvent("end"))
         assert await other.get() == LogEvent("end")
         assert own.qsize() == 2
 
 
 async def test_metrics_of_the_other_process_are_collected(pair: list[ServerProcesses]) -> None:
-    zero, one = pair
+    leader, follower = pair
 
     async def text() -> bytes:
         return b"calls_total 3.0\n" * 1000
 
-    one.own_metrics = text
-    assert await zero.metrics(b"") == [b"calls_total 3.0\n" * 1000]
+    follower.own_metrics = text
+    assert await leader.metrics(b"") == [b"calls_total 3.0\n" * 1000]
 
 
 async def test_metrics_without_a_response_are_an_error(
@@ -95,43 +95,43 @@ def numbers(texts: list[bytes]) -> list[str]:
 
 
 async def test_metrics_do_not_wait_for_a_process_that_ends(pair: list[ServerProcesses]) -> None:
-    zero, one = pair
-    one.channel.subscribe(b"m", lambda _sender, _body: one.channel.close())
-    assert await zero.metrics(b"") == []
+    leader, follower = pair
+    follower.channel.subscribe(b"m", lambda _sender, _body: follower.channel.close())
+    assert await leader.metrics(b"") == []
 
 
 async def test_metrics_do_not_wait_for_a_process_in_the_old_list(
     pair: list[ServerProcesses], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    zero, one = pair
-    monkeypatch.setattr(zero.channel, "peers", lambda: (one.channel.name,))
-    one.channel.close()
-    assert await zero.metrics(b"") == []
+    leader, follower = pair
+    monkeypatch.setattr(leader.channel, "peers", lambda: (follower.channel.name,))
+    follower.channel.close()
+    assert await leader.metrics(b"") == []
 
 
 async def test_counters_of_ended_processes_are_kept(pair: list[ServerProcesses], tmp_path: Path) -> None:
-    zero, one = pair
+    leader, follower = pair
 
     async def text() -> bytes:
         return _COUNTS % 3
 
-    one.own_metrics = text
-    assert numbers(await zero.metrics(_COUNTS % 1)) == ["calls_total 3.0", "held 7.0"]
-    one.channel.close()
-    assert numbers(await zero.metrics(_COUNTS % 1)) == ["calls_total 3.0"]
+    follower.own_metrics = text
+    assert numbers(await leader.metrics(_COUNTS % 1)) == ["calls_total 3.0", "held 7.0"]
+    follower.channel.close()
+    assert numbers(await leader.metrics(_COUNTS % 1)) == ["calls_total 3.0"]
     channel = ProcessChannel(tmp_path / "processes")
     channel.open("two")
     two = ServerProcesses(channel, EventBus(), tmp_path / "metrics")
-    zero.channel.close()
+    leader.channel.close()
     assert numbers(await two.metrics(b"")) == ["calls_total 4.0"]
     channel.close()
 
 
 async def test_previous_run_is_not_in_the_counters(pair: list[ServerProcesses]) -> None:
-    zero, _ = pair
-    zero.metrics_folder.write("killed", _COUNTS % 5)
-    zero.metrics_folder.clear()
-    assert await zero.metrics(b"") == [b""]
+    leader, _ = pair
+    leader.metrics_folder.write("killed", _COUNTS % 5)
+    leader.metrics_folder.clear()
+    assert await leader.metrics(b"") == [b""]
 
 
 async def test_metrics_of_one_process_need_no_other(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ async def test_a_new_version_takes_the_name_over(line: PipelineFixture) -> None:
     await own.put(line.payer.id, "model", "mine", document("CrashEngine"))
     second = await own.put(line.payer.id, "model", "mine", document(title="better"))
     assert second.version == 2
-    assert [one.model.title async for one in own.each(line.payer.id)] == ["better"]
+    assert [each.model.title async for each in own.each(line.payer.id)] == ["better"]
     assert (await line.run("mine")).state is PredictionState.SUCCEEDED
 
 
@@ -65,8 +65,8 @@ async def test_the_large_documents_in_memory_are_bounded(line: PipelineFixture) 
     assert size < own.kept_size <= 16 * 2**20
     met = [own.known(f"mine-{number}", line.payer.id) for number in range(7)]
     assert [model is not None for model in met] == [False, False, True, True, True, True, True]
-    listed = [one async for one in own.each(line.payer.id)]
-    assert [one.model.description for one in listed] == texts
+    listed = [each async for each in own.each(line.payer.id)]
+    assert [each.model.description for each in listed] == texts
     assert own.kept_size <= 16 * 2**20
     assert (await line.run("mine-0")).state is PredictionState.SUCCEEDED
     assert await own.names(line.payer.id, "model") == tuple(f"mine-{number}" for number in range(7))
@@ -112,10 +112,10 @@ async def test_a_page_ends_by_its_number_or_by_its_bytes(line: PipelineFixture) 
     cursor: str | None = ""
     while cursor is not None:
         result, cursor = await own.page(line.payer.id, "", 2, cursor)
-        pages.append([one.name for one in result])
+        pages.append([each.name for each in result])
     assert pages == [["mine-0", "mine-1"], ["mine-2", "mine-3"], ["mine-4"]]
     result, cursor = await own.page(line.payer.id)
-    assert ([one.name for one in result], cursor) == (["mine-0", "mine-1"], "after:mine-1")
+    assert ([each.name for each in result], cursor) == (["mine-0", "mine-1"], "after:mine-1")
     again = CustomModels(line.database, line.service.catalog)
     await again.load()
     assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5
@@ -131,7 +131,7 @@ async def test_many_models_are_read_and_hashed_one_by_one(line: PipelineFixture)
     own = CustomModels(line.database, line.service.catalog)
     async with loop_time.watched() as seen:
         result, _ = await own.page(line.payer.id)
-        hashed = {schemas.version_of(one.model) async for one in own.each(line.payer.id)}
+        hashed = {schemas.version_of(each.model) async for each in own.each(line.payer.id)}
     assert (len(result), len(hashed)) == (100, 100)
     assert seen.longest < 0.06
 

@@ -46,8 +46,8 @@ def terms(*ready: str, previews: bool = True, paid: bool = True) -> SelectionPol
     return SelectionPolicy(previews, paid, lambda name: EngineStatus(name in ready))
 
 
-def chosen(known: Catalog, given: SelectionPolicy) -> str:
-    return known["ra1"].choose({}, given)[0].name
+def chosen(known: Catalog, inputs: SelectionPolicy) -> str:
+    return known["ra1"].choose({}, inputs)[0].name
 
 
 @pytest.mark.parametrize("first", range(4))
@@ -105,7 +105,7 @@ def test_configured_options_and_engines_override_the_catalog() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ({"order": ["weights", "magic"]}, "order must be a list of weights, comfyui, provider, embedded"),
         ({"order": "weights"}, "order must be a list"),
@@ -117,8 +117,8 @@ def test_configured_options_and_engines_override_the_catalog() -> None:
         ({"mine": 3}, "'mine' must be a table of engine options"),
     ],
 )
-def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], said: str) -> None:
-    with pytest.raises(engine_selection.InvalidEngineConfig, match=said):
+def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(engine_selection.InvalidEngineConfig, match=message):
         built(table)
 
 

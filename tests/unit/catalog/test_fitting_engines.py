@@ -56,9 +56,9 @@ def test_engines_are_told_inputs_by_their_own_names() -> None:
     assert not response.keys() & {"output_format", "num_inference_steps", "guidance_scale"}
 
 
-@pytest.mark.parametrize(("value", "taken"), [(2, 2), ("4", 4), (4.0, 4)])
-def test_an_integer_with_choices_takes_numbers_and_their_texts(value: Any, taken: int) -> None:
-    assert model("upscaler").check({"image": "x", "scale": value})["scale"] == taken
+@pytest.mark.parametrize(("value", "parsed"), [(2, 2), ("4", 4), (4.0, 4)])
+def test_an_integer_with_choices_takes_numbers_and_their_texts(value: Any, parsed: int) -> None:
+    assert model("upscaler").check({"image": "x", "scale": value})["scale"] == parsed
 
 
 @pytest.mark.parametrize("value", [3, "3", "x", True, 4.5])
@@ -115,7 +115,7 @@ CONTRACT: dict[str, dict[str, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", sorted(CONTRACT))
 def test_inputs_are_the_contracts(name: str) -> None:
-    known = {one.name: one for one in model(name).inputs}
+    known = {each.name: each for each in model(name).inputs}
     for inputs, (default, least, most, *choices) in CONTRACT[name].items():
         results = (known[inputs].default, known[inputs].min, known[inputs].max, *known[inputs].choices)
         assert results == (default, least, most, *choices), inputs

@@ -32,7 +32,7 @@ def problem(descriptor: Descriptor, value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("descriptor", "value", "found"),
+    ("descriptor", "value", "parsed"),
     [
         (TEXTS, ["a", "b"], ["a", "b"]),
         (TEXTS, "a\n\n b \r\n", ["a", "b"]),
@@ -54,8 +54,8 @@ def problem(descriptor: Descriptor, value: Any) -> str:
         ),
     ],
 )
-def test_a_list_may_come_as_json_or_as_text(descriptor: Descriptor, value: Any, found: Any) -> None:
-    assert parsed_value(descriptor, value) == found
+def test_a_list_may_come_as_json_or_as_text(descriptor: Descriptor, value: Any, parsed: Any) -> None:
+    assert parsed_value(descriptor, value) == parsed
 
 
 @pytest.mark.parametrize(

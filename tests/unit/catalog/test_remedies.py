@@ -69,7 +69,7 @@ def test_refusal_without_engines_names_a_command_or_variable(model: Model) -> No
 
 def test_every_extra_that_a_remedy_installs_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    named = [re.findall(r"sixfold\[([a-z]+)\]", one) for engine in ENGINES for one in clauses(engine)]
+    named = [re.findall(r"sixfold\[([a-z]+)\]", each) for engine in ENGINES for each in clauses(engine)]
     assert {extra for result in named for extra in result} <= extras.keys()
     assert any(named)
 
@@ -126,7 +126,7 @@ def test_order_that_refuses_previews_is_not_told_to_allow_them() -> None:
 MEDIA = [(model, each.name) for model in MODELS for each in model.media_inputs if model.price != "children"]
 
 
-@pytest.mark.parametrize(("model", "name"), MEDIA, ids=lambda found: getattr(found, "name", found))
+@pytest.mark.parametrize(("model", "name"), MEDIA, ids=lambda value: getattr(value, "name", value))
 def test_stored_media_need_an_engine_and_text_is_not_a_url(model: Model, name: str) -> None:
     values = {name: "blobs/12/3456"}
     with pytest.raises(errors.InvalidInput):

@@ -51,13 +51,13 @@ def ollama_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(local_servers, "CHAT", (dataclasses.replace(local_servers.CHAT[0], port=port),))
 
 
-async def look(folder: Path, **given: object) -> CheckReport:
-    configured = settings.load({}, data_dir=folder, **given)
+async def look(folder: Path, **inputs: object) -> CheckReport:
+    configured = settings.load({}, data_dir=folder, **inputs)
     return await asyncio.to_thread(report.read, configured, None)
 
 
-async def detected(folder: Path, **given: object) -> dict[str, dict[str, Any]]:
-    return {row["name"]: row for row in (await look(folder, **given)).found}
+async def detected(folder: Path, **inputs: object) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in (await look(folder, **inputs)).found}
 
 
 async def test_a_model_server_that_answers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

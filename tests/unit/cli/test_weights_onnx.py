@@ -109,7 +109,7 @@ def test_each_family_model_is_fetched_and_tested_before_use(
         unable(file)
         done = sixfold("engines", "add", family)
         assert (done.status, "Self-check failed" in done.err) == (1, True)
-        rows = {one["engine"]: one for one in sixfold.ok("engines", "list")["engines"]}
+        rows = {each["engine"]: each for each in sixfold.ok("engines", "list")["engines"]}
         assert (rows[engine]["ready"], f"engines add {family}" in rows[engine]["unlock"]) == (False, True)
         able(file)
         assert sixfold.ok("engines", "add", family)["licence"] == row["licence"]
@@ -118,7 +118,7 @@ def test_each_family_model_is_fetched_and_tested_before_use(
     assert record["check"]["passed"]
     assert record.get("like") == row.get("like")
     assert (folder / "check.png").read_bytes().startswith(b"\x89PNG")
-    rows = {one["engine"]: one for one in sixfold.ok("engines", "list")["engines"]}
+    rows = {each["engine"]: each for each in sixfold.ok("engines", "list")["engines"]}
     assert rows[engine]["ready"]
 
 
@@ -142,7 +142,7 @@ def test_voices_of_six_languages_are_fetched_and_must_speak(sixfold: Commands, t
     record = json.loads((sixfold.folder / "weights" / "speech" / name / "sixfold.json").read_text())
     assert set(record["files"]) == {*row["files"], *(f"{path}.json" for path in row["files"])}
     assert record["check"]["by"] == "voices speak de, en, es, fr, it, pt"
-    rows = {one["engine"]: one for one in sixfold.ok("engines", "list")["engines"]}
+    rows = {each["engine"]: each for each in sixfold.ok("engines", "list")["engines"]}
     assert rows["weights-speech"]["ready"]
 
 

@@ -16,7 +16,7 @@ SHARED = {"SIXFOLD_DATABASE_URL": "postgresql://127.0.0.1:1/nowhere", "SIXFOLD_B
 
 
 @pytest.mark.parametrize(
-    ("words", "environ", "said"),
+    ("words", "environ", "message"),
     [
         (("worker",), {}, "SIXFOLD_DATABASE_URL=postgresql://"),
         (("worker",), {**SHARED, "SIXFOLD_BLOB_URL": ""}, "SIXFOLD_BLOB_URL"),
@@ -26,11 +26,11 @@ SHARED = {"SIXFOLD_DATABASE_URL": "postgresql://127.0.0.1:1/nowhere", "SIXFOLD_B
     ],
 )
 def test_a_role_that_could_do_nothing_is_refused_in_a_sentence(
-    tmp_path: Path, words: tuple[str, ...], environ: dict[str, str], said: str
+    tmp_path: Path, words: tuple[str, ...], environ: dict[str, str], message: str
 ) -> None:
     done = program(tmp_path, *words, **environ)
     assert (done.status, done.out) == (1, "")
-    assert said in done.err
+    assert message in done.err
     assert done.err.count("\n") == 1
 
 

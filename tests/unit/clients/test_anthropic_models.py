@@ -52,11 +52,11 @@ def test_each_generation_thinks_and_varies_as_it_can(
 
 
 @pytest.mark.parametrize(
-    ("effort", "said"),
+    ("effort", "message"),
     [("minimal", "low"), ("low", "low"), ("high", "high"), ("xhigh", "high"), ("max", "max")],
 )
-def test_an_effort_that_not_all_know_is_the_nearest_that_they_do(effort: str, said: str) -> None:
-    assert request_body("claude-sonnet-5", effort)["output_config"] == {"effort": said}
+def test_an_effort_that_not_all_know_is_the_nearest_that_they_do(effort: str, message: str) -> None:
+    assert request_body("claude-sonnet-5", effort)["output_config"] == {"effort": message}
 
 
 @pytest.mark.parametrize("effort", ["", "none"])

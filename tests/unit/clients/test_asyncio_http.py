@@ -70,16 +70,16 @@ async def test_idle_connection_closed_by_peer_is_replaced(client: asyncio_http.C
 
 
 async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: asyncio_http.Client) -> None:
-    heard: list[int] = []
+    counts: list[int] = []
 
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
-        heard.append(number)
+        counts.append(number)
 
     async with serving(talk) as url:
         with pytest.raises(UpstreamFailure, match="could not be reached"):
             await _asked(client, url)
-    assert heard == [0]
+    assert counts == [0]
 
 
 @pytest.mark.parametrize("stray", [b"x", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"])

@@ -188,11 +188,11 @@ def test_an_error_is_one_whatever_stands_beside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "believed"), [("7", 7), ("7.0", 7), ("null", None), ('"7"', None), ("9e40", None)]
+    ("reason", "believed"), [("7", 7), ("7.0", 7), ("null", None), ('"7"', None), ("9e40", None)]
 )
-def test_only_numbers_that_can_be_are_believed(told: str, believed: int | None) -> None:
+def test_only_numbers_that_can_be_are_believed(reason: str, believed: int | None) -> None:
     body = b'{"choices":[{"message":{"content":"Hi"}}],"usage":{"prompt_tokens":%s,"completion_tokens":1}}'
-    used, chars = Completions().usage(body % told.encode())
+    used, chars = Completions().usage(body % reason.encode())
     assert (used.input if used is not None else None) == believed
     assert chars == (2 if believed is None else 0)
 

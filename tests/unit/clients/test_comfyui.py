@@ -124,8 +124,8 @@ async def test_an_older_server_is_understood(place: Place) -> None:
 
 
 async def test_two_runs_at_once_keep_their_results_apart(place: Place) -> None:
-    one, two = await asyncio.gather(place.run(graph(1)), place.run(graph(2)))
-    pixels = [(await picture(place, outputs)).tobytes() for outputs in (one, two)]
+    first, second = await asyncio.gather(place.run(graph(1)), place.run(graph(2)))
+    pixels = [(await picture(place, outputs)).tobytes() for outputs in (first, second)]
     assert pixels[0] != pixels[1]
     alone = await picture(place, await place.run(graph(2)))
     assert alone.tobytes() == pixels[1]
@@ -365,7 +365,7 @@ async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"<html>", "not JSON"),
         (b'["a"]', "is not ComfyUI"),
@@ -374,9 +374,9 @@ async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path:
         (Response("asked by itself", 403), r"refused /system_stats \(403\)"),
     ],
 )
-async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: Any, said: str) -> None:
+async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: Any, message: str) -> None:
     place.comfy.answers["/system_stats"] = answer
-    with pytest.raises(comfyui_errors.ComfyError, match=said):
+    with pytest.raises(comfyui_errors.ComfyError, match=message):
         await place.server.stats()
 
 

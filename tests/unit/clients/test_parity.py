@@ -25,7 +25,7 @@ async def test_openais_own_client_draws_and_repaints() -> None:
         drawn = await client.images.generate(
             model="gpt-image-2.5-flare", prompt="a fox", n=2, size="1536x1024", quality="low"
         )
-        sizes = {openai_fake.pixels(base64.b64decode(one.b64_json)) for one in drawn.data}
+        sizes = {openai_fake.pixels(base64.b64decode(each.b64_json)) for each in drawn.data}
         assert (len(drawn.data), sizes) == (2, {(1536, 1024)})
         assert drawn.usage.total_tokens == drawn.usage.input_tokens + drawn.usage.output_tokens
         picture = ("a.png", fault_server.picture(128, 96), "image/png")

@@ -54,9 +54,9 @@ def test_the_text_is_canonical_and_the_same_every_time() -> None:
 
 
 def test_a_text_in_an_older_order_of_the_inputs_is_the_same_text() -> None:
-    one = msgspec.structs.replace(MANIFEST, inputs={"a": 1, "b": {"c": 2, "d": 3}})
+    ordered = msgspec.structs.replace(MANIFEST, inputs={"a": 1, "b": {"c": 2, "d": 3}})
     other = msgspec.structs.replace(MANIFEST, inputs={"b": {"d": 3, "c": 2}, "a": 1})
-    assert SIGNER.sign(one) == SIGNER.sign(other)
+    assert SIGNER.sign(ordered) == SIGNER.sign(other)
 
 
 def test_the_format_of_today_is_read_for_ever() -> None:

@@ -185,8 +185,8 @@ def test_a_picture_keeps_every_pixel_and_its_metadata(name: str, text: str) -> N
     for key in ("icc_profile", "exif", "loop", "duration", "transparency", "jfif"):
         assert before.info.get(key) == after.info.get(key), key
     frames = zip(ImageSequence.Iterator(before), ImageSequence.Iterator(after), strict=True)
-    for one, other in frames:
-        assert one.convert("RGBA").tobytes() == other.convert("RGBA").tobytes()
+    for first, second in frames:
+        assert first.convert("RGBA").tobytes() == second.convert("RGBA").tobytes()
 
 
 @every_medium

@@ -74,10 +74,10 @@ async def test_nodes_in_a_process_give_what_they_give_in_threads(
         put(graph_fixture)
     graphs: list[Graph] = [pixels(), PAINT, pixels(), pixels(48)]
     for graph in graphs:
-        one, other = await here.run(graph), await process_workers.run(graph)
-        assert json.dumps(one.outputs) == json.dumps(other.outputs)
-        assert sorted(one.executed) == sorted(other.executed)
-        assert one.cached == other.cached
+        first, second = await here.run(graph), await process_workers.run(graph)
+        assert json.dumps(first.outputs) == json.dumps(second.outputs)
+        assert sorted(first.executed) == sorted(second.executed)
+        assert first.cached == second.cached
     assert [data for _, _, data in here.outputs.made] == [data for _, _, data in process_workers.outputs.made]
     assert here.cache.keys() == process_workers.cache.keys()
     assert {key: each.packed for key, each in here.cache.items()} == {

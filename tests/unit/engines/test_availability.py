@@ -25,7 +25,7 @@ def standings(
 ) -> EngineAvailability:
     known = dict(keys or {})
     return EngineAvailability(
-        {one.name: one for one in specs}, lambda name: known.get(name, ""), folder, probes or {}
+        {spec.name: spec for spec in specs}, lambda name: known.get(name, ""), folder, probes or {}
     )
 
 

@@ -427,7 +427,7 @@ async def test_a_canceled_run_ends_there_as_well(setup: ComfySetup) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"<html>not a picture</html>", "an image that cannot be read"),
         (b"", "an image that cannot be read"),
@@ -437,9 +437,11 @@ async def test_a_canceled_run_ends_there_as_well(setup: ComfySetup) -> None:
     ],
     ids=["page", "empty", "half", "cut", "endless"],
 )
-async def test_an_answer_that_is_no_picture_is_no_result(setup: ComfySetup, answer: Any, said: str) -> None:
+async def test_an_answer_that_is_no_picture_is_no_result(
+    setup: ComfySetup, answer: Any, message: str
+) -> None:
     setup.comfy.answers["/view"] = answer
-    with pytest.raises(EngineError, match=said):
+    with pytest.raises(EngineError, match=message):
         await setup.run(prompt="a lake", width=256, height=256, seed=1)
 
 

@@ -32,11 +32,11 @@ async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
     ):
         ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))
         tasks = ("text-to-image", "image-to-image", "upscale")
-        one, two, three = await asyncio.gather(*(ask(spec(task, comfy.url)) for task in tasks))
+        first, second, three = await asyncio.gather(*(ask(spec(task, comfy.url)) for task in tasks))
         assert comfy.called("/system_stats") == 1
-    assert one.ready
-    assert two.ready
-    assert one.detail == f"sd_xl_base_1.0.safetensors, ComfyUI 0.8.0 at {comfy.url}"
+    assert first.ready
+    assert second.ready
+    assert first.detail == f"sd_xl_base_1.0.safetensors, ComfyUI 0.8.0 at {comfy.url}"
     assert not three.ready
     assert "RealESRGAN_x4plus.safetensors into its folder models/upscale_models" in three.detail
 

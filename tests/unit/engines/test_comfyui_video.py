@@ -104,7 +104,7 @@ async def test_graph_fits_the_model_and_has_the_inputs(tmp_path: Path) -> None:
         assert (latent["width"], latent["height"], latent["length"]) == (1280, 704, 81)
         (sampler,) = setup.nodes("KSampler")
         assert [sampler[name] for name in ("seed", "steps", "cfg", "sampler_name")] == [5, 9, 4.5, "uni_pc"]
-        assert {one["text"] for one in setup.nodes("CLIPTextEncode")} == {"waves at night", "people"}
+        assert {node["text"] for node in setup.nodes("CLIPTextEncode")} == {"waves at night", "people"}
         assert setup.nodes("CreateVideo")[0]["fps"] == 16
         assert latent["start_image"]
 
@@ -128,8 +128,8 @@ async def test_a_film_by_number_shows_every_frame_and_those_between(tmp_path: Pa
 async def test_long_video_chunks_start_from_the_last_frame(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path) as setup:
         result = await setup.run(picture=True, duration=7)
-        lengths = [one["length"] for one in setup.nodes("Wan22ImageToVideoLatent")]
-        seeds = [one["seed"] for one in setup.nodes("KSampler")]
+        lengths = [node["length"] for node in setup.nodes("Wan22ImageToVideoLatent")]
+        seeds = [node["seed"] for node in setup.nodes("KSampler")]
     assert (lengths, seeds) == ([121, 49], [0, 1])
     visible = levels(result)
     assert len(visible) == 168
@@ -235,8 +235,8 @@ def test_every_film_graph_is_accepted_by_a_real_servers_schemas(
     (choice,) = content.choices
     wish = VideoSpec("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
     pictured = dataclasses.replace(wish, image="a.png [temp]")
-    for one in (wish, pictured) if choice.family.pictured else (dataclasses.replace(wish, frames=40),):
-        graph = video_graphs.build(schemas, choice, one)
+    for frame in (wish, pictured) if choice.family.pictured else (dataclasses.replace(wish, frames=40),):
+        graph = video_graphs.build(schemas, choice, frame)
         verdict = comfyui_rules.validate(graph.nodes, schemas, lambda name: name == "a.png [temp]")
         assert (verdict.error, verdict.nodes) == (None, {})
         assert set(verdict.outputs) == set(graph.outputs)

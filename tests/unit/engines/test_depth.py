@@ -44,7 +44,7 @@ def test_each_map_is_a_png_of_image_size_that_strength_changes(tmp_path: Path) -
     seen = {}
     for effect in maps.MAPS:
         weak, strong = (run_depth(tmp_path, DepthEngine(), effect=effect, strength=s)[0] for s in (0.2, 1.0))
-        seen[effect] = [engine_runs.pixels(one).astype(int) for one in (weak, strong)]
+        seen[effect] = [engine_runs.pixels(each).astype(int) for each in (weak, strong)]
         assert (weak.content_type, dict(weak.info)) == ("image/png", {"width": 192, "height": 144})
     for weak, strong in (seen["depth"], seen["heatmap"]):
         assert strong.std() > 1.2 * weak.std()

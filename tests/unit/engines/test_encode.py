@@ -148,8 +148,8 @@ def test_a_sound_of_one_channel_stays_as_loud_as_it_is(tmp_path: Path) -> None:
     recorded = tmp_path / "phone.wav"
     recorded.write_bytes(wav(1.0, 440, rate=16_000, channels=1))
     _, path = encoded(tmp_path, recorded, operation="audio-mp3")
-    heard = files.read(path, 10)[:, 9_600:38_400]
-    assert np.sqrt((heard**2).mean(1)) == pytest.approx([0.5 / 2**0.5] * 2, rel=0.05)
+    decoded = files.read(path, 10)[:, 9_600:38_400]
+    assert np.sqrt((decoded**2).mean(1)) == pytest.approx([0.5 / 2**0.5] * 2, rel=0.05)
 
 
 @pytest.mark.parametrize("operation", ["gif", "transcode-mp4", "audio-mp3", "waveform", "thumbnail"])
@@ -239,13 +239,13 @@ def test_every_width_and_format_is_made_up_to_the_original(tmp_path: Path, pictu
     result = optimized(
         tmp_path, picture, operation="image-responsive", formats="webp,avif,jpeg", widths="100,160,900"
     )
-    names = [str(one.info["name"]) for one in result.artifacts]
+    names = [str(artifact.info["name"]) for artifact in result.artifacts]
     assert names == [f"image-{width}.{kind}" for width in (100, 160) for kind in ("webp", "avif", "jpg")]
-    for one, row in zip(result.artifacts, result.data["files"], strict=True):
-        assert one.path is not None
-        with Image.open(one.path) as image:
+    for artifact, row in zip(result.artifacts, result.data["files"], strict=True):
+        assert artifact.path is not None
+        with Image.open(artifact.path) as image:
             assert image.size == (row["width"], row["height"])
-        assert row["bytes"] == one.path.stat().st_size
+        assert row["bytes"] == artifact.path.stat().st_size
         assert row["saved_percent"] == round(100 * (1 - row["bytes"] / picture.stat().st_size), 1)
     assert result.data["srcset"]["webp"] == "image-100.webp 100w, image-160.webp 160w"
 
@@ -288,9 +288,9 @@ def test_smallest_format_and_a_universal_one_are_chosen(tmp_path: Path, picture:
 
 def test_a_ladder_is_av1_and_never_enlarged(tmp_path: Path, film: Path) -> None:
     result = optimized(tmp_path, film, operation="video-av1-ladder", heights="64,720", formats="webm,mp4")
-    assert [one.info["name"] for one in result.artifacts] == ["video-64.webm", "video-64.mp4"]
-    for one in result.artifacts:
-        with av.open(str(one.path)) as container:
+    assert [artifact.info["name"] for artifact in result.artifacts] == ["video-64.webm", "video-64.mp4"]
+    for artifact in result.artifacts:
+        with av.open(str(artifact.path)) as container:
             video = container.streams.video[0]
             assert (video.codec_context.name.removeprefix("lib"), video.height) in (
                 ("dav1d", 64),

@@ -157,13 +157,13 @@ def moving_video(path: Path, picture: Any) -> Path:
 
 
 def output_digest(
-    template: str, folder: Path, input_files: Mapping[str, Path], given: Mapping[str, Any]
+    template: str, folder: Path, input_files: Mapping[str, Path], fields: Mapping[str, Any]
 ) -> str:
     """Return a digest of all outputs of the template's embedded engine for these inputs."""
     model = CATALOGUE[template]
-    files = {name: input_files[given[name]] for name in FILES & given.keys()}
-    checked = model.check({**given, **dict.fromkeys(files, "https://example.com/file")})
-    checked |= {name: value for name, value in SMALLER.get(template, {}).items() if name not in given}
+    files = {name: input_files[fields[name]] for name in FILES & fields.keys()}
+    checked = model.check({**fields, **dict.fromkeys(files, "https://example.com/file")})
+    checked |= {name: value for name, value in SMALLER.get(template, {}).items() if name not in fields}
     engine = next(engine for engine in model.engines if engine.kind == "embedded")
     task = Task("t", template, model.for_engine(checked), files)
     result = runner.load(engine.factory, engine.options).run(task, engine_runs.RunContext(folder))

@@ -38,8 +38,8 @@ def disc(middle: tuple[int, int]) -> Array:
     return np.asarray(cv2.circle(np.zeros((200, 310), np.uint8), middle, 45, 255, -1)) > 0
 
 
-def overlap(one: Array, other: Array) -> float:
-    return float(np.minimum(one, other).sum() / np.maximum(one, other).sum())
+def overlap(first: Array, second: Array) -> float:
+    return float(np.minimum(first, second).sum() / np.maximum(first, second).sum())
 
 
 def cut(folder: Path, image: Path, mask: Path | None = None, **inputs: Any) -> Result:
@@ -94,8 +94,8 @@ def test_a_mask_of_one_color_is_refused(tmp_path: Path, two_discs: Path) -> None
 
 
 def test_equal_marks_give_equal_bytes(tmp_path: Path, two_discs: Path) -> None:
-    one, other = (cut(tmp_path, two_discs, box=[30, 50, 130, 150]).artifacts[0].data for _ in range(2))
-    assert one == other
+    first, second = (cut(tmp_path, two_discs, box=[30, 50, 130, 150]).artifacts[0].data for _ in range(2))
+    assert first == second
 
 
 @pytest.mark.nightly

@@ -115,7 +115,9 @@ def test_a_landscape_has_no_subject_and_it_is_told(tmp_path: Path) -> None:
 
 def test_hair_is_soft_and_carries_no_colour_of_the_ground() -> None:
     known = next(
-        one for one in (composites.composite(seed, "plain") for seed in range(500, 540)) if one.name == "fur"
+        each
+        for each in (composites.composite(seed, "plain") for seed in range(500, 540))
+        if each.name == "fur"
     )
     alpha, _ = segmentation.alpha(known.rgb)
     band = (known.alpha > 0.15) & (known.alpha < 0.85)

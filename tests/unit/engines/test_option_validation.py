@@ -42,7 +42,7 @@ def test_drawing_weights_are_trained_with_a_separate_limit(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "message"),
     [
         ("weights-image", {"sorce": "/models/sdxl"}, r"\[engines.weights-image\].*'sorce'"),
         ("weights-image", {"device": "quantum"}, "device must be one of auto, cuda, mps, cpu"),
@@ -55,7 +55,7 @@ def test_drawing_weights_are_trained_with_a_separate_limit(tmp_path: Path) -> No
     ],
 )
 def test_an_option_that_no_engine_has_stops_the_start(
-    tmp_path: Path, name: str, options: dict[str, Any], said: str
+    tmp_path: Path, name: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InvalidSetting, match=said):
+    with pytest.raises(InvalidSetting, match=message):
         catalog(tmp_path, **{name: options})

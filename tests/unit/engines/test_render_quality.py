@@ -23,7 +23,7 @@ PICTURES = {"anime-image": 512, "fast-image-space": 256, "fast-image-native": 25
 CATALOGUE = app_catalog.catalog(Settings(), app_catalog.price_table(Settings()))
 
 
-def painted(folder: Path, template: str, **given: Any) -> Any:
+def painted(folder: Path, template: str, **fields: Any) -> Any:
     """Return a template's image from validated and translated inputs."""
     model = CATALOGUE[template]
     usual = {
@@ -32,7 +32,7 @@ def painted(folder: Path, template: str, **given: Any) -> Any:
         "width": PICTURES[template],
         "height": PICTURES[template],
     }
-    task = Task("t", template, {**model.for_engine(model.check({**usual, **given})), "format": "png"})
+    task = Task("t", template, {**model.for_engine(model.check({**usual, **fields})), "format": "png"})
     return engine_runs.pixels(SceneEngine().run(task, RunContext(folder)).artifacts[0]).astype(np.float32)
 
 
@@ -65,12 +65,12 @@ def test_more_guidance_says_colours_louder(tmp_path: Path) -> None:
     assert quiet < 0.95 * usual < 0.95 * loud
 
 
-def filmed(folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
+def filmed(folder: Path, **inputs: Any) -> tuple[Any, dict[str, Any]]:
     """Return the frames of a short text-to-video run and its data."""
     model = CATALOGUE["video-t2v"]
     usual = {"prompt": "a boat on a lake, the camera pans left", "num_frames": 17, "seed": 5}
     folder.mkdir()
-    task = Task("t", "video-t2v", model.for_engine(model.check({**usual, **given})))
+    task = Task("t", "video-t2v", model.for_engine(model.check({**usual, **inputs})))
     result = CameraEngine(by_words=True).run(task, RunContext(folder))
     assert result.artifacts[0].path is not None
     return np.stack(films.decode(result.artifacts[0].path).frames), dict(result.data)
@@ -83,7 +83,8 @@ def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> N
     assert "reused_frames" not in plain
     assert not np.array_equal(spared, whole)
     assert (
-        min(engine_runs.psnr(one, other) for one, other in zip(spared[1::2], whole[1::2], strict=True)) > 34
+        min(engine_runs.psnr(first, second) for first, second in zip(spared[1::2], whole[1::2], strict=True))
+        > 34
     )
 
 

@@ -125,7 +125,7 @@ def run(
     task = Task("t", "smart-resize", {"target_sizes": sizes}, {"image_url": folder / "in"})
     result = ResizeEngine().run(task, RunContext(folder)).artifacts
     assert all(artifact.path is not None for artifact in result)
-    return [(one.content_type, decode.decode(one.path)) for one in result if one.path is not None]
+    return [(each.content_type, decode.decode(each.path)) for each in result if each.path is not None]
 
 
 def test_a_file_stays_of_its_kind_and_keeps_its_alpha(tmp_path: Path) -> None:

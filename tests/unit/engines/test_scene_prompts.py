@@ -150,11 +150,11 @@ def test_what_is_to_be_read_is_found_in_the_prompt(prompt: str, text: str) -> No
 
 def test_letters_are_painted_and_others_look_otherwise() -> None:
     scene = prompt_parser.parse("a wooden sign that says OPEN")
-    one, two = (
+    first, second = (
         painter.paint(replace(scene, letters=text), "ra2", 5, (256, 288), lambda _stage: None)
         for text in ("OPEN", "SALE")
     )
-    assert 0.004 < (np.abs(one - two).max(2) > 0.16).mean() < 0.2
+    assert 0.004 < (np.abs(first - second).max(2) > 0.16).mean() < 0.2
     glowing = paint("the word HELLO in neon letters")
     assert glowing[90:160].max() > 240
     assert float(np.median(glowing)) < 70
@@ -266,18 +266,18 @@ def test_what_is_in_a_thing_looks_out_of_its_mouth(prompt: str, guest: str, host
 
 
 @pytest.mark.parametrize(
-    ("prompt", "who", "what"),
+    ("prompt", "person", "what"),
     [
         ("a robot playing the piano", "robot", "piano"),
         ("a cat playing the piano", "cat", "piano"),
         ("a woman working on a laptop in a cafe", "woman", "laptop"),
     ],
 )
-def test_who_works_at_a_thing_stands_behind_it_and_is_taller(prompt: str, who: str, what: str) -> None:
+def test_who_works_at_a_thing_stands_behind_it_and_is_taller(prompt: str, person: str, what: str) -> None:
     result = spots(prompt)
-    assert list(result) == [who, what]
-    (worker,), (thing,) = result[who], result[what]
-    assert len(spots(prompt.replace("a ", "two ", 1))[who]) == 2
+    assert list(result) == [person, what]
+    (worker,), (thing,) = result[person], result[what]
+    assert len(spots(prompt.replace("a ", "two ", 1))[person]) == 2
     assert worker.x == thing.x
     assert worker.height > thing.height * 1.5
     assert worker.foot - worker.height > 0

@@ -252,8 +252,8 @@ def test_a_prompt_is_read_into_media_palette_light_and_brush() -> None:
 
 def test_several_named_styles_combine(source: Path) -> None:
     both = styled(source, "pencil sketch with watercolor")
-    for one in ("pencil sketch", "watercolor"):
-        assert distance(both, styled(source, one)) > 2.0
+    for each in ("pencil sketch", "watercolor"):
+        assert distance(both, styled(source, each)) > 2.0
 
 
 @pytest.mark.parametrize(

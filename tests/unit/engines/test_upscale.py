@@ -124,8 +124,8 @@ def test_transparency_stays_and_odd_shapes_are_taken(tmp_path: Path) -> None:
     assert large.shape == (132, 228, 4)
     assert large[60, 30, 3] == 255
     assert large[60, 200, 3] == 0
-    one = engine_runs.saved(tmp_path / "one.png", np.full((1, 1, 3), 90, np.uint8))
-    tiny = engine_runs.pixels(engine_runs.run(UpscaleEngine(), tmp_path, {"scale": 4}, image=one)[0])
+    pixel = engine_runs.saved(tmp_path / "one.png", np.full((1, 1, 3), 90, np.uint8))
+    tiny = engine_runs.pixels(engine_runs.run(UpscaleEngine(), tmp_path, {"scale": 4}, image=pixel)[0])
     assert tiny.shape == (4, 4, 3)
     assert np.abs(tiny.astype(int) - 90).max() <= 1
 

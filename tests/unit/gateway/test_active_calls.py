@@ -23,8 +23,8 @@ def _call(account_id: str, name: str = "req_a") -> CallRecord:
     return CallRecord(name, account_id, "key_a", "chat", 'm "\0"', "s/m", streamed=True, held=10)
 
 
-async def _seen(database: Database, account_id: str, wanted: CallFilter = ALL) -> list[dict[str, Any]]:
-    rows, _ = await database.read(request_log.list_calls(account_id, wanted, 10, None))
+async def _seen(database: Database, account_id: str, selection: CallFilter = ALL) -> list[dict[str, Any]]:
+    rows, _ = await database.read(request_log.list_calls(account_id, selection, 10, None))
     assert await database.read(ledger_queries.verify()) == ()
     return [dict(row) for row in rows]
 

@@ -11,7 +11,7 @@ from sixfold.core.gateway.attempts import parse_retry_after
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
+    ("message", "seconds"),
     [
         ("7", 7.0),
         ("0.5", 0.5),
@@ -23,8 +23,8 @@ from sixfold.core.gateway.attempts import parse_retry_after
         ("1e300", None),
     ],
 )
-def test_a_number_is_believed_where_it_can_be(told: str, seconds: float | None) -> None:
-    assert parse_retry_after(told) == seconds
+def test_a_number_is_believed_where_it_can_be(message: str, seconds: float | None) -> None:
+    assert parse_retry_after(message) == seconds
 
 
 def test_a_date_is_as_far_off_as_it_is() -> None:

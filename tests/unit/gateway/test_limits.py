@@ -88,10 +88,10 @@ async def test_one_that_is_larger_than_a_minutes_share_passes_alone(rated: Rated
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
 async def test_servers_on_one_database_share_the_rate_limit(tmp_path: Path) -> None:
     async with (
-        databases.running_database("postgres", tmp_path) as one,
-        databases.running_database("postgres", tmp_path) as other,
+        databases.running_database("postgres", tmp_path) as first,
+        databases.running_database("postgres", tmp_path) as second,
     ):
-        servers = [SharedRates(database, "requests") for database in (one, other)]
+        servers = [SharedRates(database, "requests") for database in (first, second)]
         requests = [server.spend("k", 20) for _ in range(30) for server in servers]
         answers = await asyncio.gather(*requests, return_exceptions=True)
     assert answers.count(None) == 20
@@ -202,14 +202,14 @@ class Clocked:
 
 
 @pytest.fixture
-async def kept() -> AsyncIterator[Clocked]:
+async def clocked() -> AsyncIterator[Clocked]:
     result = Clocked()
     yield result
     await result.database.close()
 
 
-async def test_budget_counts_holds_and_regains_the_unused_part(kept: Clocked) -> None:
-    write = kept.database.write
+async def test_budget_counts_holds_and_regains_the_unused_part(clocked: Clocked) -> None:
+    write = clocked.database.write
     account = await write(accounts.create("ada@example.com", credit=1_000_000))
     payer = Payer("key_1", budget_day=100, budget_month=250)
     await write(ledger.hold(account.id, "h1", 100, payer))
@@ -229,26 +229,26 @@ async def test_budget_counts_holds_and_regains_the_unused_part(kept: Clocked) ->
         await write(ledger.hold(account.id, "h7", 61, payer))
     text = "This key's budget of 0.0001 USD per day has 0.00006 USD left; this request needs 0.000061 USD"
     assert str(over.value) == text
-    assert await kept.database.read(ledger_queries.verify()) == ()
+    assert await clocked.database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_budget_begins_anew_with_the_day_and_the_month(kept: Clocked) -> None:
-    write = kept.database.write
+async def test_a_budget_begins_anew_with_the_day_and_the_month(clocked: Clocked) -> None:
+    write = clocked.database.write
     account = await write(accounts.create("ada@example.com", credit=1_000_000))
     payer = Payer("key_1", budget_day=100, budget_month=250)
     for day in range(3):
-        kept.moment = NOON + day * DAY
+        clocked.moment = NOON + day * DAY
         amount = 50 if day == 2 else 100
         await write(ledger.hold(account.id, f"h{day}", amount, payer))
     with pytest.raises(errors.BudgetExceeded) as over:
         await write(ledger.hold(account.id, "more", 1, payer))
     assert over.value.retry_after == int(7.5 * 86400)
-    kept.moment = NOON + 11 * DAY
+    clocked.moment = NOON + 11 * DAY
     await write(ledger.hold(account.id, "next month", 100, payer))
 
 
-async def test_what_was_refused_was_not_counted(kept: Clocked) -> None:
-    write = kept.database.write
+async def test_what_was_refused_was_not_counted(clocked: Clocked) -> None:
+    write = clocked.database.write
     account = await write(accounts.create("ada@example.com", credit=50))
     payer = Payer("key_1", budget_day=100)
     with pytest.raises(errors.InsufficientCredits):

@@ -68,8 +68,8 @@ def router(
     return ModelRouter(lambda: result, chosen, health or HealthTracker(Clock()), lambda: drawn)
 
 
-def names(found: ModelRouter, name: str) -> list[str]:
-    return [target.name for target in found.resolve(name)]
+def names(router: ModelRouter, name: str) -> list[str]:
+    return [target.name for target in router.resolve(name)]
 
 
 def test_a_model_is_found_by_its_server_and_by_itself() -> None:

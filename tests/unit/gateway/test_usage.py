@@ -180,11 +180,11 @@ USED = st.builds(
 )
 
 
-@given(found=PRICED, used=USED)
-def test_usage_lines_have_every_unit_and_sum_to_the_cost(found: TokenRates, used: TokenUsage) -> None:
+@given(rates=PRICED, used=USED)
+def test_usage_lines_have_every_unit_and_sum_to_the_cost(rates: TokenRates, used: TokenUsage) -> None:
     units = used.units
     assert units is not None
-    lines = {line.unit: line for line in found.lines(used)}
+    lines = {line.unit: line for line in rates.lines(used)}
     assert all(line.quantity > 0 for line in lines.values())
     counted = {
         "cached_tokens": used.cached,
@@ -207,7 +207,7 @@ def test_usage_lines_have_every_unit_and_sum_to_the_cost(found: TokenRates, used
     ]
     assert (sum(read), sum(messages)) == (used.input, used.output)
     exact = sum((Fraction(line.quantity * line.rate, line.per) for line in lines.values()), Fraction())
-    assert found.cost(used) == math.ceil(exact)
+    assert rates.cost(used) == math.ceil(exact)
 
 
 INPUT = {

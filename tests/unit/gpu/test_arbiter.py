@@ -152,12 +152,12 @@ async def test_time_limits_of_runs_stop_while_they_wait(tmp_path: Path) -> None:
 
 async def test_processes_agree_and_ask_each_other_to_unload(tmp_path: Path) -> None:
     own, shared = Holder("weights", {"sdxl": 60}, private="p"), Holder("ollama", {"m": 60})
-    async with arbiter(tmp_path, "p") as one, arbiter(tmp_path, "q") as two:
-        one.access(own)
-        lease = await one.acquire(own, "sdxl", 10)
+    async with arbiter(tmp_path, "p") as first, arbiter(tmp_path, "q") as second:
+        first.access(own)
+        lease = await first.acquire(own, "sdxl", 10)
         own.loaded["sdxl"] = 60
-        request = asyncio.create_task(two.acquire(two.access(shared).holder, "m", 10))
-        await waiting(one)
+        request = asyncio.create_task(second.acquire(second.access(shared).holder, "m", 10))
+        await waiting(first)
         lease.release()
         (await request).release()
         assert own.unloaded == ["sdxl"]

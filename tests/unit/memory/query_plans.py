@@ -49,9 +49,9 @@ class Explained:
         """Release the connection."""
         await self._connection.close()
 
-    async def _explain(self, text: str, given: Sequence[Any]) -> int:
+    async def _explain(self, text: str, inputs: Sequence[Any]) -> int:
         """With the plan for these values, and with the one for any, which a session soon falls back on."""
-        arguments = f"({', '.join(map(_literal, given))})" if given else ""
+        arguments = f"({', '.join(map(_literal, inputs))})" if inputs else ""
         response = self._connection.transaction()
         await response.start()
         most = 0

@@ -52,9 +52,9 @@ async def embed(database: Database, model: Meanings) -> int:
     return total
 
 
-async def ask(found: SearchService, place: MemoryFixture, query: str, mode: str = "auto") -> SearchResult:
+async def ask(finder: SearchService, place: MemoryFixture, query: str, mode: str = "auto") -> SearchResult:
     """Search with meaning."""
-    return await found.search(place.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
+    return await finder.search(place.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
 
 
 async def test_page_is_found_by_words_then_by_meaning_once_embedded(place: MemoryFixture) -> None:
@@ -142,9 +142,9 @@ async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: Memor
     await embed(database, model)
     again = await finder(database, model)
     for query in ("kitten", "physician on day 4", "car"):
-        one = await result.search(place.ann, SearchRequest(query, explain=True))
+        explained = await result.search(place.ann, SearchRequest(query, explain=True))
         other = await again.search(place.ann, SearchRequest(query, explain=True))
-        assert one.hits == other.hits != ()
+        assert explained.hits == other.hits != ()
 
 
 CHILD = """

@@ -205,8 +205,8 @@ async def test_a_batch_is_read_like_its_pages_one_by_one(place: RelationFixture)
 
 
 async def test_a_question_with_a_month_prefers_what_happened_in_it(place: RelationFixture) -> None:
-    for who in ("Ada Byron", "Alan Turing", "Grace Hopper"):
-        await place.save(f"people/{who.lower().replace(' ', '-')}", "", who, "person")
+    for person in ("Ada Byron", "Alan Turing", "Grace Hopper"):
+        await place.save(f"people/{person.lower().replace(' ', '-')}", "", person, "person")
     await place.save("meetings/2026-05-12-lunch", "Ada Byron met Alan Turing.")
     await place.save("notes/june", "On 9 June 2026 Ada Byron met Grace Hopper.")
     result = await place.answers("Who did Ada Byron meet in May?")

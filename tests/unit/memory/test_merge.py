@@ -97,10 +97,10 @@ def test_nothing_that_either_wrote_is_lost(base: str, mine: str, theirs: str) ->
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_both_sides_see_the_same_conflicts(base: str, mine: str, theirs: str) -> None:
-    one, other = merge.texts(base, mine, theirs), merge.texts(base, theirs, mine)
-    assert [part.sides for part in one.conflicts] == [part.sides[::-1] for part in other.conflicts]
-    if not one.conflicts:
-        assert one.text == other.text
+    first, second = merge.texts(base, mine, theirs), merge.texts(base, theirs, mine)
+    assert [part.sides for part in first.conflicts] == [part.sides[::-1] for part in second.conflicts]
+    if not first.conflicts:
+        assert first.text == second.text
 
 
 @given(st.lists(st.integers(0, 19), unique=True), st.data())

@@ -26,9 +26,9 @@ async def place() -> AsyncIterator[MemoryFixture]:
         yield result
 
 
-async def do(place: MemoryFixture, name: str, **given: Any) -> dict[str, Any]:
+async def do(place: MemoryFixture, name: str, **inputs: Any) -> dict[str, Any]:
     """Run an operation, and check that its result is JSON."""
-    answer = await operations.operations(place.memory)[name](place.ann, given)
+    answer = await operations.operations(place.memory)[name](place.ann, inputs)
     assert json.loads(json.dumps(answer)) == json.loads(json.dumps(answer))
     return answer
 

@@ -351,10 +351,10 @@ async def test_lists_are_filtered_and_go_on_by_cursor(place: MemoryFixture) -> N
         await put(place, f"n/{number}", "x", tags=tags, type="t" if number < 3 else None)
     await put(place, "o", "x", collections=("shelf",))
 
-    async def slugs(wanted: PageFilter) -> list[str]:
+    async def slugs(expected: PageFilter) -> list[str]:
         seen, cursor = [], ""
         while True:
-            result = await place.memory.list(place.ann, wanted, 2, cursor)
+            result = await place.memory.list(place.ann, expected, 2, cursor)
             seen += [row["slug"] for row in result.rows]
             if result.next_cursor is None:
                 return seen

@@ -212,8 +212,8 @@ def test_spellings_of_a_name_share_a_key(spelling: str) -> None:
 
 def test_lists_give_each_of_their_names_and_no_neighbour() -> None:
     assert stated_relations("Ada Byron, Alan Turing and Grace Hopper work at Bell Labs and Hooli.") == {
-        (who, "works_at", where)
-        for who in ("ada byron", "alan turing", "grace hopper")
+        (name, "works_at", where)
+        for name in ("ada byron", "alan turing", "grace hopper")
         for where in ("bell labs", "hooli")
     }
     assert stated_relations("Ada Byron works at Globex and Alan Turing founded Hooli.") == {

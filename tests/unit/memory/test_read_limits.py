@@ -45,8 +45,8 @@ async def test_ten_thousand_links_to_a_page_are_read(place: MemoryFixture) -> No
         return (yield Query("links_put", {"account_id": account_id, "rows": json.dumps(rows), "at": 1}))
 
     await place.memory.database.write(insert())
-    found, _ = await place.memory.backlinks(place.ann, "hub", limit=2 * MAX_LINKS)
-    assert len(found) == MAX_LINKS
+    results, _ = await place.memory.backlinks(place.ann, "hub", limit=2 * MAX_LINKS)
+    assert len(results) == MAX_LINKS
     walk = await place.memory.traverse(place.ann, "hub", LinkPath(depth=1, direction="in", nodes=40))
     assert [node[0] for node in walk.nodes] == ["hub", "source"]
 
@@ -89,10 +89,14 @@ async def test_a_list_in_slices_is_that_of_one_query(
     monkeypatch.setattr(pages, "_SLICE_PAGES", pages_of_a_slice)
     await fill(place, 500)
     database, count = place.memory.database, 0
-    for wanted in (PageFilter("rare"), PageFilter(prefix="log/0001"), PageFilter("rare", prefix="log/0003")):
+    for page_filter in (
+        PageFilter("rare"),
+        PageFilter(prefix="log/0001"),
+        PageFilter("rare", prefix="log/0003"),
+    ):
         for limit, after in ((2, ""), (2, "log/000200"), (100, "log/000100"), (1_000, "")):
-            expected = await database.read(pages.list_rows(place.ann, wanted, limit, after))
-            rows = await pages.list_in_slices(database, place.ann, wanted, limit, after)
+            expected = await database.read(pages.list_rows(place.ann, page_filter, limit, after))
+            rows = await pages.list_in_slices(database, place.ann, page_filter, limit, after)
             assert [row["slug"] for row in rows] == [row["slug"] for row in expected]
             count += len(rows)
     assert count > 100
@@ -100,8 +104,8 @@ async def test_a_list_in_slices_is_that_of_one_query(
 
 async def test_a_list_with_a_rare_tag_does_not_block_the_loop(place: MemoryFixture) -> None:
     await fill(place, 60_000)
-    for wanted in (PageFilter("none"), PageFilter("rare"), PageFilter(type="idea")):
+    for page_filter in (PageFilter("none"), PageFilter("rare"), PageFilter(type="idea")):
         async with loop_time.watched() as seen:
-            rows = (await place.memory.list(place.ann, wanted, 1_000)).rows
-        assert len(rows) == (600 if wanted.tag == "rare" else 0)
+            rows = (await place.memory.list(place.ann, page_filter, 1_000)).rows
+        assert len(rows) == (600 if page_filter.tag == "rare" else 0)
         assert seen.longest < 0.03

@@ -48,11 +48,11 @@ async def measured(corpora: Sequence[Corpus]) -> tuple[Quality, dict[str, float]
     return quality.mean(judged), {kind: sum(rows) / len(rows) for kind, rows in kinds.items()}
 
 
-def hold(found: Quality, least: Quality) -> None:
+def hold(quality: Quality, least: Quality) -> None:
     """Fail if a figure is below its minimum."""
-    assert found.questions == least.questions
+    assert quality.questions == least.questions
     for name in ("recall_5", "recall_10", "mrr", "ndcg"):
-        assert getattr(found, name) >= getattr(least, name), f"{name}: {found}"
+        assert getattr(quality, name) >= getattr(least, name), f"{name}: {quality}"
 
 
 async def test_search_finds_what_the_wiki_knows() -> None:

@@ -254,11 +254,11 @@ async def test_searches_and_writes_at_once_agree_in_the_end(place: MemoryFixture
 
 async def test_an_index_is_read_anew_after_it_had_to_make_room(place: MemoryFixture) -> None:
     database = place.memory.database
-    made: list[PageIndex] = []
+    indexes: list[PageIndex] = []
 
     def new_index() -> PageIndex:
-        made.append(PageIndex())
-        return made[-1]
+        indexes.append(PageIndex())
+        return indexes[-1]
 
     narrow = SearchService(database, IndexCache(database, new_index, most_bytes=3_000))
     await put(place, "mine", "an anchor")
@@ -266,7 +266,7 @@ async def test_an_index_is_read_anew_after_it_had_to_make_room(place: MemoryFixt
     for _ in range(3):
         for caller, slug in ((place.ann, "mine"), (place.ben, "his")):
             assert [hit.slug for hit in (await narrow.search(caller, SearchRequest("anchor"))).hits] == [slug]
-    assert len(made) == 6, [index.size for index in made]
+    assert len(indexes) == 6, [index.size for index in indexes]
 
 
 async def test_an_index_has_no_words_beyond_its_limit(

@@ -139,7 +139,7 @@ def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "links"),
     [
         ("owner:: [[people/ann]], [[people/ben]]", {("owner", "people/ann"), ("owner", "people/ben")}),
         ("- Reviewed-By:: [[ann]]\n  depends_on:: [[b]]", {("reviewed-by", "ann"), ("depends_on", "b")}),
@@ -154,9 +154,9 @@ def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
          {("links_to", "2026-11-20"), ("links_to", "journals/2026-05-01"), ("links_to", "1999-03-03")}),
     ],
 )  # fmt: skip
-def test_links_are_read_as_editors_of_notes_write_them(text: str, found: set[tuple[str, str]]) -> None:
+def test_links_are_read_as_editors_of_notes_write_them(text: str, links: set[tuple[str, str]]) -> None:
     split = markdown.split(text)
-    assert {(link.type, link.target) for link in markdown.links(split.body, "", split.head)} == found
+    assert {(link.type, link.target) for link in markdown.links(split.body, "", split.head)} == links
 
 
 @pytest.mark.parametrize(

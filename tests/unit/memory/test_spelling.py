@@ -39,7 +39,7 @@ async def slugs(place: MemoryFixture, query: str, caller: Caller | None = None) 
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("query", "meant"),
     [
         ("heliogrpah", "heliograph"),  # two letters that change places
         ("dentst", "dentist"),
@@ -64,11 +64,11 @@ async def slugs(place: MemoryFixture, query: str, caller: Caller | None = None) 
     ],
 )
 async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
-    place: MemoryFixture, asked: str, meant: str
+    place: MemoryFixture, query: str, meant: str
 ) -> None:
     await put(place, "a", f"One {meant} here.")
     await put(place, "b", "Nothing of the kind.")
-    (hit,) = (await ask(place, asked)).hits
+    (hit,) = (await ask(place, query)).hits
     assert hit.slug == "a"
     assert f"«{meant}»" in hit.snippet
     assert hit.explain is not None
@@ -76,7 +76,7 @@ async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "query",
     [
         "note",  # four letters
         "tests",  # another letter in a short word
@@ -91,9 +91,9 @@ async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
         "virtue",
     ],
 )
-async def test_what_is_too_far_from_every_word_finds_nothing(place: MemoryFixture, asked: str) -> None:
+async def test_what_is_too_far_from_every_word_finds_nothing(place: MemoryFixture, query: str) -> None:
     await put(place, "a", "Nota, texts: virtual marmalade in 2026, 20268 of it, which is much.")
-    assert await slugs(place, asked) == []
+    assert await slugs(place, query) == []
 
 
 async def test_a_word_that_is_known_is_taken_as_it_is(place: MemoryFixture) -> None:
@@ -169,7 +169,7 @@ async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: Me
 
 async def test_of_many_unknown_words_a_few_are_guessed(place: MemoryFixture) -> None:
     await put(place, "a", "The heliograph blinked.")
-    query = " ".join(f"heliograph{one}{other}" for one in "bcfghkmpqvwxz" for other in "bcfghkmpqvwxz")
+    query = " ".join(f"heliograph{each}{other}" for each in "bcfghkmpqvwxz" for other in "bcfghkmpqvwxz")
     (hit,) = (await ask(place, query)).hits
     assert hit.explain is not None
     assert len(hit.explain["spelling"]) == 4

@@ -33,10 +33,10 @@ def test_a_search_compares_a_bounded_number_of_words() -> None:
     for _ in range(2):
         spellings.begin()
         postings.compared = 0
-        found = [len(list(spellings.containing(part))) for part in ("abc", "fgh", "hgf", "cab") * 6]
-        found += [len(list(spellings.near(word, 2))) for word in ("abcdefhgx", "hgfedcbax") * 6]
+        results = [len(list(spellings.containing(part))) for part in ("abc", "fgh", "hgf", "cab") * 6]
+        results += [len(list(spellings.near(word, 2))) for word in ("abcdefhgx", "hgfedcbax") * 6]
         # Each search has the whole amount of work.
-        assert found[0] > 0
+        assert results[0] > 0
         assert postings.compared < 60_000
 
 

@@ -10,7 +10,7 @@ from sixfold.core.memory.indexing import tokens
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("meetings", "meeting"),
         ("She went home", "go homes"),
@@ -33,8 +33,8 @@ from sixfold.core.memory.indexing import tokens
         ("dell'arte nell'Umbria", "arte Umbria"),
     ],
 )
-def test_forms_of_one_word_are_one_word(one: str, other: str) -> None:
-    assert set(tokens.terms(one)) == set(tokens.terms(other)) != set()
+def test_forms_of_one_word_are_one_word(first: str, second: str) -> None:
+    assert set(tokens.terms(first)) == set(tokens.terms(second)) != set()
 
 
 def test_an_apostrophe_that_elides_nothing_parts_no_word() -> None:

@@ -331,14 +331,14 @@ async def test_a_server_that_stops_is_given_up() -> None:
 
 async def test_waiting_for_a_turn_counts_towards_the_deadline() -> None:
     async with serving(routes={"/": silent, "/quick": reply(b"x")}) as server:
-        one = fetcher(FetchLimits(concurrent=1))
-        first = asyncio.create_task(one.fetch(server.url(), max_bytes=1, timeout_seconds=0.3))
+        narrow = fetcher(FetchLimits(concurrent=1))
+        first = asyncio.create_task(narrow.fetch(server.url(), max_bytes=1, timeout_seconds=0.3))
         await asyncio.wait_for(server.asked.wait(), 60)
         with pytest.raises(FetchFailed, match=r"longer than 0\.1 seconds"):
-            await one.fetch(server.url("/quick"), max_bytes=1, timeout_seconds=0.1)
+            await narrow.fetch(server.url("/quick"), max_bytes=1, timeout_seconds=0.1)
         with pytest.raises(FetchFailed):
             await first
-        assert (await one.fetch(server.url("/quick"), max_bytes=1, timeout_seconds=60)).body == b"x"
+        assert (await narrow.fetch(server.url("/quick"), max_bytes=1, timeout_seconds=60)).body == b"x"
 
 
 async def test_a_cancelled_fetch_hangs_up_and_leaves_no_file(tmp_path: Path) -> None:

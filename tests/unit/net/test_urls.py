@@ -114,9 +114,9 @@ def test_no_name_that_is_accepted_is_an_address_to_the_c_library(host: str) -> N
 @given(st.text(max_size=40), st.text(max_size=20), st.sampled_from(["http://", "https://", "HTTP:/", ""]))
 @example("a@b", "/c", "http://")
 @example("[::1]", ":80", "http://")
-def test_other_parsers_agree_on_the_host_of_accepted_urls(one: str, two: str, scheme: str) -> None:
+def test_other_parsers_agree_on_the_host_of_accepted_urls(first: str, second: str, scheme: str) -> None:
     with contextlib.suppress(FetchRefused):
-        target = urls.parse(scheme + one + two)
+        target = urls.parse(scheme + first + second)
         again, split = httpx.URL(target.url), urlsplit(target.url)
         assert again.raw_host.decode() == target.host == (split.hostname or "")
         assert (again.port or urls.DEFAULT_PORTS[target.scheme]) == target.port

@@ -126,8 +126,8 @@ async def test_each_account_has_an_address_of_its_own_that_stays(
     watcher: DepositWatcher, database: Database
 ) -> None:
     people = [await someone(database, f"p{n}") for n in range(4)]
-    response = await asyncio.gather(*(watcher.address(one.id) for one in people for _ in range(2)))
-    results = [str(one["address"]) for one in response]
+    response = await asyncio.gather(*(watcher.address(each.id) for each in people for _ in range(2)))
+    results = [str(each["address"]) for each in response]
     assert len(set(results)) == 4
     assert results[0::2] == results[1::2]
     assert FIRST in results

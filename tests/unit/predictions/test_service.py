@@ -327,7 +327,7 @@ async def test_crashing_model_does_not_block_other_models(tmp_path: Path) -> Non
     async with running_pipeline(tmp_path, options) as built:
         orders = [built.order("echo", extras={"n": number}) for number in range(5)]
         waiting = [await built.service.submit(order) for order in orders]
-        for one in waiting:
-            ended = await built.service.wait(one, 60)
+        for prediction in waiting:
+            ended = await built.service.wait(prediction, 60)
             assert (ended.state, ended.error_kind) == (PredictionState.FAILED, predictions.LOST)
         assert (await built.account()).held == 0

@@ -151,11 +151,11 @@ async def test_takeover_without_a_checkpoint_repeats_no_pose(tmp_path: Path) -> 
         life = asyncio.create_task(running.run())
         viewer = running.attach()
         running.resume(viewer, 1)
-        heard: list[int] = []
+        numbers: list[int] = []
         async with asyncio.timeout(60):
-            while len(heard) < 3:
+            while len(numbers) < 3:
                 word = await viewer.next_message()
-                heard += [word.seq] if isinstance(word, PoseMessage) else []
+                numbers += [word.seq] if isinstance(word, PoseMessage) else []
         running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life
-        assert heard == [2, 3, 4]
+        assert numbers == [2, 3, 4]

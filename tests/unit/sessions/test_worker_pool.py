@@ -139,7 +139,7 @@ async def test_waiting_for_a_failed_start_or_leaving_early(tmp_path: Path) -> No
     pool = SessionWorkerPool(driver)
     broken = spec(tmp_path, factory="sixfold.engines.live.motion.engine:Nothing")
     both = await asyncio.gather(*(pool.acquire(broken, SLOTS, 0) for _ in range(2)), return_exceptions=True)
-    assert all(isinstance(one, WorkerStartFailed) for one in both)
+    assert all(isinstance(each, WorkerStartFailed) for each in both)
     leaving = asyncio.create_task(pool.acquire(spec(tmp_path), SLOTS, 0))
     await asyncio.sleep(0)
     leaving.cancel()

@@ -34,8 +34,11 @@ def test_none_is_null_and_a_switch_is_a_number() -> None:
 def test_an_escaped_nul_in_json_is_replaced(document: str, sent: str) -> None:
     statement = translate("f(:a::json, :b)", {"a": document, "b": document})
     assert statement.arguments({"a": document, "b": document}) == [sent, document]
-    one = Query("f", {}, [{"a": document, "b": document}])
-    assert PostgresBinder().changes("f(:a::json, :b)", one.each or (), one).columns == [[sent], [document]]
+    query = Query("f", {}, [{"a": document, "b": document}])
+    assert PostgresBinder().changes("f(:a::json, :b)", query.each or (), query).columns == [
+        [sent],
+        [document],
+    ]
 
 
 @pytest.mark.parametrize("text", ["'a :b c'", "'it''s :b'", "x::text", "-- of :b\n1"])

@@ -22,8 +22,8 @@ def repeated(text: str, chars: int = MAX_CHARS) -> str:
 
 def wide_table(chars: int, columns: int = 250) -> str:
     """Tables of many columns whose rows have one cell each."""
-    one = "|" + "a|" * columns + "\n|" + "-|" * columns + "\n" + "a\n" * columns + "\n"
-    return repeated(one, chars)
+    table = "|" + "a|" * columns + "\n|" + "-|" * columns + "\n" + "a\n" * columns + "\n"
+    return repeated(table, chars)
 
 
 HALF = MAX_CHARS // 2

@@ -9,9 +9,9 @@ from sixfold.ui.memory.graph import GraphBox, GraphDrawing
 
 def drawings(walk: GraphWalk) -> tuple[GraphDrawing, GraphDrawing]:
     """Return the wide and the narrow drawing."""
-    found = graph.draw(walk)
-    assert found is not None
-    wide, narrow = found.drawings
+    results = graph.draw(walk)
+    assert results is not None
+    wide, narrow = results.drawings
     return wide, narrow
 
 
@@ -33,8 +33,8 @@ WALK = GraphWalk(
 
 def test_linking_pages_are_left_and_linked_ones_right() -> None:
     wide, narrow = drawings(WALK)
-    found = boxes(wide)
-    assert found["diary"].x < found["ann"].x < found["acme"].x < found["lake"].x
+    results = boxes(wide)
+    assert results["diary"].x < results["ann"].x < results["acme"].x < results["lake"].x
     labels = {curve.label: (curve.starts, curve.ends) for curve in wide.curves if curve.label}
     assert labels == {"works at": (True, True), "located in": (False, True)}
     assert [curve.is_cross for curve in wide.curves].count(True) == 1

@@ -12,7 +12,7 @@ OFFERED = ("image/webp", "image/png", "image/jpeg")
 
 
 @pytest.mark.parametrize(
-    ("header", "wanted"),
+    ("header", "expected"),
     [
         (None, "image/webp"),
         ("", "image/webp"),
@@ -28,8 +28,8 @@ OFFERED = ("image/webp", "image/png", "image/jpeg")
         ("image/png;q=7", "image/png"),
     ],
 )
-def test_the_best_offer_is_taken(header: str | None, wanted: str | None) -> None:
-    assert requests.preferred_type(header, OFFERED) == wanted
+def test_the_best_offer_is_taken(header: str | None, expected: str | None) -> None:
+    assert requests.preferred_type(header, OFFERED) == expected
 
 
 @given(st.text(max_size=300))

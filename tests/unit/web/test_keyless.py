@@ -66,8 +66,8 @@ def test_a_public_url_shows_that_a_proxy_stands_in_front(tmp_path: Path) -> None
 
 def test_every_process_warns_of_forwarded_requests(tmp_path: Path) -> None:
     hosts, record = TrustedHosts(Settings(data_dir=tmp_path)), tmp_path / "forwarded.txt"
-    one, other = KeylessAccess(hosts, record=record), KeylessAccess(hosts, record=record)
-    assert other.warnings == ()
-    refusal(one, scope_of(via="1.1 proxy"))
-    assert one.warnings == other.warnings
-    assert "a forwarding header: 1" in other.warnings[0]
+    first, second = KeylessAccess(hosts, record=record), KeylessAccess(hosts, record=record)
+    assert second.warnings == ()
+    refusal(first, scope_of(via="1.1 proxy"))
+    assert first.warnings == second.warnings
+    assert "a forwarding header: 1" in second.warnings[0]

@@ -67,8 +67,8 @@ def test_one_ipv6_subscriber_shares_one_limit(monkeypatch: pytest.MonkeyPatch) -
 def test_no_limit_is_above_half_of_the_capacity_and_zero_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "capacity", lambda: ConnectionCapacity(64))  # 24 connections
     limits = PeerLimits(connections=1_000)
-    taken = [limits.connect("192.0.2.1") for _ in range(20)]
-    assert taken.count(None) == 12
+    accepted = [limits.connect("192.0.2.1") for _ in range(20)]
+    assert accepted.count(None) == 12
     assert all(PeerLimits().connect("192.0.2.1") is None for _ in range(100))
 
 

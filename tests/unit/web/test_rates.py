@@ -11,14 +11,14 @@ from sixfold.web.admission import RequestRates
 
 def _spent(rates: RequestRates, key: str, count: int) -> int:
     """How many of `count` requests are taken."""
-    taken = 0
+    accepted = 0
     for _ in range(count):
         try:
             rates.spend(key)
         except errors.TooManyRequests:
             continue
-        taken += 1
-    return taken
+        accepted += 1
+    return accepted
 
 
 def test_ten_seconds_come_at_once_and_then_the_rate_holds() -> None:
@@ -43,8 +43,8 @@ def test_flood_of_keys_makes_no_debt_forgotten() -> None:
     now = 0.0
     rates = RequestRates(1, "A test", lambda: now, max_keys=100)
     assert _spent(rates, "owner", 20) == 10
-    taken = sum(_spent(rates, f"flood {number}", 1) for number in range(1_000))
-    assert taken == 99 + 10  # those that have a place, and one limit for all others
+    accepted = sum(_spent(rates, f"flood {number}", 1) for number in range(1_000))
+    assert accepted == 99 + 10  # those that have a place, and one limit for all others
     assert _spent(rates, "owner", 1) == 0
     assert len(rates._due) == 101
     now = 20.0

@@ -32,7 +32,7 @@ async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) 
             result, cursor = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 200, cursor)
             pages.append([prediction.id for prediction in result])
         assert [len(each) for each in pages] == [2, 1, 1, 2]
-        assert [one for page in pages for one in page] == output[::-1]
+        assert [item for page in pages for item in page] == output[::-1]
         result, cursor = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1, None)
         assert ([each.id for each in result], cursor) == (output[-1:], output[-1])
 

@@ -24,12 +24,12 @@ MESSAGES: tuple[protocol.WorkerMessage, ...] = (
 def test_a_stream_is_cut_into_the_frames_that_it_was_made_of(step: int) -> None:
     stream = b"".join(map(protocol.frame, MESSAGES))
     frames = protocol.FramesMessage()
-    heard = [
+    replies = [
         protocol.to_server.decode(body)
         for start in range(0, len(stream), step)
         for body in frames.feed(stream[start : start + step])
     ]
-    assert heard == list(MESSAGES)
+    assert replies == list(MESSAGES)
 
 
 def test_oversized_frame_is_refused_before_it_is_read() -> None:

@@ -45,13 +45,13 @@ class Does:
 def perform(
     act: Callable[[Context], Result], scratch: Path, canceled: bool = False
 ) -> tuple[protocol.Reply, RecordedReports]:
-    heard, event = RecordedReports(), threading.Event()
+    reports, event = RecordedReports(), threading.Event()
     if canceled:
         event.set()
-    context = runner.RunContext(heard, event, scratch / "run")
+    context = runner.RunContext(reports, event, scratch / "run")
     assignment = runner.Assignment(1, Task("t", "m", {}), context, runner.FileStaging(scratch, "w-1"))
     reply = runner.perform(Does(act), assignment)
-    return reply, heard
+    return reply, reports
 
 
 def names(folder: Path) -> list[str]:
@@ -77,9 +77,9 @@ def test_the_last_progress_of_a_failure_is_not_held_back(tmp_path: Path) -> None
             context.progress(step / 10)
         raise EngineError("no")
 
-    reply, heard = perform(act, tmp_path)
+    reply, reports = perform(act, tmp_path)
     assert reply == protocol.RunFailedMessage(1, "no", public=True)
-    assert heard.fractions == [0, 0.5]
+    assert reports.fractions == [0, 0.5]
 
 
 def test_a_log_is_cut_off_at_its_limits(tmp_path: Path) -> None:

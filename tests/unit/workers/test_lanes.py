@@ -45,7 +45,7 @@ async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
 
 
 async def ends(line: PipelineFixture, *waiting: Prediction) -> list[Prediction]:
-    return await asyncio.gather(*(line.service.wait(one, 60) for one in waiting))
+    return await asyncio.gather(*(line.service.wait(prediction, 60) for prediction in waiting))
 
 
 def together(ended: Prediction) -> int:
@@ -58,13 +58,13 @@ async def test_what_waits_for_one_worker_runs_in_one_batch(line: PipelineFixture
     gate = tmp_path / "gate"
     first = await line.service.submit(line.order("chorus", extras={"gate": str(gate)}))
     others = [await line.service.submit(line.order("chorus", extras={"shape": "s"})) for _ in range(3)]
-    for one in others:
-        await is_running(line, one)
+    for prediction in others:
+        await is_running(line, prediction)
     gate.touch()
     assert together((await ends(line, first))[0]) == 1
     ended = await ends(line, *others)
     assert sorted(map(together, ended)) in ([1, 2, 2], [3, 3, 3]), "each told how many sang"
-    assert {one.output.data["key"] for one in ended if one.output} == {"d"}
+    assert {prediction.output.data["key"] for prediction in ended if prediction.output} == {"d"}
     assert await line.faults() == ()
     assert (await line.account()).posted == 1_000_000 - 4 * PRICE
 
@@ -80,7 +80,9 @@ async def test_worker_with_lanes_uses_one_slot_and_its_lanes(line: PipelineFixtu
         "the only slot is taken"
     )
     gate.touch()
-    assert {one.state for one in await ends(line, *waiting, blocked)} == {PredictionState.SUCCEEDED}
+    assert {prediction.state for prediction in await ends(line, *waiting, blocked)} == {
+        PredictionState.SUCCEEDED
+    }
 
 
 async def is_running(line: PipelineFixture, prediction: Prediction) -> None:
@@ -93,13 +95,13 @@ async def is_running(line: PipelineFixture, prediction: Prediction) -> None:
 
 async def test_remote_runs_take_no_slot_of_this_machine(line: PipelineFixture) -> None:
     away = [await line.service.submit(line.order("far", extras={"seconds": 600})) for _ in range(3)]
-    for one in away:
-        await is_running(line, one)
+    for prediction in away:
+        await is_running(line, prediction)
     near = await line.run("echo")
     assert near.state is PredictionState.SUCCEEDED, "three wait elsewhere and the one slot is free"
-    for one in away:
-        await line.service.cancel(one.id, Tenant(line.payer.id))
-    assert {one.state for one in await ends(line, *away)} == {PredictionState.CANCELED}
+    for prediction in away:
+        await line.service.cancel(prediction.id, Tenant(line.payer.id))
+    assert {prediction.state for prediction in await ends(line, *away)} == {PredictionState.CANCELED}
     assert (await line.account()).posted == 1_000_000 - PRICE
     assert (await line.account()).held == 0
 
@@ -110,7 +112,7 @@ async def test_what_a_provider_took_is_kept_beside_the_price(line: PipelineFixtu
     assert ended.output is not None
     assert ended.output.data == {"key": "the fal_key"}
     spent = await line.database.read(queries.by_engine(DAY_US))
-    assert [(one.engine, one.runs, one.earned, one.spent, one.runs_with_cost) for one in spent] == [
+    assert [(cost.engine, cost.runs, cost.earned, cost.spent, cost.runs_with_cost) for cost in spent] == [
         ("far", 1, PRICE, 1_500, 1)
     ]
 

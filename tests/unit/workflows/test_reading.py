@@ -142,9 +142,9 @@ def test_drawing_has_every_node_and_link_without_graph_markup() -> None:
     assert not list(root.iter(f"{space}script"))
     places = {node_id: _place(each) for node_id, each in boxes.items()}
     assert places["1"][0] < places["2"][0] < places["5"][0] < places["6"][0] < places["7"][0]
-    for one, (x, y) in places.items():
+    for name, (x, y) in places.items():
         for other, (left, top) in places.items():
-            assert one == other or x != left or abs(y - top) > 60
+            assert name == other or x != left or abs(y - top) > 60
 
 
 def _place(group: ElementTree.Element) -> tuple[float, float]:

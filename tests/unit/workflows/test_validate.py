@@ -66,12 +66,12 @@ def test_all_nodes_leaves_a_graph_valid_beside_unused_nodes() -> None:
 
 
 def test_all_nodes_reports_errors_of_a_graph_without_outputs() -> None:
-    found = check({"1": node("Number", value=-1)}, all_nodes=True).errors
-    assert [each["type"] for each in found] == ["prompt_no_outputs", "value_smaller_than_min"]
+    results = check({"1": node("Number", value=-1)}, all_nodes=True).errors
+    assert [each["type"] for each in results] == ["prompt_no_outputs", "value_smaller_than_min"]
 
 
 @pytest.mark.parametrize(
-    ("one", "kind", "message"),
+    ("graph", "kind", "message"),
     [
         (node("Number", value="x"), "invalid_input_type", "Failed to convert an input value to a INT value"),
         (node("Number", value=-1), "value_smaller_than_min", "Value -1 smaller than min of 0"),
@@ -96,12 +96,12 @@ def test_all_nodes_reports_errors_of_a_graph_without_outputs() -> None:
         ),
     ],
 )
-def test_each_fault_has_comfyuis_type_and_words(one: dict[str, Any], kind: str, message: str) -> None:
-    verdict = check(messages({"1": one, "t": node("Text", value="x")}))
+def test_each_fault_has_comfyuis_type_and_words(graph: dict[str, Any], kind: str, message: str) -> None:
+    verdict = check(messages({"1": graph, "t": node("Text", value="x")}))
     response = verdict.node_errors["1"]
     assert [(each["type"], each["message"]) for each in response["errors"]] == [(kind, message)]
     assert response["dependent_outputs"] == ["out"]
-    assert response["class_type"] == one["class_type"]
+    assert response["class_type"] == graph["class_type"]
     assert verdict.error is not None
     assert verdict.error["type"] == "prompt_outputs_failed_validation"
     assert verdict.error["details"].startswith(f"{message}: ")
@@ -247,8 +247,8 @@ def fan(count: int, broken: str = "") -> dict[str, Any]:
 
 @pytest.mark.parametrize("broken", ["", "nothing"])
 def test_work_is_linear_in_nodes_for_many_outputs(broken: str) -> None:
-    one, four = (lines_run(functools.partial(validate, fan(size, broken), CLASSES)) for size in (100, 400))
-    assert four < 5 * one
+    graph, four = (lines_run(functools.partial(validate, fan(size, broken), CLASSES)) for size in (100, 400))
+    assert four < 5 * graph
 
 
 def test_a_broken_node_names_the_first_outputs_that_need_it() -> None:

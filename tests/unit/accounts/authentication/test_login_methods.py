@@ -36,7 +36,7 @@ async def test_of_many_who_end_a_ceremony_one_does(database: Database) -> None:
     await database.write(auth_challenges.create("kind", "token", {"asked": "new"}))
     ends = (database.write(auth_challenges.consume("kind", "token")) for _ in range(10))
     result = await asyncio.gather(*ends, return_exceptions=True)
-    assert [one for one in result if isinstance(one, dict)] == [{"asked": "new"}]
+    assert [each for each in result if isinstance(each, dict)] == [{"asked": "new"}]
     for kind, token in (("other", "token"), ("kind", ""), ("kind", "token2")):
         with pytest.raises(errors.BadRequest):
             await database.write(auth_challenges.consume(kind, token))
@@ -137,7 +137,8 @@ async def test_who_ends_all_his_sessions_ends_nobody_elses(database: Database) -
     moment = await database.read(now())
     visit = LoginSession("link", "Firefox")
     own, remaining = [
-        await database.write(login_sessions.new_session(who, moment, visit)) for who in (ada, ben)
+        await database.write(login_sessions.new_session(account_id, moment, visit))
+        for account_id in (ada, ben)
     ]
     link = await database.write(login_sessions.new_link(ben, moment))
     assert await database.write(login_sessions.end_others(ada)) == 1

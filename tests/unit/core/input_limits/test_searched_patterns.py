@@ -26,8 +26,8 @@ MODULES = (
 
 def patterns(module: ModuleType) -> dict[str, re.Pattern[bytes]]:
     values: dict[str, Any] = vars(module)
-    found = {f"{module.__name__} {name}": value for name, value in values.items()}
-    found |= {
+    results = {f"{module.__name__} {name}": value for name, value in values.items()}
+    results |= {
         f"{module.__name__} {name}[{key!r}]": inner
         for name, value in values.items()
         if isinstance(value, dict)
@@ -35,7 +35,7 @@ def patterns(module: ModuleType) -> dict[str, re.Pattern[bytes]]:
     }
     return {
         name: value
-        for name, value in found.items()
+        for name, value in results.items()
         if isinstance(value, re.Pattern) and isinstance(value.pattern, bytes)
     }
 

@@ -46,13 +46,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "key", "heard", "bpm"), CASES)
+@pytest.mark.parametrize(("prompt", "key", "measured", "bpm"), CASES)
 def test_length_key_and_tempo_are_those_that_were_asked(
-    tmp_path: Path, prompt: str, key: str, heard: str, bpm: int
+    tmp_path: Path, prompt: str, key: str, measured: str, bpm: int
 ) -> None:
     sound = render(tmp_path, prompt=prompt, key=key, bpm=bpm, duration=12)
     assert sound.shape[1] == 12 * files.RATE
-    assert measuring.key(sound) == heard
+    assert measuring.key(sound) == measured
     assert measuring.tempo(sound, bpm) == pytest.approx(bpm, rel=0.01)
     assert loudness.integrated(sound) == pytest.approx(-16, abs=1)
     assert measuring.true_peak(sound) < -1

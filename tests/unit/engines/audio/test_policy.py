@@ -46,15 +46,15 @@ def task(path: Path, **changes: Any) -> Task:
 
 def folders(folder: Path) -> list[Path]:
     results = [folder / name for name in ("first", "second")]
-    for one in results:
-        one.mkdir()
+    for result in results:
+        result.mkdir()
     return results
 
 
 def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
-    heard = policy._Policy(written(tmp_path / "a.onnx"))
+    loaded = policy._Policy(written(tmp_path / "a.onnx"))
     home = theory.key("D")
-    notes = policy.compose(heard, home, 2, noise.stream(3, "policy"), Recorder(tmp_path))
+    notes = policy.compose(loaded, home, 2, noise.stream(3, "policy"), Recorder(tmp_path))
     assert len(notes) > 10
     assert {note.pitch % 12 for note in notes} <= set(home.scale)
     liked = [note for note in notes if 40 <= note.pitch - 20 <= 64]
@@ -66,7 +66,7 @@ def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
 def test_a_piece_by_a_policy_is_heard_and_is_the_same_twice(tmp_path: Path) -> None:
     path = written(tmp_path / "a.onnx")
     results = [policy.PolicyEngine().run(task(path), Recorder(folder)) for folder in folders(tmp_path)]
-    first, second = (one.artifacts[0].path for one in results)
+    first, second = (result.artifacts[0].path for result in results)
     assert first is not None
     assert second is not None
     assert first.read_bytes() == second.read_bytes()

@@ -57,8 +57,8 @@ def test_every_format_is_genuine_and_within_its_tokens(tmp_path: Path, kind: str
     assert files.read(result.path, 300).shape[1] == 8 * files.RATE  # 200 tokens, 25 a second
 
 
-def transcribe(found: ArrangedSong) -> list[tuple[float, int]]:
-    return [(round(note.beat, 3), note.pitch) for note in found.notes if note.part == "lead"]
+def transcribe(song: ArrangedSong) -> list[tuple[float, int]]:
+    return [(round(note.beat, 3), note.pitch) for note in song.notes if note.part == "lead"]
 
 
 def test_given_score_sets_melody_key_tempo_and_chords() -> None:

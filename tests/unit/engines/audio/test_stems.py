@@ -42,9 +42,9 @@ def parts() -> dict[str, Array]:
     return {**result, "other": (np.stack([chord, 0.15 * chord]) * 0.25).astype(np.float32)}
 
 
-def fidelity(truth: Array, found: Array) -> float:
+def fidelity(truth: Array, stem: Array) -> float:
     """Return the signal-to-distortion ratio in dB."""
-    return float(10 * np.log10((truth**2).sum() / ((truth - found) ** 2).sum()))
+    return float(10 * np.log10((truth**2).sum() / ((truth - stem) ** 2).sum()))
 
 
 def test_every_stem_beats_the_mix_and_stems_sum_to_it() -> None:
@@ -64,7 +64,11 @@ def mixed(folder: Path) -> Path:
 
 
 def by_name(artifacts: tuple[Artifact, ...]) -> dict[str, Array]:
-    return {str(one.info["name"]): files.read(one.path, 60) for one in artifacts if one.path is not None}
+    return {
+        str(artifact.info["name"]): files.read(artifact.path, 60)
+        for artifact in artifacts
+        if artifact.path is not None
+    }
 
 
 @pytest.mark.parametrize(("stems", "kind"), [("two", "mp3"), ("four", "wav")])
@@ -80,7 +84,7 @@ def test_files_are_named_encoded_and_as_long_as_the_mix(tmp_path: Path, stems: s
     assert context.logs[0].startswith("htdemucs needs weights"), "whose name was asked for is said"
     matches = by_name(result.artifacts)
     assert set(matches) == set(STEMS[stems])
-    assert {one.content_type for one in result.artifacts} == {files.KINDS[kind].content_type}
+    assert {artifact.content_type for artifact in result.artifacts} == {files.KINDS[kind].content_type}
     assert {part.shape[1] for part in matches.values()} == {2 * RATE}
     whole = np.sum(list(matches.values()), axis=0)
     assert fidelity(files.read(mixed(tmp_path), 60), whole) > (60 if kind == "wav" else 15)

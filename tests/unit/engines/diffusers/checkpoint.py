@@ -52,14 +52,14 @@ def _read(folder: Path) -> State:
 def _unet(state: State) -> State:
     upsamplers = {name.split(".")[1] for name in state if re.match(r"up_blocks\.\d+\.attentions", name)}
 
-    def up(found: re.Match[str]) -> str:
-        place = 2 if found[1] in upsamplers else 1
-        return f"output_blocks.{int(found[1]) * _STEP + _LAYERS}.{place}.conv"
+    def up(match: re.Match[str]) -> str:
+        place = 2 if match[1] in upsamplers else 1
+        return f"output_blocks.{int(match[1]) * _STEP + _LAYERS}.{place}.conv"
 
-    def block(found: re.Match[str]) -> str:
-        side, kind = ("input", 1) if found[1] == "down" else ("output", 0)
-        number = kind + int(found[2]) * _STEP + int(found[4])
-        return f"{side}_blocks.{number}.{int(found[3] == 'attentions')}."
+    def block(match: re.Match[str]) -> str:
+        side, kind = ("input", 1) if match[1] == "down" else ("output", 0)
+        number = kind + int(match[2]) * _STEP + int(match[4])
+        return f"{side}_blocks.{number}.{int(match[3] == 'attentions')}."
 
     renamed: State = {}
     for name, value in state.items():
@@ -67,11 +67,11 @@ def _unet(state: State) -> State:
         new = re.sub(r"^(down|up)_blocks\.(\d+)\.(resnets|attentions)\.(\d+)\.", block, new)
         new = re.sub(
             r"^down_blocks\.(\d+)\.downsamplers\.0\.conv",
-            lambda found: f"input_blocks.{(int(found[1]) + 1) * _STEP}.0.op",
+            lambda match: f"input_blocks.{(int(match[1]) + 1) * _STEP}.0.op",
             new,
         )
         new = re.sub(r"^up_blocks\.(\d+)\.upsamplers\.0\.conv", up, new)
-        new = re.sub(r"^mid_block\.resnets\.(\d+)", lambda found: f"middle_block.{2 * int(found[1])}", new)
+        new = re.sub(r"^mid_block\.resnets\.(\d+)", lambda match: f"middle_block.{2 * int(match[1])}", new)
         new = new.replace("mid_block.attentions.0", "middle_block.1")
         if name.startswith(("down_blocks", "up_blocks", "mid_block")) and "transformer_blocks" not in name:
             for theirs, ours in _RESNET.items():
@@ -81,16 +81,16 @@ def _unet(state: State) -> State:
 
 
 def _autoencoder(state: State) -> State:
-    last = max(int(found[1]) for name in state if (found := re.match(r"decoder\.up_blocks\.(\d+)", name)))
+    last = max(int(match[1]) for name in state if (match := re.match(r"decoder\.up_blocks\.(\d+)", name)))
     renamed: State = {}
     for name, value in state.items():
         new = re.sub(r"down_blocks\.(\d+)\.resnets\.(\d+)", r"down.\1.block.\2", name)
         new = re.sub(r"down_blocks\.(\d+)\.downsamplers\.0", r"down.\1.downsample", new)
-        new = re.sub(r"up_blocks\.(\d+)\.resnets", lambda found: f"up.{last - int(found[1])}.block", new)
+        new = re.sub(r"up_blocks\.(\d+)\.resnets", lambda match: f"up.{last - int(match[1])}.block", new)
         new = re.sub(
-            r"up_blocks\.(\d+)\.upsamplers\.0", lambda found: f"up.{last - int(found[1])}.upsample", new
+            r"up_blocks\.(\d+)\.upsamplers\.0", lambda match: f"up.{last - int(match[1])}.upsample", new
         )
-        new = re.sub(r"mid_block\.resnets\.(\d+)", lambda found: f"mid.block_{int(found[1]) + 1}", new)
+        new = re.sub(r"mid_block\.resnets\.(\d+)", lambda match: f"mid.block_{int(match[1]) + 1}", new)
         new = new.replace("mid_block.attentions.0", "mid.attn_1").replace("conv_norm_out", "norm_out")
         new = new.replace("conv_shortcut", "nin_shortcut")
         if "attn_1" in new:

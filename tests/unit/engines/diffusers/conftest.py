@@ -111,13 +111,13 @@ def log_of(one: BatchJob) -> list[str]:
     return one.context.lines
 
 
-def pixels(found: Result | Artifact) -> np.ndarray[Any, Any]:
+def pixels(result: Result | Artifact) -> np.ndarray[Any, Any]:
     """Return the first image, HxWx3."""
-    artifact = found.artifacts[0] if isinstance(found, Result) else found
+    artifact = result.artifacts[0] if isinstance(result, Result) else result
     with Image.open(io.BytesIO(artifact.data)) as image:
         return np.asarray(image.convert("RGB"))
 
 
-def max_difference(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> int:
+def max_difference(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> int:
     """Return the largest difference of two images, of 255."""
-    return int(np.abs(one.astype(int) - other.astype(int)).max())
+    return int(np.abs(first.astype(int) - second.astype(int)).max())

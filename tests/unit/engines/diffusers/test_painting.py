@@ -130,7 +130,7 @@ def test_several_images_differ_and_first_equals_single(engine: Any) -> None:
     results = [pixels(artifact) for artifact in result.artifacts]
     assert len(set(result.data["seeds"])) == 3
     assert max_difference(results[0], paint(engine)) <= ALMOST
-    assert all(max_difference(one, other) > 20 for one, other in itertools.combinations(results, 2))
+    assert all(max_difference(first, second) > 20 for first, second in itertools.combinations(results, 2))
 
 
 OTHER_PROCESS = """
@@ -315,10 +315,10 @@ def test_a_lora_of_another_model_is_refused_and_leaves_no_trace(weights: Weights
 def test_pictures_made_together_are_those_made_alone(engine: Any) -> None:
     words = ["a fox", "two cats on a wall", "the sea", ""]
     jobs = [job(prompt=prompt, seed=seed) for seed, prompt in enumerate(words)]
-    assert len({engine.shape(one.task) for one in jobs}) == 1
-    for one, result in zip(jobs, engine.run_many(jobs), strict=True):
-        assert max_difference(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
-        assert "batched with 3 more" in log_of(one)[0]
+    assert len({engine.shape(each.task) for each in jobs}) == 1
+    for each, result in zip(jobs, engine.run_many(jobs), strict=True):
+        assert max_difference(pixels(result), pixels(engine.run(each.task, Listener()))) <= ALMOST
+        assert "batched with 3 more" in log_of(each)[0]
 
 
 def test_tasks_of_other_sizes_models_or_steps_have_other_shapes(engine: Any) -> None:

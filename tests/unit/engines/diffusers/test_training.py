@@ -15,13 +15,13 @@ from tests.unit.engines.diffusers.conftest import Listener, Weights, max_differe
 pytestmark = pytest.mark.weights
 
 
-def trainer(weights: Weights, name: str = "sd", **given: Any) -> Any:
+def trainer(weights: Weights, name: str = "sd", **inputs: Any) -> Any:
     """An engine that teaches a tiny pipeline."""
     from sixfold.engines.image.diffusers.training import TrainingEngine  # noqa: PLC0415 - it needs torch
 
     weights.path(name)
     usual = {"steps": 12, "rate": 3e-3, "rank": 4, "threads": 1}
-    return TrainingEngine(**{"weights": weights.folder, "source": name, **usual, **given})
+    return TrainingEngine(**{"weights": weights.folder, "source": name, **usual, **inputs})
 
 
 def lesson(folder: Path, count: int = 2) -> Task:
@@ -35,11 +35,11 @@ def lesson(folder: Path, count: int = 2) -> Task:
     return Task("pred_1", "training", {"name": "glow", "base": "ra2", "seed": 3}, files)
 
 
-def learnt(weights: Weights, folder: Path, name: str = "sd", **given: Any) -> tuple[Result, Listener]:
+def learnt(weights: Weights, folder: Path, name: str = "sd", **inputs: Any) -> tuple[Result, Listener]:
     """What came of a lesson, and what was said of it."""
     (folder / "scratch").mkdir()
     listener = Listener(folder / "scratch")
-    return trainer(weights, name, **given).run(lesson(folder), listener), listener
+    return trainer(weights, name, **inputs).run(lesson(folder), listener), listener
 
 
 @pytest.mark.parametrize("name", ["sd", "sdxl"])

@@ -39,26 +39,26 @@ def encoded(made: SessionRecording, folder: Path) -> tuple[dict[str, Any], list[
 
 
 def test_frames_are_shown_at_the_times_of_their_session(tmp_path: Path) -> None:
-    made = SessionRecording("gray")
+    recording = SessionRecording("gray")
     for t, shade in ((1000, 40), (1500, 200), (2000, 120)):
-        made.add(t, "jpeg", jpeg(shade))
-    info, means = encoded(made, tmp_path)
-    assert (info["width"], info["height"], made.seconds) == (64, 48, 1.0)
+        recording.add(t, "jpeg", jpeg(shade))
+    info, means = encoded(recording, tmp_path)
+    assert (info["width"], info["height"], recording.seconds) == (64, 48, 1.0)
     assert len(means) == FPS + 1
     expected = [40] * 12 + [200] * 12 + [120]
     assert np.abs(np.subtract(means, expected)).max() < 8
 
 
 def test_poses_become_a_video_of_the_body(tmp_path: Path) -> None:
-    made = SessionRecording("walk")
+    recording = SessionRecording("walk")
     poses = (
         MotionEngine()
         .run(Task("t", "motion-model", {"prompt": "walk", "steps": 20}), Recorder(tmp_path))
         .data
     )
     for pose in poses["value"]:
-        made.add(pose["t"], "json", msgspec.json.encode(pose))
-    info, means = encoded(made, tmp_path)
+        recording.add(pose["t"], "json", msgspec.json.encode(pose))
+    info, means = encoded(recording, tmp_path)
     assert (info["width"], info["height"]) == (960, 540)
     assert len(means) == round(0.95 * FPS) + 1
     assert min(means) > 22, "a body stands on the dark ground"

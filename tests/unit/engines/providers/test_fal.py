@@ -28,9 +28,9 @@ def engine(fal: fakes.Fal, outside: ServerServices, route: str = "image", **opti
     return FalEngine(outside, route=route, base_url=fal.url, limits=limits, **options)
 
 
-async def fails(made: FalEngine, task: Task, record: Record) -> str:
+async def fails(engine: FalEngine, task: Task, record: Record) -> str:
     with pytest.raises(EngineError) as caught:
-        await made.run(task, record)
+        await engine.run(task, record)
     return str(caught.value)
 
 
@@ -57,10 +57,10 @@ async def test_more_images_than_a_call_gives_are_calls_with_own_seeds(
     result = await engine(fal, outside).run(parts.drawing(num_images=6), record)
     assert len(result.artifacts) == 6
     requests = [seen.document for seen in fal.faults.steps("submit")]
-    assert [one["num_images"] for one in requests] == [4, 2]
+    assert [request["num_images"] for request in requests] == [4, 2]
     assert requests[0]["seed"] == 7
     assert requests[1]["seed"] != 7
-    assert result.data["seeds"] == [one["seed"] for one in requests]
+    assert result.data["seeds"] == [request["seed"] for request in requests]
 
 
 async def test_the_models_look_is_part_of_what_fal_is_asked(

@@ -18,8 +18,8 @@ from tests.fakes import fault_server
 from tests.unit.engines.providers import parts
 
 
-def finish_image(made: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
-    return image_io.encode_output(made, size, format_, 90, "fal")
+def finish_image(content: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
+    return image_io.encode_output(content, size, format_, 90, "fal")
 
 
 def as_png(image: Image.Image, **options: object) -> bytes:
@@ -95,7 +95,9 @@ def test_a_source_with_holes_keeps_them(tmp_path: Path) -> None:
 def test_concurrent_threads_do_not_disturb_each_other() -> None:
     results = [fault_server.picture(64 + index, 64) for index in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        sizes = list(pool.map(lambda one: parts.decoded_image(finish_image(one, None, "webp")).size, results))
+        sizes = list(
+            pool.map(lambda content: parts.decoded_image(finish_image(content, None, "webp")).size, results)
+        )
     assert sizes == [(64 + index, 64) for index in range(24)]
 
 

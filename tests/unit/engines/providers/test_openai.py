@@ -27,9 +27,9 @@ def engine(
     return OpenAIEngine(outside, route=route, base_url=openai.url, limits=limits, **options)
 
 
-async def fails(made: OpenAIEngine, task: Task, record: Record) -> str:
+async def fails(engine: OpenAIEngine, task: Task, record: Record) -> str:
     with pytest.raises(EngineError) as caught:
-        await made.run(task, record)
+        await engine.run(task, record)
     return str(caught.value)
 
 

@@ -29,8 +29,8 @@ Fakes = tuple[fal_fakes.Fal, replicate_fakes.Replicate]
 
 @pytest.fixture
 async def fakes() -> AsyncGenerator[Fakes]:
-    async with fal_fakes.running() as one, replicate_fakes.running() as other:
-        yield one, other
+    async with fal_fakes.running() as first, replicate_fakes.running() as second:
+        yield first, second
 
 
 def speakers(fakes: Fakes, outside: ServerServices) -> list[FalSpeechEngine | ReplicateSpeechEngine]:

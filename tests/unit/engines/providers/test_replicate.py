@@ -26,9 +26,9 @@ def engine(
     return ReplicateEngine(outside, route=route, base_url=replicate.url, limits=limits, **options)
 
 
-async def fails(made: ReplicateEngine, task: Task, record: Record) -> str:
+async def fails(engine: ReplicateEngine, task: Task, record: Record) -> str:
     with pytest.raises(EngineError) as caught:
-        await made.run(task, record)
+        await engine.run(task, record)
     return str(caught.value)
 
 
@@ -98,7 +98,7 @@ async def test_more_pictures_than_one_call_gives_are_several_calls(
     result = await engine(replicate, outside, "image-fast").run(parts.drawing(num_images=5), record)
     assert len(result.artifacts) == 5
     requests = [seen.document["input"] for seen in replicate.faults.steps("create")]
-    assert [one["num_outputs"] for one in requests] == [4, 1]
+    assert [request["num_outputs"] for request in requests] == [4, 1]
     assert result.upstream_cost_micros == 5 * 3_000
 
 

@@ -82,7 +82,7 @@ def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -
     seeds = [call.inputs["seed"] for call in calls]
     assert seeds[0] == seed
     assert len(set(seeds)) == len(seeds)
-    assert all(0 <= one < 2**31 for one in seeds)
+    assert all(0 <= each < 2**31 for each in seeds)
 
 
 def test_a_model_without_a_count_is_called_once_for_each_picture() -> None:

@@ -102,7 +102,7 @@ async def test_another_server_has_its_own_model_and_voice(
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "reason"),
     [
         (fault_server.answer(401, {"error": {"message": "no"}}), "key was refused"),
         (fault_server.answer(200, {"not": "a sound"}), "cannot be read"),
@@ -110,14 +110,18 @@ async def test_another_server_has_its_own_model_and_voice(
     ],
 )
 async def test_what_fails_there_is_one_sentence_or_is_tried_again(
-    openai: fakes.OpenAI, outside: ServerServices, record: Record, fault: fault_server.Fault, said: str | None
+    openai: fakes.OpenAI,
+    outside: ServerServices,
+    record: Record,
+    fault: fault_server.Fault,
+    reason: str | None,
 ) -> None:
     openai.faults.add("speak", fault)
     run = speaker(openai, outside).run(parts.task("tts", prompt="Hello."), record)
-    if said is None:
+    if reason is None:
         assert (await run).artifacts
         return
-    with pytest.raises(EngineError, match=said) as caught:
+    with pytest.raises(EngineError, match=reason) as caught:
         await run
     assert fakes.KEY not in str(caught.value)
 

@@ -88,14 +88,14 @@ def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
 
 
 def test_a_pause_parts_segments(tmp_path: Path, recognizer: SphinxEngine) -> None:
-    one = files.read(recording(tmp_path, "Open the door."), RATE)
-    path = sound(tmp_path / "two.wav", one, np.zeros(RATE, np.float32), one)
+    wave = files.read(recording(tmp_path, "Open the door."), RATE)
+    path = sound(tmp_path / "two.wav", wave, np.zeros(RATE, np.float32), wave)
     response = transcribe(recognizer, path, timestamps=False)
     assert len(response["segments"]) == 2
     first, second = response["segments"]
     assert "words" not in first
     assert second["start"] - first["end"] > 0.8
-    assert second["start"] == pytest.approx(first["start"] + one.size / RATE + 1, abs=0.3)
+    assert second["start"] == pytest.approx(first["start"] + wave.size / RATE + 1, abs=0.3)
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-5])

@@ -52,10 +52,15 @@ def test_every_voice_has_a_pitch_or_a_colour_of_its_own(tmp_path: Path) -> None:
         power = np.abs(np.fft.rfft(wave)) ** 2
         centre = float((power * np.fft.rfftfreq(wave.size, 1 / RATE)).sum() / power.sum())
         measured[name] = (pitch(wave, RATE), centre)
-    for one, other in itertools.combinations(measured, 2):
-        apart = [abs(np.log(a / b)) for a, b in zip(measured[one], measured[other], strict=True)]
-        same_language = voices.find(one).language == voices.find(other).language
-        assert max(apart) > (0.05 if same_language else 0.004), (one, other, measured[one], measured[other])
+    for first, second in itertools.combinations(measured, 2):
+        apart = [abs(np.log(a / b)) for a, b in zip(measured[first], measured[second], strict=True)]
+        same_language = voices.find(first).language == voices.find(second).language
+        assert max(apart) > (0.05 if same_language else 0.004), (
+            first,
+            second,
+            measured[first],
+            measured[second],
+        )
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.5, 2, 4])

@@ -21,9 +21,9 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("language", "written", "said"), PAIRS)
-def test_written_forms_are_said_in_words(language: str, written: str, said: str) -> None:
-    assert spoken_forms.spoken(written, language) == said
+@pytest.mark.parametrize(("language", "written", "message"), PAIRS)
+def test_written_forms_are_said_in_words(language: str, written: str, message: str) -> None:
+    assert spoken_forms.spoken(written, language) == message
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_other_languages_stay() -> None:
 
 
 def test_sentences_are_said_in_the_language_of_the_request(tmp_path: Path) -> None:
-    said: list[str] = []
+    sentences: list[str] = []
 
     def speak(text: str) -> np.ndarray:
-        said.append(text)
+        sentences.append(text)
         return np.sin(np.arange(4000, dtype=np.float32) / 9)
 
     for language in ("de", ""):
@@ -59,4 +59,4 @@ def test_sentences_are_said_in_the_language_of_the_request(tmp_path: Path) -> No
         request = synthesis.parse(Task("t", "tts", inputs, {}))
         assert request.sentences == ("Am 3.4.2026: 3,50 €.",)
         synthesis.record(request, speak, 8000, engine_runs.RunContext(tmp_path))
-    assert said == ["Am dritten April 2026: 3 Euro 50.", "Am 3.4.2026: 3 euros 50."]
+    assert sentences == ["Am dritten April 2026: 3 Euro 50.", "Am 3.4.2026: 3 euros 50."]

@@ -159,8 +159,8 @@ def test_kokoro_speaks_at_any_speed_with_a_fitting_voice(tmp_path: Path) -> None
         assert (result.quality, result.data["speaker"]) == ("full", "am_adam")
         lengths.append(float(result.artifacts[0].info["duration"]))
     assert lengths[1] == pytest.approx(lengths[0] / 2, rel=0.15)
-    taken = [engine.speaker(voices.find(name), "en") for name in ("ava", "chloe", "ella")]
-    assert taken == ["af_heart", "af_sky", "af_heart"]
+    speakers = [engine.speaker(voices.find(name), "en") for name in ("ava", "chloe", "ella")]
+    assert speakers == ["af_heart", "af_sky", "af_heart"]
     assert engine.speaker(voices.find("lucia"), "es") == "ef_dora"
     with pytest.raises(EngineError, match="No Kokoro voice for de"):
         engine.speaker(voices.find("anna"), "de")
@@ -179,8 +179,8 @@ def test_the_voices_of_a_language_share_its_speakers(tmp_path: Path) -> None:
     voice_file(tmp_path, "a", "en-us", speakers=3)
     voice_file(tmp_path, "b", "de")
     engine = PiperEngine(source=str(tmp_path))
-    taken = [engine.speaker(voices.find(name), "en").number for name in ("ava", "ben", "chloe", "dan")]
-    assert taken == [0, 1, 2, 0]
+    speakers = [engine.speaker(voices.find(name), "en").number for name in ("ava", "ben", "chloe", "dan")]
+    assert speakers == [0, 1, 2, 0]
     assert engine.speaker(voices.find("anna"), "de").file.name == "b.onnx"
     with pytest.raises(EngineError, match="No Piper voice for fr"):
         engine.speaker(voices.find("camille"), "fr")

@@ -32,13 +32,13 @@ def test_what_shares_words_is_nearer_than_what_does_not(tmp_path: Path) -> None:
 
 
 def test_common_words_say_little(tmp_path: Path) -> None:
-    one, other = vectors(tmp_path, "the fox and the boat", "the invoice and the river")
-    assert abs(one @ other) < 0.25
+    first, second = vectors(tmp_path, "the fox and the boat", "the invoice and the river")
+    assert abs(first @ second) < 0.25
 
 
 def test_case_and_accents_are_nothing(tmp_path: Path) -> None:
-    one, other = vectors(tmp_path, "CAFÉ CRÈME", "cafe creme")
-    assert one @ other == pytest.approx(1)
+    first, second = vectors(tmp_path, "CAFÉ CRÈME", "cafe creme")
+    assert first @ second == pytest.approx(1)
 
 
 def test_vectors_have_length_one_unless_they_are_not_wanted_so(tmp_path: Path) -> None:

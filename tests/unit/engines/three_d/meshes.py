@@ -46,7 +46,7 @@ def read_glb(data: bytes) -> dict[str, Any]:
 def values(data: bytes, name: str) -> Any:
     """Return an attribute of all primitives, concatenated."""
     scene = read_glb(data)
-    results = [one["attributes"][name] for one in scene["meshes"][0]["primitives"]]
+    results = [primitive["attributes"][name] for primitive in scene["meshes"][0]["primitives"]]
     return np.concatenate([_values(scene, data, at) for at in results])
 
 

@@ -39,9 +39,9 @@ def build_model(folder: Path, engine: Any, picture: Any = None, **inputs: Any) -
     return artifact.data
 
 
-def overlap(one: Any, other: Any) -> float:
+def overlap(first: Any, second: Any) -> float:
     """Return the IoU of two silhouettes."""
-    return float((one & other).sum() / (one | other).sum())
+    return float((first & second).sum() / (first | second).sum())
 
 
 def expected(ratio: float, side: int = 128) -> Any:
@@ -96,10 +96,10 @@ def test_a_smooth_body_is_closed_and_finer_by_mc_resolution(tmp_path: Path) -> N
         assert mesh.euler_number == 0  # one hole goes through it
         counts.append(len(mesh.faces))
     assert counts[1] > 3 * counts[0]
-    one, other = (
+    first, second = (
         build_model(tmp_path, VoxelEngine(), style="voxel48", mc_resolution=cells) for cells in (128, 256)
     )
-    assert one != other
+    assert first != second
 
 
 @pytest.mark.parametrize("remesh", [True, False])
@@ -148,15 +148,15 @@ def test_seed_changes_only_the_back_and_angle_the_taper(tmp_path: Path) -> None:
             build_model(tmp_path, ReliefEngine(), **{**SMALL, "seed": 1, **more}), "POSITION"
         )
 
-    one, other = places(), places(seed=2)
-    front = one[:, 2] > 0.005
-    assert np.array_equal(one[front], other[front])
-    assert np.abs(one[~front] - other[~front]).max() > 0.01
+    first, second = places(), places(seed=2)
+    front = first[:, 2] > 0.005
+    assert np.array_equal(first[front], second[front])
+    assert np.abs(first[~front] - second[~front]).max() > 0.01
     wide, narrow = places(fov=1.4), places(fov=0.1)
     assert np.abs(narrow[:, 0]).max() < np.abs(wide[:, 0]).max()
     deep = np.argmax(wide[:, 2])
     assert np.abs(wide[deep, :2]).sum() < np.abs(narrow[deep, :2]).sum()
-    assert np.array_equal(one, places())
+    assert np.array_equal(first, places())
 
 
 def test_resolution_is_how_finely_the_picture_is_seen(tmp_path: Path) -> None:

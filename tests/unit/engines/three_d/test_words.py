@@ -45,7 +45,7 @@ def test_every_thing_stands_on_the_ground_and_is_closed(name: str) -> None:
 
 def test_colours_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
     named = prompt_parser.parse("a tiny blue chair, a golden table and a tall lamp of glass").things
-    assert [(one.name, one.paint) for one in named] == [
+    assert [(thing.name, thing.paint) for thing in named] == [
         ("chair", "blue"),
         ("table", "gold"),
         ("lamp", "glass"),
@@ -57,13 +57,13 @@ def test_colours_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
 
 
 def test_unknown_word_gives_a_form_by_seed_in_its_colours(tmp_path: Path) -> None:
-    one, things = built(tmp_path, "a green qwxz")
+    single, things = built(tmp_path, "a green qwxz")
     other, _ = built(tmp_path, "a green qwxz", seed=2)
     assert things == ["study"]
-    assert paint("green") in paints(one)
-    assert one != other
-    assert one == built(tmp_path, "a green qwxz")[0]
-    assert meshes.surface(one).is_watertight
+    assert paint("green") in paints(single)
+    assert single != other
+    assert single == built(tmp_path, "a green qwxz")[0]
+    assert meshes.surface(single).is_watertight
 
 
 SHAPES: list[Any] = [

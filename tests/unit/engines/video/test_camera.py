@@ -27,7 +27,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "frames", "rate"),
+    ("expected", "frames", "rate"),
     [
         ({"interpolator_model": "film", "num_interpolated_frames": 1}, 17, 32),
         ({"interpolator_model": "rife", "num_interpolated_frames": 3}, 33, 64),
@@ -37,9 +37,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_frames_rate_and_length_are_exact(
-    tmp_path: Path, source: Path, wanted: dict[str, Any], frames: int, rate: int
+    tmp_path: Path, source: Path, expected: dict[str, Any], frames: int, rate: int
 ) -> None:
-    artifact, _ = films.render(tmp_path, source, prompt="zoom in", **wanted)
+    artifact, _ = films.render(tmp_path, source, prompt="zoom in", **expected)
     assert artifact.path is not None
     film = films.decode(artifact.path)
     assert (len(film.frames), film.rate) == (frames, rate)
@@ -123,7 +123,7 @@ def test_near_things_go_farther_than_far_ones() -> None:
     stage = parallax.ParallaxStage(
         video_layers.separate(video_layers.SourceStill(board, near), (80, 45)), (320, 180), 1.3
     )
-    here, there = (yuv.to_rgb(stage.frame(one)) for one in (camera_moves.CameraPose(), pose))
+    here, there = (yuv.to_rgb(stage.frame(each)) for each in (camera_moves.CameraPose(), pose))
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
     result = dis.calc(grey[0], grey[1], films.NOTHING)[..., 0]
@@ -298,8 +298,8 @@ def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) ->
     result = next(interpolate.FrameInterpolator().frames(first, last, 1))
     blended = cv2.addWeighted(first, 0.5, last, 0.5, 0)
 
-    def decibels(found: Any) -> float:
-        return float(10 * np.log10(255**2 / ((found.astype(float) - truth) ** 2).mean()))
+    def decibels(image: Any) -> float:
+        return float(10 * np.log10(255**2 / ((image.astype(float) - truth) ** 2).mean()))
 
     assert decibels(result) > decibels(blended) + 4
 

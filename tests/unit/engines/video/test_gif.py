@@ -83,9 +83,9 @@ def decode(path: Path) -> list[Array]:
         return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
 
 
-def error(one: Array, other: Array) -> float:
+def error(first: Array, second: Array) -> float:
     """Return the mean difference of two regions, in levels."""
-    return float(np.abs(one.astype(int) - other.astype(int)).mean())
+    return float(np.abs(first.astype(int) - second.astype(int)).mean())
 
 
 SCENES = {"gradient": (landscape, (255, 20, 230), 3.0), "gravel": (texture, (20, 90, 255), 5.0)}

@@ -44,15 +44,17 @@ def test_a_mask_follows_its_subject() -> None:
 def test_video_mask_flickers_less_than_per_frame_masks() -> None:
     pictures = [scene(80)[0]] * 8
     rng = np.random.default_rng(3)
-    pictures = [np.clip(one + rng.normal(0, 4, one.shape), 0, 255).astype(np.uint8) for one in pictures]
+    pictures = [
+        np.clip(picture + rng.normal(0, 4, picture.shape), 0, 255).astype(np.uint8) for picture in pictures
+    ]
     steady = MaskTracker()
-    remaining = [steady.alpha(one) for one in pictures]
-    alone = [MaskTracker().alpha(one) for one in pictures]
+    remaining = [steady.alpha(picture) for picture in pictures]
+    alone = [MaskTracker().alpha(picture) for picture in pictures]
     assert _flicker(remaining) < 0.75 * _flicker(alone)
 
 
 def _flicker(masks: list[Array]) -> float:
-    return float(np.mean([np.abs(one - other).mean() for one, other in itertools.pairwise(masks)]))
+    return float(np.mean([np.abs(first - second).mean() for first, second in itertools.pairwise(masks)]))
 
 
 def test_a_cut_begins_a_new_mask() -> None:
@@ -68,7 +70,7 @@ def test_the_same_frames_give_the_same_masks() -> None:
     for _ in range(2):
         masks = MaskTracker()
         runs.append([masks.alpha(scene(50 + 3 * step)[0]) for step in range(8)])
-    assert all(np.array_equal(one, other) for one, other in zip(*runs, strict=True))
+    assert all(np.array_equal(first, second) for first, second in zip(*runs, strict=True))
 
 
 def cut_out(seed: int, ground: Stratum, shot: Shot) -> tuple[list[float], float]:

@@ -227,14 +227,14 @@ def render_text(text: str, project: dict[str, Any] | None = None, **clip: Any) -
     return timeline_text.of(whole.tracks[0].clips[0], whole)
 
 
-def ink_bounds(found: sprites.Sprite) -> tuple[int, int, int, int]:
+def ink_bounds(sprite: sprites.Sprite) -> tuple[int, int, int, int]:
     """Return left, top, right and bottom of the light letters."""
-    rows, columns = np.nonzero(found.pixels.max(2) > 40)
+    rows, columns = np.nonzero(sprite.pixels.max(2) > 40)
     return (
-        found.left + int(columns.min()),
-        found.top + int(rows.min()),
-        found.left + int(columns.max()),
-        found.top + int(rows.max()),
+        sprite.left + int(columns.min()),
+        sprite.top + int(rows.min()),
+        sprite.left + int(columns.max()),
+        sprite.top + int(rows.max()),
     )
 
 
@@ -300,11 +300,11 @@ def test_text_shrinks_to_fit_unless_its_size_is_set() -> None:
     assert text[3] - text[1] > 400
 
 
-def text_pixels(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, Any]:
+def text_pixels(ground: tuple[int, int, int], sprite: sprites.Sprite) -> np.ndarray[Any, Any]:
     """Return the pixels of a text on a background."""
-    assert found.cover is not None
-    clear = 1 - found.cover.astype(np.float32) / 255
-    return found.pixels + np.array(ground, np.float32) * clear
+    assert sprite.cover is not None
+    clear = 1 - sprite.cover.astype(np.float32) / 255
+    return sprite.pixels + np.array(ground, np.float32) * clear
 
 
 @pytest.mark.parametrize("ground", [0, 70, 128, 200, 255])

@@ -82,10 +82,10 @@ def test_sizes_follow_the_other_side_the_factor_and_the_pixels() -> None:
         images.scale_by(NOWHERE, inputs, "area", 10_000)
 
 
-def convolved(given: Any, kernel: Any) -> Any:
+def convolved(inputs: Any, kernel: Any) -> Any:
     radius = len(kernel) // 2
-    padded = np.pad(given, ((radius, radius), (radius, radius), (0, 0)), "reflect")
-    rows, columns = given.shape[:2]
+    padded = np.pad(inputs, ((radius, radius), (radius, radius), (0, 0)), "reflect")
+    rows, columns = inputs.shape[:2]
     shifts = [(y, x) for y in range(len(kernel)) for x in range(len(kernel))]
     return sum(kernel[y, x] * padded[y : y + rows, x : x + columns] for y, x in shifts)
 
@@ -108,7 +108,7 @@ def test_blur_and_sharpen_are_convolutions_with_a_bell_of_radii() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "wanted"),
+    ("mode", "expected"),
     [
         ("normal", 0.25),
         ("multiply", 0.2),
@@ -118,11 +118,11 @@ def test_blur_and_sharpen_are_convolutions_with_a_bell_of_radii() -> None:
         ("difference", 0.55),
     ],
 )
-def test_blends(mode: str, wanted: float) -> None:
-    one, other = (np.full((1, 2, 2, 3), value, np.float32) for value in (0.8, 0.25))
-    assert images.blend(NOWHERE, one, other, 1.0, mode)[0] == pytest.approx(wanted, abs=1e-6)
-    half = images.blend(NOWHERE, one, other, 0.5, mode)[0]
-    assert half == pytest.approx((0.8 + wanted) / 2, abs=1e-6)
+def test_blends(mode: str, expected: float) -> None:
+    first, second = (np.full((1, 2, 2, 3), value, np.float32) for value in (0.8, 0.25))
+    assert images.blend(NOWHERE, first, second, 1.0, mode)[0] == pytest.approx(expected, abs=1e-6)
+    half = images.blend(NOWHERE, first, second, 0.5, mode)[0]
+    assert half == pytest.approx((0.8 + expected) / 2, abs=1e-6)
 
 
 def test_pictures_are_turned_cut_padded_and_joined() -> None:

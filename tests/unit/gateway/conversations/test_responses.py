@@ -164,9 +164,12 @@ async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back
             await response_store.get_chain(Tenant(other), "same", MOST)
         await response_store.record(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
         results = [
-            await response_store.get_chain(Tenant(who), "same", MOST) for who in (here.account_id, other)
+            await response_store.get_chain(Tenant(account_id), "same", MOST)
+            for account_id in (here.account_id, other)
         ]
-        messages = [(turn.input, turn.server) for one in results if one is not None for turn in one.turns]
+        messages = [
+            (turn.input, turn.server) for result in results if result is not None for turn in result.turns
+        ]
         assert messages == [('["mine"]', ""), ('["theirs"]', "s/m")]
 
 

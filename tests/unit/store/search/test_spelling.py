@@ -11,26 +11,26 @@ from sixfold.store.search.spelling import Spellings, distance
 WORDS = st.text("abcdй東", min_size=1, max_size=11)
 
 
-def edits(one: str, other: str) -> int:
+def edits(first: str, second: str) -> int:
     """How many letters more, less, other or in one another's place, by the whole table."""
-    table = [[row + column for column in range(len(other) + 1)] for row in range(len(one) + 1)]
-    for row in range(1, len(one) + 1):
-        for column in range(1, len(other) + 1):
-            same = one[row - 1] == other[column - 1]
+    table = [[row + column for column in range(len(second) + 1)] for row in range(len(first) + 1)]
+    for row in range(1, len(first) + 1):
+        for column in range(1, len(second) + 1):
+            same = first[row - 1] == second[column - 1]
             ways = [
                 table[row - 1][column] + 1,
                 table[row][column - 1] + 1,
                 table[row - 1][column - 1] + (not same),
             ]
-            if row > 1 and column > 1 and one[row - 2 : row] == other[column - 2 : column][::-1]:
+            if row > 1 and column > 1 and first[row - 2 : row] == second[column - 2 : column][::-1]:
                 ways.append(table[row - 2][column - 2] + 1)
             table[row][column] = min(ways)
     return table[-1][-1]
 
 
 @given(WORDS, WORDS, st.integers(1, 2))
-def test_a_distance_is_told_up_to_a_most(one: str, other: str, most: int) -> None:
-    assert distance(one, other, most) == min(edits(one, other), most + 1)
+def test_a_distance_is_told_up_to_a_most(first: str, second: str, most: int) -> None:
+    assert distance(first, second, most) == min(edits(first, second), most + 1)
 
 
 @given(st.lists(WORDS, unique=True), st.text("abcdй東", min_size=8, max_size=10), st.integers(1, 2))

@@ -102,11 +102,11 @@ async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path
     cache = FailingCache(*[StoreFailed() for _ in range(failures)])
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    heard: list[str] = []
+    messages: list[str] = []
     place = dataclasses.replace(fixture.place, cache=cache)
-    ended = await execute(validate(graph, CLASSES), place, lambda event: heard.append(event.type))
+    ended = await execute(validate(graph, CLASSES), place, lambda event: messages.append(event.type))
     assert ended.outputs["2"] == {"text": ("X",)}
-    assert "execution_success" in heard
+    assert "execution_success" in messages
     assert len(cache.stored) == (2 if failures == 1 else 0)
 
 
