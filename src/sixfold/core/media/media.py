@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from sixfold import errors
 from sixfold.core import ids
@@ -41,6 +42,8 @@ _TIMED_KINDS = frozenset({"video", "audio"})
 _LARGE_KINDS = _TIMED_KINDS | {"file"}
 # Files of one request that are fetched concurrently.
 _CONCURRENCY = 8
+# URLs of one account that are fetched at a time; further ones wait.
+MAX_ACCOUNT_FETCHES = 16
 # Much less than the grace period in which blobs without a name are not deleted.
 _RECENT_SECONDS, _MAX_RECENT = 3600.0, 4096
 Probe = Callable[[Path], tuple[str, int, int]]
@@ -125,6 +128,7 @@ class MediaService:
         self._measure = measure
         self.thumbnails = ThumbnailStore(blobs)
         self._pending_deletions = PendingDeletions(database)
+        self._fetches = WeakValueDictionary[str, asyncio.Semaphore]()
         # Keys of recently stored blobs, and when they were stored by the monotonic clock.
         self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
@@ -232,9 +236,10 @@ class MediaService:
         return None
 
     async def _fetch(self, account_id: str, url: str) -> MediaSource:
-        fetched = await self._fetcher.fetch_bytes(
-            url, max_bytes=self._limits.image_bytes, timeout_seconds=self._limits.fetch_seconds
-        )
+        async with self._fetch_slot(account_id):
+            fetched = await self._fetcher.fetch_bytes(
+                url, max_bytes=self._limits.image_bytes, timeout_seconds=self._limits.fetch_seconds
+            )
         key = blob_key(fetched.data)
         await self._delete_if_unnamed(account_id, key, len(fetched.data))
         await self._blobs.put(key, fetched.data)
@@ -245,13 +250,18 @@ class MediaService:
         limits = self._limits
         with tempfile.TemporaryDirectory(dir=limits.staging, prefix="fetch-") as folder:
             path = Path(folder) / "file"
-            content_type = await self._fetcher.fetch_file(
-                url, path, max_bytes=limits.video_bytes, timeout_seconds=limits.video_fetch_seconds
-            )
+            async with self._fetch_slot(account_id):
+                content_type = await self._fetcher.fetch_file(
+                    url, path, max_bytes=limits.video_bytes, timeout_seconds=limits.video_fetch_seconds
+                )
             key, _, size = await asyncio.to_thread(hashes, path)
             await self._delete_if_unnamed(account_id, key, size)
             await self._blobs.put_file(key, path)
         return MediaSource(key, content_type, size)
+
+    def _fetch_slot(self, account_id: str) -> asyncio.Semaphore:
+        """Return the slots of an account, so that slow servers of one do not take all of the fetcher's."""
+        return self._fetches.setdefault(account_id, asyncio.Semaphore(MAX_ACCOUNT_FETCHES))
 
     async def check_duration(self, source: MediaSource, kind: str) -> MediaSource:
         """Check the header of a video or audio file; raises `BadRequest` or `TooLarge`."""
