@@ -105,6 +105,13 @@ async def test_forms_add_a_server_a_price_and_an_alias(either: Path) -> None:
         )
 
 
+async def test_prices_of_images_and_videos_are_in_credits_too(app: AppFixture) -> None:
+    await signed_in(app, app.operator)
+    page = (await app.client.get("/admin/prices")).text
+    assert "<b>0.58</b> per video, 58 credits" in page
+    assert "<b>0.007</b> per image, 1 credit<" in page
+
+
 @pytest.mark.parametrize("models", [[], ["small"]])
 async def test_an_unreachable_server_is_not_shown_as_ready(app: AppFixture, models: list[str]) -> None:
     headers = bearer(await app.operator_key())

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.entries import PRICES, TOKEN_PRICES
@@ -30,6 +31,8 @@ TOKEN_FIELDS: Mapping[str, str] = {
     "per_minute_usd": "Minute of audio",
 }
 _REQUEST = "per request"
+# The units whose price is also shown in credits.
+_CREDIT_UNITS = ("image", "video")
 
 
 class PricesPage(EntryPage):
@@ -45,11 +48,18 @@ class PricesPage(EntryPage):
             (each for page in logs for each in page.actions), key=lambda action: action.id, reverse=True
         )
         return {
+            "credit_units": _CREDIT_UNITS,
+            "credits": _credits,
             "fields": TOKEN_FIELDS,
             "listed": [price.name for price in view.token_prices],
             "own_hardware_free": self._services.settings.own_hardware_free,
             "log": log[:_ACTIONS],
         }
+
+
+def _credits(usd: str) -> str:
+    credits = money.credits_for(money.parse_usd(usd))
+    return f"{credits} credit" if credits == 1 else f"{credits} credits"
 
 
 def token_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
