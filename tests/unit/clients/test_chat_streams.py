@@ -62,6 +62,7 @@ def test_usage_that_nobody_asked_for_is_left_out(cuts: list[int]) -> None:
     passed = b"".join(scan.forward(piece, keep_usage=False) for piece in pieces(WHOLE, cuts))
     passed += scan.forward(b"", keep_usage=False)
     assert b"usage" not in passed
+    assert b"\n\n\n" not in passed
     assert list(sse.data(passed)) == list(sse.data(WHOLE.replace(USAGE, b"").replace(b',"usage":null', b"")))
     assert scan.usage is not None
 

@@ -364,15 +364,20 @@ class CompletionsParser:
 
 
 def _without_usage(events: bytes) -> bytes:
-    """Return the events without usage; an event that has nothing else is removed."""
+    """Return the events without usage; an event that has nothing else is removed with its blank line."""
     lines: list[bytes] = []
+    is_removed = False
     for line in events.split(b"\n"):
+        if is_removed and not line.strip():
+            is_removed = False
+            continue
         if not line.startswith(b"data:") or not _USAGE.search(line):
             lines.append(line)
             continue
         fields = _raws(line[5:].strip())
         fields.pop("usage", None)
-        if _any(fields.get("choices", msgspec.Raw(b"[]"))):
+        is_removed = not _any(fields.get("choices", msgspec.Raw(b"[]")))
+        if not is_removed:
             lines.append(b"data: " + _encode(fields))
     return b"\n".join(lines).lstrip(b"\n")
 
