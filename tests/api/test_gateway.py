@@ -79,6 +79,24 @@ async def test_chat_completions_stream_and_tell_usage_only_when_asked(gateway: G
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"messages": text_of("say 2 words")}),
+        ("/v1/responses", {"input": "say 2 words"}),
+        ("/v1/messages", {"messages": text_of("say 2 words"), "max_tokens": 9}),
+        ("/api/service", {"service": "chat", "prompt": "say 2 words"}),
+    ],
+)
+async def test_a_stream_names_its_engine(
+    gateway: Gateway, model: str, path: str, fields: dict[str, Any]
+) -> None:
+    body = {"model": model, "stream": True, **fields}
+    headers = (await gateway.app.client.post(path, json=body, headers=gateway.headers)).headers
+    assert (headers["x-sixfold-engine"], headers["x-sixfold-quality"]) == (model, "full")
+
+
+@BOTH
 async def test_tools_are_called_and_their_results_are_heard(gateway: Gateway, model: str) -> None:
     client, messages = gateway.openai(), text_of("How is it in Oslo?")
     answer = await client.chat.completions.create(model=model, messages=messages, tools=[WEATHER])

@@ -263,17 +263,18 @@ class ChatHandler:
         comments.
         """
         opening = asyncio.ensure_future(self._gateway.stream(gateway_request, payer))
+        headers = self._request_id_header(gateway_request)
         try:
             await asyncio.wait({opening}, timeout=self._gateway.policy.keep_alive_seconds)
             if opening.done():
-                opening.result()
+                headers += engine_headers(opening.result().target)
         except asyncio.CancelledError:
             await _abandon(opening)
             raise
         response = EventStreamResponse(
             self._source(opening, gateway_request, chat_call), self._dialect.stream_type
         )
-        response.raw_headers += self._request_id_header(gateway_request)
+        response.raw_headers += headers
         return response
 
     def _request_id_header(self, gateway_request: GatewayRequest) -> list[Header]:
@@ -330,10 +331,8 @@ class EventStreamResponse(LongResponse):
         self,
         source: AsyncGenerator[bytes],
         kind: str = "text/event-stream",
-        headers: Mapping[str, str] | None = None,
     ) -> None:
-        default_headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(None, 200, {**default_headers, **(headers or {})}, kind)
+        super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, kind)
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
         self._source = source
         # Called once when the stream has ended or the caller has disconnected.
@@ -407,11 +406,15 @@ def anthropic_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     }
 
 
+def engine_headers(target: str) -> list[Header]:
+    """Return the headers that name the target."""
+    return [(b"x-sixfold-engine", target.encode("ascii", "replace")), (b"x-sixfold-quality", b"full")]
+
+
 def reply_headers(reply: GatewayReply) -> list[Header]:
     """Return the headers that name the target, the cost and the cache."""
     headers = [
-        (b"x-sixfold-engine", reply.target.encode("ascii", "replace")),
-        (b"x-sixfold-quality", b"full"),
+        *engine_headers(reply.target),
         (b"x-sixfold-cost", money.format_usd(reply.cost).encode()),
         (b"cache-control", b"no-store"),
     ]

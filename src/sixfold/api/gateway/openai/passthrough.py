@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway import provider_objects, tags
-from sixfold.api.gateway.chat_handler import EventStreamResponse, reply_headers
+from sixfold.api.gateway.chat_handler import EventStreamResponse, engine_headers, reply_headers
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs
 from sixfold.api.gateway.provider_objects import ObjectGuard
@@ -105,8 +105,9 @@ class UpstreamPassthrough:
             await self._check_objects(principal, call)
             gateway_request = msgspec.structs.replace(_gateway_request(request, principal, call), stream=True)
             stream = await self._gateway.stream(gateway_request, limits.payer_of(principal))
-            headers = {"X-Sixfold-Engine": stream.target, "X-Sixfold-Quality": "full"}
-            return EventStreamResponse(_blocks(stream, call, gateway_request.request_id), call.kind, headers)
+            events = EventStreamResponse(_blocks(stream, call, gateway_request.request_id), call.kind)
+            events.raw_headers += engine_headers(stream.target)
+            return events
         if call.kind == EVENTS:
             raise errors.BadRequest("A stream cannot be replayed; omit Idempotency-Key")
         reply = await self.complete(request, principal, call, scope)
