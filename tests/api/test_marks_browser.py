@@ -26,12 +26,12 @@ SIZE = (320, 240)
 LEFT, RIGHT, GROUND = (80, 120), (240, 120), (160, 120)
 
 
-def _photo(folder: Path) -> Path:
-    photo = Image.new("RGB", SIZE, (200, 210, 220))
+def photo(folder: Path) -> Path:
+    image = Image.new("RGB", SIZE, (200, 210, 220))
     for x, y in (LEFT, RIGHT):
-        ImageDraw.Draw(photo).ellipse((x - 45, y - 60, x + 45, y + 60), fill=(190, 50, 40))
+        ImageDraw.Draw(image).ellipse((x - 45, y - 60, x + 45, y + 60), fill=(190, 50, 40))
     path = folder / "photo.png"
-    photo.save(path)
+    image.save(path)
     return path
 
 
@@ -89,7 +89,7 @@ async def test_a_drawn_box_cuts_out_what_is_in_it(
         page = tab.page
         await tab.open("/catalog/remove-background")
         assert not await page.is_visible("[data-marks=box]")
-        await page.set_input_files("#file-image_url", _photo(tmp_path))
+        await page.set_input_files("#file-image_url", photo(tmp_path))
         await page.click("[data-marks=box]")
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         drag = _swipe if width < 1000 else _drag
@@ -118,7 +118,7 @@ async def test_points_cut_out_the_subject_that_they_are_on(
     async with browser.tab(chromium, app, url, Look(width=width, touch=width < 1000)) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
-        await page.set_input_files("#file-image_url", _photo(tmp_path))
+        await page.set_input_files("#file-image_url", photo(tmp_path))
         await page.wait_for_selector(".file-preview img")
         await tab.open("/catalog/remove-background")
         await page.click(".tray button")
@@ -144,7 +144,7 @@ async def test_keys_alone_draw_a_box_and_place_points(
     async with browser.tab(chromium, app, url) as tab:
         page, keys = tab.page, tab.page.keyboard
         await tab.open("/catalog/remove-background")
-        await page.set_input_files("#file-image_url", _photo(tmp_path))
+        await page.set_input_files("#file-image_url", photo(tmp_path))
         await page.press("[data-marks=box]", "Enter")
         await page.wait_for_selector(f"{CANVAS}:focus")
         for key in ("Space", *["ArrowRight"] * 3, "ArrowDown", "Shift+ArrowDown", "Space"):
@@ -175,7 +175,7 @@ async def test_points_end_at_the_limit_of_their_input(
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
-        await page.set_input_files("#file-image_url", _photo(tmp_path))
+        await page.set_input_files("#file-image_url", photo(tmp_path))
         await page.fill("#in-points", ", ".join("10, 10, 1" for _ in range(31)))
         await page.click("[data-marks=points]")
         await page.mouse.click(*await _at(page, RIGHT))
@@ -196,7 +196,7 @@ async def test_painted_mask_is_uploaded_and_removes_its_area(
         page = tab.page
         await tab.open("/catalog/inpaint-cleaner")
         assert not await page.is_visible("[data-marks=mask]")
-        await page.set_input_files("#file-image", _photo(tmp_path))
+        await page.set_input_files("#file-image", photo(tmp_path))
         await page.click("[data-marks=mask]")
         canvas = await page.locator(".editor-stage canvas").bounding_box()
         image = await page.locator(".editor-stage img").bounding_box()

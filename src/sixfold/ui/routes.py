@@ -31,7 +31,7 @@ from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.organization import invitation_page, members_forms
 from sixfold.ui.organization.members_page import MembersPage
-from sixfold.ui.predictions import history, provenance, run_api, selection
+from sixfold.ui.predictions import form_runs, history, provenance, run_api, selection
 from sixfold.ui.predictions import pages as predictions
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.shares import forms as share_forms
@@ -56,6 +56,7 @@ def build_apis(
     auth, login = PageAuth(services), LoginService(services)
     start = StartPage(services, templates)
     output_view = OutputView(templates, services, NextModels(services))
+    runs = run_api.RunRoutes(services, output_view)
     workflow_pages = (
         None if workflow_list is None else WorkflowPages(services, templates, auth, workflow_list)
     )
@@ -85,6 +86,7 @@ def build_apis(
             *history.routes(services, templates, auth),
             *selection.routes(services, templates, output_view, auth),
             *predictions.routes(services, templates, output_view, auth),
+            *form_runs.routes(runs, auth, services.settings.json_body_bytes),
             *provenance.page_routes(services, auth),
             *shares.routes(services, templates, workflow_list),
             *share_forms.routes(services, templates, auth),
@@ -98,7 +100,7 @@ def build_apis(
         responses.error_response,
         (
             *passkeys.routes(services, login),
-            *run_api.routes(services, output_view, auth),
+            *run_api.routes(services, runs, auth),
             *provenance.script_routes(services, auth),
             *find.script_routes(services, templates, auth),
             *workflows.script_routes(workflow_pages),

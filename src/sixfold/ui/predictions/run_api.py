@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -105,6 +105,19 @@ class RunRoutes:
     async def run(self, request: Request, user: PageUser) -> Response:
         """Start a run and return the ID of its prediction, or with `wait` its record within a minute."""
         form = await self._parse_form(request, user)
+        try:
+            prediction = await self.submit(request, user, form)
+        except errors.InsufficientCredits as error:
+            return self._without_credit(error, user, await self._needed(form))
+        if not form.wait:
+            return responses.json({"id": prediction.id}, 202)
+        prediction = await self._services.predictions.wait(prediction, _WAIT_SECONDS)
+        if prediction.is_terminal and prediction.state is not PredictionState.SUCCEEDED:
+            raise errors.EngineFailed(prediction.error or f"The run is {prediction.state}")
+        return responses.json(await self._serializer.serialize_with_position(prediction))
+
+    async def submit(self, request: Request, user: PageUser, form: RunForm) -> Prediction:
+        """Start the run of a form."""
         prediction_request = PredictionRequest(
             principal=user.principal,
             model=form.model.name,
@@ -114,16 +127,7 @@ class RunRoutes:
             hardware=form.hardware,
             extras=form.extras,
         )
-        try:
-            prediction = await self._services.predictions.submit(prediction_request)
-        except errors.InsufficientCredits as error:
-            return self._without_credit(error, user, await self._needed(form))
-        if not form.wait:
-            return responses.json({"id": prediction.id}, 202)
-        prediction = await self._services.predictions.wait(prediction, _WAIT_SECONDS)
-        if prediction.is_terminal and prediction.state is not PredictionState.SUCCEEDED:
-            raise errors.EngineFailed(prediction.error or f"The run is {prediction.state}")
-        return responses.json(await self._serializer.serialize_with_position(prediction))
+        return await self._services.predictions.submit(prediction_request)
 
     async def _needed(self, form: RunForm) -> str:
         quote = self._services.predictions.quote(form.model, form.inputs, hardware=form.hardware)
@@ -232,23 +236,27 @@ class RunRoutes:
         options = {name: body[name] for name in _OPTIONS if body.get(name)}
         if not all(isinstance(value, str) for value in options.values()):
             raise errors.BadRequest("hardware and variant must be strings")
-        model = await self._services.predictions.find(str(body.get("model", "")), user.account_id)
-        inputs, wait = cast("dict[str, Any]", inputs_object), body.get("wait") is True
+        form = await self.find(user, str(body.get("model", "")), options)
+        return replace(form, inputs=cast("dict[str, Any]", inputs_object), wait=body.get("wait") is True)
+
+    async def find(self, user: PageUser, name: str, options: dict[str, str]) -> RunForm:
+        """Return the form of a model without inputs; raises `NotFound` or `InvalidInput`."""
+        model = await self._services.predictions.find(name, user.account_id)
         if model.name not in self._services.templates:
-            return RunForm(model, inputs, {}, None, {}, wait)
+            return RunForm(model, {}, {}, None, {})
         rate = self._services.templates.hardware_rate(model.name, options.get("hardware"))
         variant = self._services.templates[model.name].variant(options.get("variant"))
         extras = {} if variant is None else {"variant": variant}
-        return RunForm(model, inputs, options, rate.hardware, extras, wait)
+        return RunForm(model, {}, options, rate.hardware, extras)
 
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._folder / f"upload-{secrets.token_hex(16)}"
 
 
-def routes(services: WebServices, output_view: OutputView, auth: PageAuth) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, endpoints: RunRoutes, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes below `/pages/`, except that of the start page."""
-    endpoints, script = RunRoutes(services, output_view), auth.script
+    script = auth.script
     inputs = services.settings.json_body_bytes
     return (
         RouteEntry("/pages/quote", {"POST": script(endpoints.quote)}, inputs, access=rights.RUN),
