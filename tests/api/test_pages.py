@@ -95,7 +95,8 @@ async def test_not_found_is_a_page_for_browsers_and_json_for_programs(app: AppFi
     assert ">Home</a>" in page.text
     page = await app.client.get("/catalog/nope", headers=HTML)
     assert "<h1>Model nope not found</h1>" in page.text
-    assert "<code>GET /api/containers/templates</code> lists the models" in page.text
+    assert '<a class="step" href="/catalog">Catalog</a>' in page.text
+    assert "/api/" not in page.text
     response = await app.client.get("/nowhere", headers={"Accept": "*/*"})
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
     response = await app.client.get("/api/nowhere", headers=HTML)

@@ -48,7 +48,7 @@ async def test_form_shows_price_runs_and_shows_image_with_receipt(
         await page.click("text='Fast image'")
         await page.click("#run .actions .primary")
         await page.wait_for_selector("[data-problem=prompt]:not([hidden])")
-        assert (await page.inner_text("[data-problem=prompt]")).startswith("prompt is required")
+        assert (await page.inner_text("[data-problem=prompt]")).startswith("Prompt is required.")
         example = await page.get_attribute("#in-prompt", "placeholder")
         await page.click("text='Use the example'")
         assert await page.input_value("#in-prompt") == example

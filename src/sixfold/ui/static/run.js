@@ -303,7 +303,8 @@ function missingInputs() {
   return empty.map((each) => {
     const use = () => { each.value = each.placeholder; showProblems(null); each.dispatchEvent(new Event("input", { bubbles: true })); each.focus(); };
     const steps = each.placeholder && !each.closest("[data-drop]") ? [{ title: "Use the example", act: use }] : [];
-    return { input: each.name, message: `${each.name} is required`, steps };
+    const label = form.querySelector(`label[for="${each.id}"]`).firstChild.textContent.trim();
+    return { input: each.name, message: `${label[0].toUpperCase()}${label.slice(1)} is required.`, steps };
   });
 }
 
